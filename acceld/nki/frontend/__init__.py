@@ -1,1 +1,1 @@
-"""Trace NKI kernels of both API generations (``neuronxcc.nki`` and ``nki``) into Programs."""
+"""Trace NKI kernels of both APIs (the packages ``neuronxcc.nki`` and ``nki``) into Programs."""

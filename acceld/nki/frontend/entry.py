@@ -16,11 +16,14 @@ MAX_SOURCE_BYTES = 2 * 2**20
 def parse(source: str, filename: str) -> ast.Module:
     """Return the syntax tree of a kernel's file.
 
-    KernelCrash if ``source`` is not valid Python, LimitExceeded if it has more than :data:`MAX_SOURCE_BYTES`
-    characters.
+    Raise KernelCrash if ``source`` is not valid Python, LimitExceeded if it has more than
+    :data:`MAX_SOURCE_BYTES` characters.
     """
     if len(source) > MAX_SOURCE_BYTES:
-        raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
+        raise LimitExceeded(
+            f"the kernel's file has {len(source)} characters; at most {MAX_SOURCE_BYTES} are allowed",
+            rule="source_size",
+        )
     try:
         return parsing.parse(source, filename)
     except SyntaxError as error:
@@ -32,7 +35,7 @@ def parse(source: str, filename: str) -> ast.Module:
 def find_entry(source: str, entry: str | None) -> str:
     """Return the name of the kernel function in ``source``.
 
-    The first of these rules that finds a function decides:
+    A *factory* is a function that makes a kernel. The first of these rules that finds a function decides:
 
     1. ``entry``, if it is given;
     2. the name ``kernel``, then the name ``optimized_kernel``;
@@ -41,8 +44,8 @@ def find_entry(source: str, entry: str | None) -> str:
     5. the only kernel that is a method, as ``Class.name``;
     6. the only function of the file.
 
-    Raises UsageError, with the names of the file's kernels, if the file has no function ``entry`` or if a rule finds
-    several functions. KernelCrash if ``source`` is not valid Python.
+    Raise UsageError, with the names of the file's kernels, if the file has no function ``entry`` or if a rule
+    finds several functions. Raise KernelCrash if ``source`` is not valid Python.
     """
     return entry_in(parse(source, "kernel.py"), entry)
 
@@ -62,7 +65,9 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
             return entry
         listed = ", ".join(kernels or plain) or "none"
         near = did_you_mean(entry, [*functions, *assigned])
-        raise UsageError(f"the file has no function {entry!r}", hint=f"its kernels: {listed}. {near}".strip())
+        raise UsageError(
+            f"the file has no function {entry!r}", hint=f"name one of its kernels: {listed}. {near}".strip()
+        )
     for name in ("kernel", "optimized_kernel"):
         if name in functions or name in assigned:
             return name
@@ -70,7 +75,7 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
         if len(found) == 1:
             return found[0]
         if found:
-            raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {', '.join(kernels)}")
+            raise UsageError("the file has more than one kernel", hint=f"name one as entry: {', '.join(kernels)}")
     inside = ((name, one.name) for name in factories for one in ast.walk(functions[name]) if is_kernel(one))
     for name, inner in inside:
         raise UsageError(
@@ -80,8 +85,8 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
     if len(plain) == 1:
         return plain[0]
     raise UsageError(
-        "the file holds no kernel: no function under nki.jit",
-        hint=f"functions: {', '.join(plain)}; name one as entry"
+        "the file has no kernel: it has no function under nki.jit",
+        hint=f"name one of its functions as entry: {', '.join(plain)}"
         if plain
         else "define one at the top of the file, under @nki.jit",
     )
@@ -97,8 +102,8 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
 
 
 def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Collection[str]) -> bool:
-    """Return True if the value of an expression is a kernel: the result of a factory or of ``nki.jit(function)``, or a
-    kernel that is an attribute of a class.
+    """Tell whether an expression stands for a kernel: a call of a factory or of ``nki.jit``, or a method that
+    is a kernel.
     """
     match value:
         case ast.Call(func=called, args=given):
@@ -109,8 +114,8 @@ def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Co
 
 
 def _makes_kernel(function: ast.FunctionDef) -> bool:
-    """Return True if ``function`` is a factory of kernels: it defines a kernel in its body, or passes one to
-    ``nki.jit``.
+    """Tell whether ``function`` is a factory of kernels: it defines a kernel in its body, or passes a function
+    to ``nki.jit``.
     """
     return any(
         is_kernel(inner) or (isinstance(inner, ast.Call) and bool(inner.args) and _launches(inner.func))
@@ -120,14 +125,16 @@ def _makes_kernel(function: ast.FunctionDef) -> bool:
 
 
 def is_kernel(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
-    """Return True if ``node`` is a function decorated with ``nki.jit`` or with another launcher, such as
+    """Tell whether ``node`` is a function decorated with ``nki.jit`` or another launcher, such as
     ``nki.baremetal``.
     """
     return isinstance(node, ast.FunctionDef) and any(map(_launches, node.decorator_list))
 
 
 def _launches(decorator: ast.expr) -> bool:
-    """Return True if a decorator, or the function of a call, is named like a launcher of NKI, such as ``nki.jit``."""
+    """Tell whether a decorator, or the called function of a call, has the name of a launcher of NKI, such as
+    ``nki.jit``.
+    """
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
     return name in ("jit", "baremetal", "benchmark", "profile", "trace", "nki_jit")

@@ -1,8 +1,8 @@
 """Run a kernel's file as a subset of Python: only permitted statements, attributes, calls and built-in names.
 
-The file's syntax tree is rewritten before it is compiled, so that each attribute access and each call first checks the
-actual object. A file is therefore refused at the line that reaches something forbidden, even if its text hides what a
-name stands for. A policy that reads only the text would have to guess.
+The file's syntax tree is rewritten before it is compiled, so that each attribute access and each call first
+checks the actual object. So a file is refused at the line that reaches something forbidden, even if its text
+hides what a name stands for. A policy that reads only the text would have to guess.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ _BASES_FROM = ("typing", "enum", "abc", "collections.abc")
 
 
 class Guard:
-    """Rewrite one kernel's file, and check what it does while it runs. LegalityError, rule :data:`RULE`, for forbidden
-    code.
+    """The checks of one kernel's file. It rewrites the file, and checks what the file does while it runs.
+
+    Forbidden code raises LegalityError with the rule :data:`RULE`.
     """
 
     def __init__(self, permitted: Permitted, session: Session, own: str) -> None:
@@ -113,11 +114,13 @@ class Guard:
         }
 
     def rewritten(self, tree: ast.Module) -> ast.Module:
-        """Return the tree with checks added. Raises LegalityError for a statement or expression outside of the subset."""
+        """Return the tree with checks added. Raise LegalityError for a statement or expression outside of the subset."""
         return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(as_imported(tree)))  # type: ignore[no-any-return]
 
     def names(self) -> dict[str, Any]:
-        """Return the global names that the rewritten file needs: its built-in names and the functions that check."""
+        """Return the global names that the rewritten file needs: its built-in names and the functions that do
+        the checks.
+        """
         allowed = {name: getattr(builtins, name) for name in _BUILTINS}
         allowed |= {
             one.__name__: one for one in vars(builtins).values() if id(one) in self._plain and isinstance(one, type)
@@ -129,20 +132,20 @@ class Guard:
         return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
-        """Return the LegalityError for ``what``, which is outside of the subset."""
+        """Return the LegalityError that says that ``what`` is outside of the subset."""
         return LegalityError(
             f"{what} is outside of the subset of Python that kernels are written in", rule=RULE,
             line=line or self._session.line(), hint="use documented functions and attributes by their names",
         )  # fmt: skip
 
     def _read(self, owner: Any, name: str) -> Any:
-        """Return an attribute of ``owner``. Raises LegalityError if a kernel may not read it."""
+        """Return an attribute of ``owner``. Raise LegalityError if a kernel may not read it."""
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
         return repeatable.attribute(owner, name)
 
     def _readable(self, owner: Any, name: str) -> bool:
-        """Return True if a kernel may read the attribute ``name`` of ``owner``."""
+        """Tell whether a kernel may read the attribute ``name`` of ``owner``."""
         if isinstance(owner, super):
             return (name in METHODS or not name.startswith("_")) and self._inherits(owner, name)
         if name.startswith("_"):
@@ -156,29 +159,33 @@ class Guard:
         return name in self._permitted.attributes or (self._is_own(owner) and self._defines(owner, name))
 
     def _is_own(self, value: Any) -> bool:
-        """Return True for a class defined in the kernel's file, and for an instance of such a class."""
+        """Tell whether ``value`` is a class defined in the kernel's file, or an instance of one."""
         kind = value if isinstance(value, type) else type(value)
         return bool(kind.__module__ == self._own)
 
     def _defines(self, owner: Any, name: str) -> bool:
-        """Return False if ``owner`` inherits the attribute from a class outside of the kernel's file."""
+        """Tell whether the attribute ``name`` of ``owner`` is not inherited from a class outside of the
+        kernel's file.
+        """
         classes: tuple[type, ...] = type(owner).__mro__
         kinds = (*owner.__mro__, *classes) if isinstance(owner, type) else classes
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
     def _inherits(self, owner: super, name: str) -> bool:
-        """Return True if ``super()`` finds the attribute in a class of the kernel's file or in ``nl.NKIObject``."""
+        """Tell whether ``super()`` finds the attribute in a class of the kernel's file or in ``nl.NKIObject``."""
         after, kind = (object.__getattribute__(owner, key) for key in ("__thisclass__", "__self_class__"))
         classes = itertools.dropwhile(lambda one: one is not after, kind.__mro__)
         found = next((one for one in itertools.islice(classes, 1, None) if name in vars(one)), None)
         return found is not None and (self._is_own(found) or self._is_base(found))
 
     def _is_base(self, kind: Any) -> bool:
-        """Return True for the API's own base of a kernel's classes, ``nl.NKIObject``."""
+        """Tell whether ``kind`` is ``nl.NKIObject``, the API's base for a kernel's own classes."""
         return id(kind) in self._api and isinstance(kind, type) and kind.__name__ == "NKIObject"
 
     def _class(self, body: Any, name: str, *bases: Any, **options: Any) -> Any:
-        """Return a class of the kernel's file. Raises LegalityError if it extends a class that a kernel may not extend."""
+        """Make a class of the kernel's file, and return it. Raise LegalityError if a kernel may not extend one
+        of its bases.
+        """
         for base in bases:
             exception = isinstance(base, type) and issubclass(base, Exception) and id(base) in self._plain
             known = exception or any(base is one for one in _BASES)
@@ -190,16 +197,18 @@ class Guard:
         return builtins.__build_class__(body, name, *actual, **options)
 
     def _changed(self, owner: Any) -> Any:
-        """Return ``owner``, one of whose attributes the kernel assigns. Raises LegalityError if it is not of a class of
-        the kernel's file.
+        """Return ``owner``, the object of an attribute that the kernel assigns. Raise LegalityError unless the
+        kernel's file defines its class.
         """
         if not self._is_own(owner):
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")
         return owner
 
     def _call(self, function: Any) -> Any:
-        """Return ``function`` as the kernel may call it, with checks of its arguments and result. Raises LegalityError
-        if it may not.
+        """Return ``function`` for the kernel to call, with checks of its arguments and result where they are
+        needed.
+
+        Raise LegalityError if the kernel may not call it.
         """
         if not self._callable(function):
             raise self._refused(f"a call of {_shown(function)}")
@@ -212,7 +221,10 @@ class Guard:
         return repeatable.called(function)
 
     def _enum(self, kind: type[enum.Enum], *values: Any, **options: Any) -> Any:
-        """Return a member of the enumeration ``kind``, or a new enumeration of the kernel's file."""
+        """Return a member of the enumeration ``kind``, or a new enumeration of the kernel's file.
+
+        Raise LegalityError for options that give the enumeration another type or module.
+        """
         if "type" in options or "module" in options:
             raise self._refused("an enumeration of another type or module")
         if len(values) > 1 or "names" in options:
@@ -220,9 +232,10 @@ class Guard:
         return kind(*values, **options)
 
     def _calling(self, function: Any, positions: Iterable[int], names: Iterable[str]) -> Any:
-        """Return ``function`` with checks of those of its arguments that ``function`` itself calls.
+        """Return a version of ``function`` that checks the functions among its arguments before ``function``
+        calls them.
 
-        ``positions`` and ``names`` say which arguments these are.
+        ``positions`` and ``names`` say which arguments can be such functions.
         """
 
         def checked(*values: Any, **options: Any) -> Any:
@@ -260,14 +273,14 @@ class Guard:
         return self._is_own(function) or (kind.__module__ != "typing" and self._from(kind.__module__))
 
     def _from(self, module: str | None) -> bool:
-        """Return True if ``module`` belongs to the simulator, or is one that a kernel may import."""
+        """Tell whether ``module`` belongs to the simulator, or is a module that a kernel may import."""
         name = (module or "").removeprefix("_")
         return name.startswith(_SIMULATOR) or self._permitted.module(name.partition(".")[0])
 
     def _import(
         self, name: str, names: Any = None, local: Any = None, fromlist: Iterable[str] = (), level: int = 0
     ) -> Any:
-        """Import a module for the kernel. Raises LegalityError if it is not permitted."""
+        """Import a module for the kernel, and return it. Raise LegalityError if a kernel may not import it."""
         if level or not self._permitted.module(name):
             raise self._refused(f"the module {name}")
         return __import__(name, names, local, tuple(fromlist or ()))
@@ -284,14 +297,18 @@ class Guard:
 
 
 def _shown(value: Any) -> str:
-    """Return the name of a function, module or class, or of the class of another value, for a message."""
+    """Return the name of a function, module or class for a message. For any other value, return the name of its
+    class.
+    """
     kind = value if isinstance(value, type) else type(value)
     name = getattr(value, "__name__", "") if isinstance(value, FunctionType | BuiltinFunctionType | ModuleType) else ""
     return f"{name or kind.__name__}"[:80]
 
 
 class _Checks(ast.NodeTransformer):
-    """Add a check to each attribute access, call, set and formatted string of a syntax tree, and refuse other syntax."""
+    """Adds a check to each attribute access, call, set and formatted string of a syntax tree. It refuses all
+    other syntax outside of the subset.
+    """
 
     def __init__(self, refused: Callable[[str, int], LegalityError], permitted: Permitted) -> None:
         self._refused, self._permitted = refused, permitted
@@ -405,5 +422,5 @@ class _Checks(ast.NodeTransformer):
 
 
 def _asked(name: str, *arguments: ast.expr) -> ast.Call:
-    """Return the syntax tree of a call of the checking function ``name``."""
+    """Return the syntax tree of a call of the checking function ``name`` with ``arguments``."""
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])

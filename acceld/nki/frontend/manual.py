@@ -82,8 +82,8 @@ def looked_up(name: str) -> str | None:
 
 
 def near(name: str) -> list[str]:
-    """Return names in the manual to offer for an unknown ``name``: calls with the same meaning, then calls with similar
-    names.
+    """Return names in the manual that are close to the unknown name ``name``: calls with the same meaning, then
+    calls with similar names.
     """
     bare = name.strip().rpartition(".")[2].lower()
     meant = [call for word, call in MEANINGS.items() if word in bare.split("_")]
@@ -155,7 +155,7 @@ def _costs() -> str:
 
 
 def _methods() -> dict[str, str]:
-    """Return the methods and attributes of the current API's tensors by name, each with its description."""
+    """Return the methods and attributes of the current API's tensors: name, and description."""
     from acceld.nki.frontend.current.tensor import NkiTensor
 
     found = {}

@@ -1,4 +1,4 @@
-"""Describe the Python subset that a kernel may use; :mod:`acceld.nki.frontend.guarded` enforces it."""
+"""Define the record of the Python subset that a kernel may use; :mod:`acceld.nki.frontend.guarded` enforces it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ METHODS = frozenset({"__init__", "__post_init__", "__call__"})
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """Describe what a kernel may use of Python.
+    """The parts of Python that a kernel may use.
 
-    ``module`` returns True for the name of a module that may be imported, ``of_module`` for a module and a name in it,
-    ``template`` for a format string of ``str.format``. ``attributes`` are allowed on tiles, arrays and plain values.
+    * ``module(name)``: True if the module may be imported.
+    * ``of_module(module, name)``: True if that name of the module may be used.
+    * ``template(text)``: True for a format string that ``str.format`` may have.
+    * ``attributes``: the attributes that are allowed on tiles, arrays and plain values.
     """
 
     module: Callable[[str], bool]
@@ -27,7 +29,9 @@ class Permitted:
 
 
 def asks_if_main(node: ast.AST) -> bool:
-    """Return True if ``node`` compares ``__name__`` with ``"__main__"``, the only use of ``__name__`` that is allowed."""
+    """Tell whether ``node`` compares ``__name__`` with ``"__main__"``, the only use of ``__name__`` that is
+    allowed.
+    """
     match node:
         case ast.Compare(ast.Name("__name__"), [ast.Eq() | ast.NotEq()], [ast.Constant("__main__")]):
             return True
@@ -35,10 +39,11 @@ def asks_if_main(node: ast.AST) -> bool:
 
 
 def as_imported(tree: ast.Module) -> ast.Module:
-    """Return the module without its blocks ``if __name__ == "__main__":``, which do not run when a file is imported.
+    """Return the module without its blocks ``if __name__ == "__main__":``, which do not run when a file is
+    imported.
 
-    If ``__name__`` occurs anywhere else in the file, the module is returned unchanged, because ``__name__`` could have
-    got another value.
+    If ``__name__`` occurs elsewhere in the file, the module is returned unchanged, because ``__name__`` could
+    have another value.
     """
     mains = [one for one in tree.body if _is_main_block(one)]
     if not mains or ast.dump(tree).count("__name__") != len(mains):
@@ -47,7 +52,7 @@ def as_imported(tree: ast.Module) -> ast.Module:
 
 
 def _is_main_block(statement: ast.stmt) -> bool:
-    """Return True if a statement is ``if __name__ == "__main__":`` without ``else``."""
+    """Tell whether a statement is ``if __name__ == "__main__":`` without ``else``."""
     match statement:
         case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
             return True

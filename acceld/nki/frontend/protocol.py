@@ -1,4 +1,4 @@
-"""Define what each API generation has to provide to the tracer."""
+"""Define what a front end has to provide to the tracer."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ value that Python itself shall see in place of a loop's index.
 
 
 class FrontEnd(Protocol):
-    """Define the front end of an API generation, which traces one kernel."""
+    """The front end of one API, which traces one kernel."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Return the top-level packages of the API. Modules in them are imported from :meth:`modules` only."""
+        """Return the top-level packages of the API. Modules in them are imported only from :meth:`modules`."""
         ...
 
     @property
     def prelude(self) -> str:
-        """Return the import lines that a kernel's file without imports gets."""
+        """Return the import lines for a kernel's file that imports nothing."""
         ...
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """Return functions, by name, that replace Python statements to which this API gives another meaning.
+        """Return functions, by name, that take the place of Python statements with another meaning in this API.
 
-        The names are :data:`WHILE` for ``while``, :data:`IS` for ``is``, and :data:`PLAIN` for values that
-        ``isinstance``, ``type``, ``hasattr``, ``getattr`` and class patterns ask about.
+        The name is :data:`WHILE` for ``while``, and :data:`IS` for ``is``. The function :data:`PLAIN` gets each
+        value whose type the kernel asks for: by ``isinstance``, ``type``, ``hasattr``, ``getattr`` or a class
+        pattern.
         """
         ...
 
@@ -45,8 +46,8 @@ class FrontEnd(Protocol):
         ...
 
     def read(self, tree: ast.Module) -> None:
-        """Check the syntax tree of the kernel's file before the file is loaded. Raises LegalityError for syntax that
-        the API lacks.
+        """Check the syntax tree of the kernel's file before the file is loaded. Raise LegalityError for syntax
+        that the API lacks.
         """
         ...
 

@@ -14,7 +14,7 @@ NEAR = 5
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Describe one function of an NKI API."""
+    """One function of an NKI API."""
 
     module: str
     name: str
@@ -33,7 +33,9 @@ def look_up(name: str) -> tuple[Call, ...]:
 
 
 def near(name: str) -> list[str]:
-    """Return at most :data:`NEAR` names of calls: those spelled like ``name`` first, then those that contain it."""
+    """Return at most :data:`NEAR` names of calls that are close to ``name``: first those spelled alike, then
+    those that contain it.
+    """
     bare = name.strip().rpartition(".")[2].lower()
     names = sorted({call.name for call in _calls()})
     close = difflib.get_close_matches(bare, names, n=NEAR)
@@ -41,7 +43,7 @@ def near(name: str) -> list[str]:
 
 
 def _calls() -> Iterator[Call]:
-    """Yield every documented call of both APIs, those that the simulator does not support too."""
+    """Yield every documented call of both APIs, also those that the simulator does not support."""
     from acceld.nki.frontend.current import isa, language
     from acceld.nki.frontend.current.surface import surface
     from acceld.nki.frontend.legacy import isa as legacy_isa
@@ -63,8 +65,9 @@ def _calls() -> Iterator[Call]:
 
 
 def _described(function: Callable[..., Any]) -> tuple[str, str]:
-    """Return the parameters of ``function`` as text without types, and its docstring; ``(...)`` if its signature is
-    unknown.
+    """Return the parameters of ``function`` as text without types, and its docstring.
+
+    If the signature is not known, the texts are ``(...)`` and empty.
     """
     try:
         found = inspect.signature(function)

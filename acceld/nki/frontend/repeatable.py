@@ -1,8 +1,8 @@
 """Provide values for a guarded kernel file that are the same in every process.
 
-The order of a set of strings or objects differs from process to process, and so does an address in a string. A kernel
-that used them would give another program in another process. Such uses are refused. A set of strings may still be
-tested for membership and sorted.
+The order of a set of strings or objects differs from process to process. So does the memory address that a text
+such as ``repr(object)`` contains. A kernel that used them would give another program in another process, so
+such uses are refused. A set of strings may still be tested for membership and sorted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAKE_SETS = (
 
 
 def _refused(what: str, hint: str) -> LegalityError:
-    """Return the LegalityError for a value, named by ``what``, that differs between processes."""
+    """Return the LegalityError that says that ``what`` differs between processes."""
     frame = caller()
     return LegalityError(
         f"{what} differs between processes", rule=RULE, line=frame.f_lineno if frame is not None else 0, hint=hint
@@ -42,16 +42,17 @@ def _refused(what: str, hint: str) -> LegalityError:
 
 
 def shown(made: Any) -> Any:
-    """Return ``made`` unchanged. Raises LegalityError for a string or bytes with an address in them."""
+    """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address."""
     if isinstance(made, str) and _ADDRESS.search(made):
-        raise _refused("the address in a text", "give objects names of your own")
+        raise _refused("the memory address in a text", "give objects names of your own")
     if isinstance(made, bytes | bytearray):
         shown(made.decode("latin-1"))
     return made
 
 
 def numeric(made: Any) -> Any:
-    """Return a result of numpy unchanged. Raises LegalityError for an array or dtype of strings or objects.
+    """Return ``made``, a result of numpy, unchanged. Raise LegalityError for an array or dtype of strings or
+    objects.
 
     Numpy could turn objects into strings that show their addresses.
     """
@@ -65,7 +66,7 @@ def numeric(made: Any) -> Any:
 
 
 def _all_of(types: frozenset[type], value: Any) -> bool:
-    """Return True if ``value`` has one of ``types`` and is not NaN; for a tuple, if this holds for each of its members."""
+    """Tell whether ``value`` has one of ``types`` and is not NaN. A tuple qualifies if all its members do."""
     if isinstance(value, tuple):
         return all(_all_of(types, one) for one in value)
     # NaN is excluded, because its hash depends on its address
@@ -79,8 +80,8 @@ def members(one: Any) -> Iterator[Any]:
 
 
 class _Unordered:
-    """Share between Set and FrozenSet that only sets of numbers, whose order is the same in each process, can be
-    iterated.
+    """The behavior that Set and FrozenSet share: only a set of numbers can be iterated, because its order is
+    the same in each process.
     """
 
     __slots__ = ()
@@ -99,13 +100,13 @@ class _Unordered:
 
 
 class Set(_Unordered, set[Any]):
-    """Replace ``set`` in a kernel's file. Uses that depend on the order of members are refused."""
+    """The ``set`` of a kernel's file. Uses that depend on the order of its members are refused."""
 
     __slots__ = ()
 
     def pop(self) -> Any:
-        """Remove and return the only member. Raises LegalityError if there are several: no rule of Python says which is
-        next.
+        """Remove and return the only member. Raise LegalityError if there are several, because Python does not
+        define which one comes next.
         """
         if len(self) > 1:
             raise _refused("the member that pop removes", "take the least one with min, and discard it")
@@ -113,13 +114,15 @@ class Set(_Unordered, set[Any]):
 
 
 class FrozenSet(_Unordered, frozenset[Any]):
-    """Replace ``frozenset`` in a kernel's file. Uses that depend on the order of members are refused."""
+    """The ``frozenset`` of a kernel's file. Uses that depend on the order of its members are refused."""
 
     __slots__ = ()
 
 
 def _of_its_kind(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of ``set`` or ``frozenset`` whose result has the class of the object it is called on."""
+    """Return a version of the set method ``function`` whose result has the class of the object that it is
+    called on.
+    """
 
     def made(self: Any, *others: Any) -> Any:
         result = function(self, *others)
@@ -134,7 +137,7 @@ for _base, _kind in ((set, Set), (frozenset, FrozenSet)):
 
 
 class Keys(KeysView[Any]):
-    """Replace the keys of a dict. Set operations on the keys return a :class:`Set`."""
+    """The keys of a dict in a kernel's file. Set operations on them return a :class:`Set`."""
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Any]) -> Set:
@@ -145,7 +148,7 @@ class Keys(KeysView[Any]):
 
 
 class Items(ItemsView[Any, Any]):
-    """Replace the items of a dict. Set operations on the items return a :class:`Set`."""
+    """The items of a dict in a kernel's file. Set operations on them return a :class:`Set`."""
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Any]) -> Set:
@@ -168,14 +171,15 @@ class _Texts(type):
 
 
 class Text(str, metaclass=_Texts):
-    """Replace ``str`` in a kernel's file. Raises LegalityError if a string that it makes contains an address."""
+    """The ``str`` of a kernel's file. Raises LegalityError if a string that it makes contains a memory address."""
 
     __slots__ = ()
 
 
 def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` for one iterable; if that is a set of numbers or strings, ``function`` gets a list of its
-    members.
+    """Return a version of ``function`` that takes a set of numbers or strings as its one iterable.
+
+    ``function`` is ``sorted``, ``min`` or ``max``, whose result does not depend on the order of the set.
     """
 
     def called(*values: Any, **options: Any) -> Any:
@@ -197,7 +201,9 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _print(*values: Any, file: Any = None, **options: Any) -> None:
-    """Print as the built-in ``print`` does, but not to a file, from which a kernel could read an address back."""
+    """Print as the built-in ``print`` does. Raise LegalityError for ``file=``: a kernel could read an address
+    back from the file.
+    """
     if file is not None:
         raise _refused("what is printed", "print without file=")
     print(*values, **options)  # noqa: T201  # a kernel's own output
@@ -215,13 +221,15 @@ BUILTINS: dict[str, Any] = {
 
 
 def type_of(value: object) -> type:
-    """Return the type of ``value``, :class:`Text` for a string."""
+    """Return the type of ``value``; :class:`Text` for a string."""
     kind = type(value)
     return Text if kind is str else kind
 
 
 def attribute(owner: Any, name: str, *default: Any) -> Any:
-    """Return an attribute of ``owner``. ``keys``, ``items`` and ``format`` are replaced by checked versions."""
+    """Return the attribute ``name`` of ``owner``, or the default. ``keys``, ``items`` and ``format`` are
+    replaced by checked versions.
+    """
     views = {"keys": Keys, "items": Items}
     if name in views and isinstance(owner, dict):
         return lambda: views[name](owner)
@@ -232,10 +240,10 @@ def attribute(owner: Any, name: str, *default: Any) -> Any:
 
 
 def called(function: Any) -> Any:
-    """Return ``function`` as a guarded file may call it.
+    """Return ``function`` for a guarded file to call.
 
-    A function of numpy is wrapped: Raises LegalityError if its result holds no numbers, or has elements that ``where=``
-    left unset.
+    A function of numpy is wrapped. It then raises LegalityError if its result holds strings or objects, or if
+    ``where=`` leaves elements of the result unset.
     """
     if function is copy.deepcopy:
         return _deepcopy
@@ -246,7 +254,7 @@ def called(function: Any) -> Any:
 
     def checked(*values: Any, **options: Any) -> Any:
         if options.get("out") is None and "where" in options and function.__name__ not in _REDUCE:
-            raise _refused("memory that nothing filled", "give out= beside where=")
+            raise _refused("the content of elements that where= leaves unset", "pass out= beside where=")
         return numeric(function(*values, **options))
 
     return checked

@@ -1,4 +1,7 @@
-"""Hold the state of one trace that both APIs share: program builder, position in the kernel's file, deadline."""
+"""Hold the state of one trace that both APIs share: program builder, position in the kernel's file, deadline.
+
+A kernel may be traced several times; each attempt starts with an empty program.
+"""
 
 from __future__ import annotations
 
@@ -42,23 +45,26 @@ A kernel that is traced again has the same sites.
 
 
 class LaunchedWhileLoading(BaseException):
-    """Stop the loading of a kernel's file where its top level launches the kernel. A trace needs nothing after that
-    line.
+    """Stop the loading of a kernel's file at the line of its top level that launches the kernel.
+
+    A trace needs nothing after that line.
     """
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Describe the limits and choices of a trace.
+    """The limits and choices of a trace.
 
     - ``max_instructions``: limit on the instructions of the program.
     - ``deadline_s``: limit in seconds of processor time.
-    - ``module_stubs``: a missing module can be imported; only its use in the kernel fails.
-    - ``strict_block_dims``: on-chip tensors with block dimensions are refused.
+    - ``module_stubs``: True if a missing module can be imported; only its use in the kernel then fails.
+    - ``strict_block_dims``: True if on-chip tensors with block dimensions are refused.
     - ``source_root``: a folder whose modules the kernel may import.
-    - ``permitted``: the subset of Python that the file may use (:mod:`acceld.nki.frontend.guarded`); None for all of Python.
+    - ``permitted``: the subset of Python that the file may use (:mod:`acceld.nki.frontend.guarded`); None for all of
+      Python.
     - ``nki``: the version of the current API that the kernel must fit, such as ``0.6``; None for any version.
-    - ``sample_after``: number of instructions above which a kernel of the current API is traced again with samples.
+    - ``sample_after``: number of instructions above which a kernel of the current API is traced again with samples
+      (:mod:`acceld.nki.frontend.current.sampling`).
     """
 
     max_instructions: int = MAX_INSTRUCTIONS
@@ -73,7 +79,7 @@ class TraceOptions:
 
 @dataclass
 class Session:
-    """Hold the state of one trace of one kernel.
+    """The state of the trace of one kernel.
 
     ``running`` is True while the kernel function runs, False while its file loads. ``deadline`` is a time of
     ``time.thread_time``.
@@ -103,18 +109,18 @@ class Session:
         self.reset()
 
     def reset(self) -> None:
-        """Discard all instructions traced so far."""
+        """Begin a new program. All instructions traced so far are discarded."""
         self.builder = ProgramBuilder(max_instructions=self.options.max_instructions)
 
     def again(self, function: Any) -> Any:
-        """Return the kernel function as it is after loading its file, so that it can be traced once more."""
+        """Load the kernel's file again, and return its kernel function for another trace."""
         return function if self.reload is None else self.reload()
 
     def need(self, what: str, life: Lifetime, line: int | None = None) -> None:
-        """Raise LegalityError for a construct that the trace's version of ``nki`` lacks.
+        """Raise LegalityError if the trace's version of ``nki`` lacks a construct.
 
-        ``what`` names the construct, ``life`` its versions. If ``life`` is not certain, the program gets a notice
-        instead.
+        ``what`` names the construct, ``life`` its versions. If ``life`` is not certain, the program gets a
+        notice instead.
         """
         version = self.options.nki
         if version is None or life.covers(version):
@@ -135,7 +141,7 @@ class Session:
             )
 
     def line(self) -> int:
-        """Return the line of the kernel's file that is running now; 0 if none of its functions is running."""
+        """Return the line of the kernel's file that is running now; 0 if no function of that file is running."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename == self.filename:
@@ -145,7 +151,8 @@ class Session:
         return 0
 
     def position(self) -> tuple[int, str]:
-        """Return the running line of the kernel's file, and the calls in other files that it made, as text.
+        """Return the running line of the kernel's file, and as text the calls in other files that this line
+        made.
 
         The innermost call comes first. The text is empty if the line called only the simulator.
         """
@@ -162,7 +169,9 @@ class Session:
         return 0, ""
 
     def named(self, calls: tuple[Call, ...]) -> str:
-        """Return calls as text for a message, the innermost first. Calls in Python's own library are left out."""
+        """Return ``calls`` as text for a message, the innermost first. Calls in Python's own library are left
+        out.
+        """
         root = self.options.source_root
         return _named(calls, "" if root is None else str(root.resolve()))
 
@@ -180,7 +189,7 @@ def _named(calls: tuple[Call, ...], root: str) -> str:
 
 
 def caller() -> FrameType | None:
-    """Return the innermost running frame whose code is not part of the simulator."""
+    """Return the innermost running frame whose code is not part of the simulator; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -188,7 +197,9 @@ def caller() -> FrameType | None:
 
 
 def is_ours(error: Exception) -> bool:
-    """Return True if ``error`` is a defect of the simulator: an error raised in its own code that is no KernelFailure."""
+    """Tell whether ``error`` is a defect of the simulator: its own code raised it, and it is not a
+    KernelFailure.
+    """
     if isinstance(error, KernelFailure):
         return False
     traceback = error.__traceback__
@@ -209,7 +220,7 @@ def _site(frame: FrameType) -> Site:
 
 
 def call_place() -> tuple[Site, str]:
-    """Return the position from which the kernel called the simulator, and the variable to which the kernel assigns the
+    """Return the position from which the kernel called the simulator, and the variable to which it assigns the
     result.
 
     The variable is empty if the result is not assigned to one.
@@ -219,7 +230,7 @@ def call_place() -> tuple[Site, str]:
 
 
 def loop_variable() -> str:
-    """Return the variable of the ``for`` statement that calls a range function now; empty outside of a ``for``
+    """Return the variable of the ``for`` statement that calls a range function now; empty outside of such a
     statement.
     """
     frame = caller()
@@ -227,8 +238,9 @@ def loop_variable() -> str:
 
 
 def _stored_name(frame: FrameType, which: int) -> str:
-    """Return one of the two names that :func:`_stores` found for the call that ``frame`` is in: 0 the variable, 1 the
-    loop's.
+    """Return a name that :func:`_stores` found for the call that ``frame`` is in.
+
+    ``which`` is 0 for the assigned variable, 1 for the variable of a ``for`` loop.
     """
     offsets, names = _stores_of(frame.f_code)
     at = bisect_right(offsets, frame.f_lasti) - 1  # bisect, because f_lasti points after the call up to Python 3.11
@@ -251,10 +263,10 @@ def _stores_of(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
 
 
 def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
-    """Return the offset of each instruction of ``code``, and two names for each.
+    """Return the offset of each byte code instruction of ``code``, and for each instruction two names.
 
-    The first name is the variable to which the instruction's value is assigned. The second is the variable of a ``for``
-    loop over that value. A name is empty where there is no such variable.
+    The first name is the variable to which the instruction's value is assigned. The second is the variable of a
+    ``for`` loop over that value. A name is empty where there is no such variable.
     """
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     names = []

@@ -40,15 +40,15 @@ WAYS = {
 
 
 class Stub:
-    """Stand in for an object of a missing module. A file may pass it around; UnsupportedCall if a running kernel uses
-    it.
+    """A substitute for an object of a missing module. A file may pass it around. A running kernel that uses it
+    gets UnsupportedCall.
     """
 
     def __init__(self, session: Session, name: str, why: str) -> None:
         self.__dict__.update(_session=session, _name=name, _why=why)
 
     def _use(self) -> None:
-        """Raise UnsupportedCall if the kernel is running. While its file loads, the stub may be used."""
+        """Raise UnsupportedCall if the kernel is running. While the file loads, the stub may be used."""
         session: Session = self.__dict__["_session"]
         if session.running:
             why: str = self.__dict__["_why"]
@@ -102,7 +102,7 @@ class Stub:
     __ror__ = __or__
 
     def _operator(self, *operands: Any) -> Any:
-        """Return this stub as the result of any operation on it while the file loads."""
+        """Return this stub as the result of an operation while the file loads."""
         self._use()
         return self
 
@@ -112,7 +112,9 @@ class Stub:
 
 
 class StubModule(ModuleType):
-    """Stand in for a missing module. It has a ``__version__``, because files compare versions when they load."""
+    """A substitute for a missing module. It has a ``__version__``, because files compare versions when they
+    load.
+    """
 
     __version__ = "0"
 
@@ -131,7 +133,7 @@ class StubModule(ModuleType):
 
 
 class ApiModule(ModuleType):
-    """Provide a module of the API: its simulated names, and a clear refusal of any other name.
+    """A module of the API: it has the simulated names, and refuses any other name with a reason.
 
     - ``names``: the simulated functions and constants.
     - ``documented``: all functions of the API's module; None if unknown. A documented function that is not simulated is
@@ -163,12 +165,18 @@ class ApiModule(ModuleType):
         own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
         if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
             raise LegalityError(
-                f"{self.__name__}.{name} can not be changed", rule="monkeypatch", line=self._session.line()
+                f"the file assigns to {self.__name__}.{name}, and a kernel can not change the API",
+                rule="monkeypatch",
+                line=self._session.line(),
             )
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        raise LegalityError(f"{self.__name__}.{name} can not be removed", rule="monkeypatch", line=self._session.line())
+        raise LegalityError(
+            f"the file deletes {self.__name__}.{name}, and a kernel can not change the API",
+            rule="monkeypatch",
+            line=self._session.line(),
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -187,16 +195,19 @@ class ApiModule(ModuleType):
         return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
 
     def _instead(self, name: str, known: Sequence[str]) -> str:
-        """Return a hint for a name that is not simulated. A documented name gets no similar name, which would do
-        something else.
+        """Return a hint for a name that is not simulated.
+
+        For a name that NKI has, the hint offers no similar name, because that function would do something else.
         """
         if self._documented is not None and name in self._documented:
             return "NKI has it; the simulator does not yet"
         return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"
 
     def _of_other_version(self, name: str, life: Lifetime) -> Stub:
-        """Refuse a function that the trace's version of ``nki`` lacks: at once in a running kernel, else when the
-        kernel uses it.
+        """Refuse a function that the trace's version of ``nki`` lacks.
+
+        In a running kernel, raise LegalityError at once. While the file loads, return a stub that raises the
+        error when the kernel uses it.
         """
         what = f"{self.__name__}.{name}"
         if self._session.running:
@@ -204,9 +215,10 @@ class ApiModule(ModuleType):
         return _Later(self._session, what, life)
 
     def _invented(self, name: str, known: Sequence[str]) -> Stub:
-        """Refuse a name that NKI does not have: at once in a running kernel, else when the kernel uses it.
+        """Refuse a name that NKI does not have. The error lists similar functions with their arguments.
 
-        The error lists similar functions with their arguments.
+        In a running kernel, raise LegalityError at once. While the file loads, return a stub that raises the
+        error when the kernel uses it.
         """
         near = get_close_matches(name, known, n=3, cutoff=0.5)
         shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in near]
@@ -219,7 +231,9 @@ class ApiModule(ModuleType):
 
 
 class _Invented(Stub):
-    """Stand in for an imported name that NKI does not have. Raises LegalityError if a running kernel uses it."""
+    """A substitute for an imported name that NKI does not have. A running kernel that uses it gets
+    LegalityError.
+    """
 
     def _use(self) -> None:
         session: Session = self.__dict__["_session"]
@@ -229,8 +243,8 @@ class _Invented(Stub):
 
 
 class _Later(Stub):
-    """Stand in for an imported name that the trace's version of NKI lacks. Raises LegalityError if a running kernel
-    uses it.
+    """A substitute for an imported name that the trace's version of NKI lacks. A running kernel that uses it
+    gets LegalityError.
     """
 
     def __init__(self, session: Session, name: str, life: Lifetime) -> None:
@@ -273,7 +287,7 @@ def shown_arguments(signature: inspect.Signature) -> str:
 
 
 class _Loader(importlib.abc.Loader):
-    """Return a module that exists already as the result of an import."""
+    """A loader that returns a module which exists already."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -286,9 +300,8 @@ class _Loader(importlib.abc.Loader):
 
 
 class _First(importlib.abc.MetaPathFinder):
-    """Find the API's packages, even if others of the same name are installed, and stubs for frameworks.
-
-    It is the first of Python's finders.
+    """The first of Python's import finders. It finds the API's packages, even if others of the same name are
+    installed, and stubs for frameworks.
     """
 
     def __init__(self, session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> None:
@@ -309,7 +322,7 @@ class _First(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
 
     def _why(self, top: str) -> str:
-        """Return the problem with a module that this API does not have, as the rest of a sentence."""
+        """Return why this API does not have a module, as the rest of a sentence after the module's name."""
         other = {"nki": "nki", "neuronxcc": "nki_legacy"}.get(top, self.session.api)
         if other != self.session.api:
             return f"belongs to API {other}; the kernel is traced as one of {self.session.api}"
@@ -317,9 +330,8 @@ class _First(importlib.abc.MetaPathFinder):
 
 
 class _Last(importlib.abc.MetaPathFinder):
-    """Find a stub for a module that no other finder found, if one of the kernel's own files imports it.
-
-    It is the last of Python's finders.
+    """The last of Python's import finders. It finds a stub for a missing module that one of the kernel's own
+    files imports.
     """
 
     def __init__(self, session: Session) -> None:
@@ -336,9 +348,10 @@ class _Last(importlib.abc.MetaPathFinder):
 
 
 def _asked_by_kernel(session: Session) -> bool:
-    """Return True if the running import statement is in the kernel's file or below its source root.
+    """Tell whether the running import statement is in the kernel's file or below its source root.
 
-    False for ``importlib.util.find_spec``: a kernel that asks whether a module is installed gets the true answer.
+    The answer is False for ``importlib.util.find_spec``: a kernel that asks whether a module is installed gets
+    the truth.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
@@ -360,9 +373,9 @@ def _inside(name: str, root: Path) -> bool:
 
 @contextmanager
 def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> Iterator[None]:
-    """Let imports in the block find the API's modules and the stubs.
+    """Let imports in a ``with`` block find the API's modules and the stubs.
 
-    Afterwards ``sys.modules``, ``sys.path`` and the finders are as before.
+    After the block, ``sys.modules``, ``sys.path`` and the finders are as before.
     """
     had, disabled = hasattr(logging, "OFF"), logging.root.manager.disable
     if not had:
@@ -396,7 +409,7 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
 def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
     """Return the names of imported modules that a trace must load again.
 
-    They are the API, the kernel's own modules, and packages that keep a reference to another ``nl`` or ``nisa``.
+    They are the API, the kernel's own modules, and packages that refer to another trace's ``nl`` or ``nisa``.
     """
     others = {name: one for name, one in sys.modules.items() if one is not None and not _kept(name, one)}
     holding = {name.partition(".")[0] for name, one in others.items() if _holds_api(one, roots)}
@@ -408,8 +421,8 @@ def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
 
 
 def _kept(name: str, module: ModuleType) -> bool:
-    """Return True if a trace never loads ``module`` again: the running program, acceld, Python's library, installed
-    packages.
+    """Tell whether no trace loads ``module`` again: it belongs to the running program, acceld, Python's library
+    or an installed package.
     """
     if name == "__main__" or name.partition(".")[0] == PACKAGE:
         return True
@@ -418,13 +431,15 @@ def _kept(name: str, module: ModuleType) -> bool:
 
 
 def _holds_api(module: ModuleType, roots: tuple[str, ...]) -> bool:
-    """Return True if a global name of ``module`` is a module of the API."""
+    """Tell whether a global name of ``module`` refers to a module of the API."""
     held = [one for one in list(vars(module).values()) if isinstance(one, ModuleType)]
     return any(isinstance(one, ApiModule) or one.__name__.partition(".")[0] in roots for one in held)
 
 
 def _belongs_to_trace(name: str, module: ModuleType, roots: tuple[str, ...], root: Path | None) -> bool:
-    """Return True if ``module`` is of use in this trace only: an API module, a stub, or a module below the source root."""
+    """Tell whether ``module`` is of use in this trace only: an API module, a stub, or a module below the source
+    root.
+    """
     if isinstance(module, StubModule | ApiModule) or name.partition(".")[0] in roots:
         return True
     if root is None:

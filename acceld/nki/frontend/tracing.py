@@ -53,9 +53,11 @@ def trace(
 ) -> Program:
     """Return the Program of the kernel in ``source`` for the given shapes and values of arguments.
 
-    ``entry`` names the kernel function; without it the rules of :func:`acceld.nki.frontend.entry.find_entry` decide.
-    Raises UsageError for arguments that do not fit the API, the chip or the function. UnsupportedCall, LegalityError,
-    KernelCrash or LimitExceeded, each with the kernel's line, for a kernel that can not be traced.
+    ``entry`` names the kernel function; if it is None, the rules of
+    :func:`acceld.nki.frontend.entry.find_entry` decide.
+
+    Raise UsageError for arguments that do not fit the API, the chip or the function. For a kernel that can not
+    be traced, raise UnsupportedCall, LegalityError, KernelCrash or LimitExceeded with the kernel's line.
     """
     check_target(api, chip, lnc)
     tree = parse(source, filename)
@@ -79,7 +81,8 @@ def _traced(
     front_end: FrontEnd,
     arguments: Sequence[Argument] | Mapping[str, Argument],
 ) -> tuple[Program, tuple[Notice, ...]]:
-    """Load the kernel's file, run the kernel, and return its Program and the notices of loading. ``tree`` is changed.
+    """Load the kernel's file and run the kernel. Return its Program and the notices of loading. ``tree`` is
+    changed.
 
     Every error of the kernel is raised as a KernelFailure with the kernel's line.
     """
@@ -102,11 +105,17 @@ def _traced(
         raise
     except MemoryError as error:
         raise LimitExceeded(
-            "the kernel's Python ran out of memory", rule="memory", line=_line_of(error.__traceback__, filename)
+            "the kernel's Python ran out of memory while it was traced",
+            rule="memory",
+            line=_line_of(error.__traceback__, filename),
+            hint="make no large Python or numpy arrays: a trace needs shapes only",
         ) from error
     except RecursionError as error:
         raise LimitExceeded(
-            "the kernel's Python recurses too deep", rule="recursion", line=_line_of(error.__traceback__, filename)
+            "the kernel's Python calls itself too deeply",
+            rule="recursion",
+            line=_line_of(error.__traceback__, filename),
+            hint="end the recursion earlier, or write a loop",
         ) from error
     except BaseException as error:  # a kernel may raise anything, SystemExit too
         line, place = _line_of(error.__traceback__, filename), _place_of(error.__traceback__, session)
@@ -119,21 +128,25 @@ def _traced(
 
 
 def check_target(api: str, chip: str, lnc: int) -> None:
-    """Raise UsageError if the API does not compile for the chip, or if the chip does not have ``lnc`` physical cores a
-    core.
+    """Raise UsageError if the API does not compile for the chip, or if the chip has no logical cores of ``lnc``
+    physical cores.
     """
     if api not in API_CHIPS:
         raise UsageError(
-            f"unknown API {api!r}", hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip()
+            f"there is no API {api!r}",
+            hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip(),
         )
     if chip not in API_CHIPS[api]:
         others = [name for name, chips in API_CHIPS.items() if chip in chips]
         hint = f"{chip} is compiled for by {' and '.join(others)}" if others else ""
         raise UsageError(
-            f"API {api} does not compile for chip {chip}; it does for {' and '.join(API_CHIPS[api])}", hint=hint
+            f"API {api} does not compile for chip {chip}, but for {' and '.join(API_CHIPS[api])}", hint=hint
         )
     if lnc not in (1, 2) or (lnc == 2 and chip_spec(chip).generation < 3):
-        raise UsageError(f"lnc {lnc} is not possible on {chip}", hint="trn1 has lnc 1, later chips 1 or 2")
+        raise UsageError(
+            f"{chip} has no logical cores of {lnc} physical cores (lnc {lnc})",
+            hint="use lnc 1 on trn1, 1 or 2 on later chips",
+        )
 
 
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
@@ -143,12 +156,14 @@ _ASKING_OF_NUMPY = frozenset({"isscalar"})
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
-    """Return the expression for what Python itself shall see in place of ``value``."""
+    """Return the expression for what Python shall see in place of ``value`` when a kernel asks for its type."""
     return ast.copy_location(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
 
 
 def _asks(node: ast.AST) -> bool:
-    """Return True for a call of a function of :data:`_ASKING` by its own name, with plain arguments."""
+    """Tell whether ``node`` is a call that asks for an object's type: of a function in :data:`_ASKING`, by its
+    own name, with plain arguments.
+    """
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -159,8 +174,10 @@ def _asks(node: ast.AST) -> bool:
 
 
 def _asks_otherwise(tree: ast.Module) -> bool:
-    """Return True if a file may ask for the type of a loop's index in a way that is not rewritten: it uses the name of
-    such a function for anything but a plain call, or a class pattern inside of another pattern.
+    """Tell whether a file may ask for the type of a loop's index in a way that is not rewritten.
+
+    There are three such ways: a use of a function of :data:`_ASKING` other than a plain call, a function of
+    :data:`_ASKING_OF_NUMPY`, and a class pattern inside of another pattern.
     """
     nodes = list(ast.walk(tree))
     plain = {id(node.func) for node in nodes if isinstance(node, ast.Call) and _asks(node)}
@@ -179,11 +196,12 @@ def _asks_otherwise(tree: ast.Module) -> bool:
 
 
 class _Statements(ast.NodeTransformer):
-    """Rewrite Python statements to which the API's compilers give another meaning.
+    """Rewrites Python statements to which the API's compilers give another meaning.
 
     The comparisons of a ``mask=`` argument are joined with ``&``, because compilers accept ``and`` and chained
-    comparisons there. ``while x`` and ``x is y`` become calls of the front end's functions, and what ``isinstance``
-    and the like ask about passes through such a function, if ``names`` has their names.
+    comparisons there. ``while x`` and ``x is y`` become calls of functions of the front end. A value whose type
+    the kernel asks for, as by ``isinstance``, passes through such a function too. Each rewrite is made only if
+    ``names`` has its function.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -229,8 +247,8 @@ class _Statements(ast.NodeTransformer):
 
 
 def _joined(value: ast.expr) -> ast.expr:
-    """Return the conditions of a mask joined with ``&``, where the kernel joins them with ``and`` or chains
-    comparisons.
+    """Return the condition of a mask with ``and`` and chained comparisons replaced by comparisons joined with
+    ``&``.
     """
     parts: list[ast.expr] = []
     if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And):
@@ -255,8 +273,8 @@ def _front_end(api: str, session: Session) -> FrontEnd:
 
 
 def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[ModuleType, tuple[Notice, ...]]:
-    """Execute the kernel's file as a module that is not ``__main__``, and return the module with notices. ``tree`` is
-    changed.
+    """Execute the kernel's file as a module that is not ``__main__``. Return the module and the notices.
+    ``tree`` is changed.
     """
     filename = session.filename
     module = ModuleType(MODULE_NAME)
@@ -297,39 +315,47 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
 
 
 def _package(file: Path, root: Path) -> str:
-    """Return the package to which a file below ``root`` belongs. Python needs it for relative imports."""
+    """Return the package to which a file below ``root`` belongs, for Python's relative imports; empty if it has
+    none.
+    """
     inside = file.relative_to(root) if file.is_relative_to(root) else file
     return "" if inside.is_absolute() else ".".join(inside.parent.parts)
 
 
 def _entry_of(module: ModuleType, name: str) -> Any:
-    """Return the kernel function ``name`` of a loaded module. Raises UsageError if ``name`` is no function."""
+    """Return the kernel function ``name`` of a loaded module. Raise UsageError if ``name`` is not a function
+    there.
+    """
     first, *rest = name.split(".")
     function: Any = module.__dict__.get(first)
     for part in rest:  # Class.name
         function = getattr(function, part, None)
     if not callable(function):
-        raise UsageError(f"{name} is not a function once the file is loaded")
+        raise UsageError(
+            f"{name} is not a function after the file is loaded: assign a function to that name, or name another entry"
+        )
     return function
 
 
 def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, object]:
-    """Return the arguments by parameter name. Raises UsageError if they do not fit the function's signature."""
+    """Return the arguments by parameter name. Raise UsageError if they do not fit the function's signature."""
     target = inspect.unwrap(function)
     for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
         if isinstance(value, TensorSpec) and 0 in value.shape:
             raise UsageError(
-                f"an argument of shape {value.shape} has no elements", hint="every dimension is at least 1"
+                f"an argument of shape {value.shape} has no elements", hint="make every dimension at least 1"
             )
         if isinstance(value, TensorSpec) and value.dtype not in DTYPE_BYTES:
-            raise UsageError(f"unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES))
+            raise UsageError(
+                f"an argument has the unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES)
+            )
     signature = inspect.signature(target)
     try:
         bound = signature.bind(**arguments) if isinstance(arguments, Mapping) else signature.bind(*arguments)
     except TypeError as error:
         raise UsageError(
             f"the arguments do not fit {getattr(target, '__name__', 'the kernel')}{signature}: {error}",
-            hint=f"{len(arguments)} given; each parameter without a default needs one",
+            hint=f"pass one for each parameter without a default; {len(arguments)} are given",
         ) from error
     named: dict[str, object] = {}
     for name, value in bound.arguments.items():
@@ -344,7 +370,9 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
 
 
 def _meant(error: BaseException) -> str:
-    """Return the hint for a misspelt name or attribute: the nearest that exists there. Empty for other errors."""
+    """Return a hint for a misspelt name or attribute: the nearest one that exists there. The hint is empty for
+    other errors.
+    """
     if type(error) is NameError:
         at = error.__traceback__
         while at is not None and at.tb_next is not None:
@@ -370,7 +398,9 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
 
 
 def _asserted(source: str, line: int) -> str:
-    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty without such a statement."""
+    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty if the line has
+    none.
+    """
     for node in ast.walk(parse(source, "kernel.py")):
         if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno):
             return ast.unparse(node.test)
@@ -378,7 +408,9 @@ def _asserted(source: str, line: int) -> str:
 
 
 def _place_of(traceback: TracebackType | None, session: Session) -> str:
-    """Return, as text, the calls in files other than the kernel's own that led to an error, the innermost first."""
+    """Return, as text, the calls in files other than the kernel's own that led to an error, innermost first;
+    empty if there are none.
+    """
     calls: list[Call] = []
     inside = False
     while traceback is not None:
@@ -392,14 +424,16 @@ def _place_of(traceback: TracebackType | None, session: Session) -> str:
 
 
 class _Expired(BaseException):
-    """Stop a kernel that ran past its deadline. It is a BaseException, so that a kernel's ``except Exception`` misses
-    it.
+    """Stop a kernel that ran past its deadline.
+
+    It is a BaseException, so that a kernel's ``except Exception`` does not catch it.
     """
 
 
 @contextmanager
 def _deadline(session: Session) -> Iterator[None]:
-    """Interrupt a kernel whose Python code runs past the deadline without calling the simulator.
+    """For the time of a ``with`` block, interrupt the kernel if its Python code runs past the deadline without
+    calling the simulator.
 
     Signals reach the main thread only. In other threads nothing interrupts such code.
     """

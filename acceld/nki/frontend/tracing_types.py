@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Describe a tensor argument: its shape, and the name of its dtype (:data:`acceld.nki.ir.operations.DTYPE_BYTES`)."""
+    """A tensor argument: its shape, and the name of its dtype (a key of
+    :data:`acceld.nki.ir.operations.DTYPE_BYTES`).
+    """
 
     shape: tuple[int, ...]
     dtype: str

@@ -12,10 +12,11 @@ RULE = "nki_version"
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """Describe the versions of ``nki`` that accept a construct: from ``since`` to ``until``, both included.
+    """The versions of ``nki`` that accept a construct: from ``since`` to ``until``, both included.
 
-    An empty ``since`` means from the first version on, an empty ``until`` up to the latest. ``certain`` is False if
-    only documentation says so, or if kernels that ran on a chip contradict it. An uncertain refusal is only a notice.
+    An empty ``since`` means the first version, an empty ``until`` the latest. ``certain`` is False if only
+    documentation names the versions, or if kernels that ran on a chip contradict it. An uncertain refusal is
+    only a notice.
     """
 
     since: str = ""
@@ -25,28 +26,30 @@ class Lifetime:
     certain: bool = True
 
     def covers(self, version: str) -> bool:
-        """Return True if ``version`` accepts the construct."""
+        """Tell whether ``version`` accepts the construct."""
         return not self.comes_after(version) and not self.ended_before(version)
 
     def comes_after(self, version: str) -> bool:
-        """Return True if ``version`` is older than the first version that accepts the construct."""
+        """Tell whether ``version`` is older than the first version that accepts the construct."""
         return bool(self.since) and _number(version) < _number(self.since)
 
     def ended_before(self, version: str) -> bool:
-        """Return True if ``version`` is newer than the last version that accepts the construct."""
+        """Tell whether ``version`` is newer than the last version that accepts the construct."""
         return bool(self.until) and _number(version) > _number(self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Describe a construct on one line of a kernel that some versions of ``nki`` lack."""
+    """One construct, on one line of a kernel, that some versions of ``nki`` lack."""
 
     line: int
     what: str
     life: Lifetime
 
     def text(self, version: str) -> str:
-        """Return the sentence that says that ``version`` refuses the construct, and which version accepts it."""
+        """Return a sentence: ``version`` refuses the construct, and another version is the first or the last
+        that accepts it.
+        """
         if self.life.ended_before(version):
             return f"{self.what}: NKI {version} refuses it, {self.life.until} is the last version with it"
         return f"{self.what}: NKI {version} refuses it, {self.life.since} is the first version with it"

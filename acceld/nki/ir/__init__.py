@@ -1,1 +1,3 @@
-"""Represent the program of a traced kernel: operations, encoding, definitions and uses, number formats."""
+"""Define the program that a traced kernel becomes: its operations, encoding and number formats, and who reads
+and writes each buffer.
+"""

@@ -1,4 +1,8 @@
-"""Build a Program while a front end traces a kernel."""
+"""Build a Program while a front end traces a kernel.
+
+A loop is *open* from the call that begins it to the call that ends it. Instructions go into the innermost open
+loop.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +29,22 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An open loop of a program that is being built; its body may still change."""
+    """One loop of a program that is being built. The loop's body may still change."""
 
     loop: Loop
     body: list[Draft | Instruction]
 
     def freeze(self) -> Loop:
-        """Return the loop as a finished node of a program."""
+        """Return the loop, with its present body, as a node of a finished program."""
         return replace(self.loop, body=frozen(self.body))
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The position of an emitted instruction, through which a later assignment can change the instruction's
-    destination.
+    """The position of one emitted instruction in its loop body.
+
+    A front end keeps the position to give the instruction another destination when the kernel assigns the
+    result.
     """
 
     body: list[Draft | Instruction]
@@ -46,7 +52,7 @@ class Slot:
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction that is at this position now."""
+        """Return the instruction that is at this position now."""
         node = self.body[self.index]
         assert isinstance(node, Instruction)
         return node
@@ -56,14 +62,14 @@ class Slot:
         self.body[self.index] = instruction
 
     def is_in_open_body(self, builder: ProgramBuilder) -> bool:
-        """Return True if the instructions that ``builder`` emits now go to the same loop body as this one."""
+        """Tell whether ``builder`` now emits instructions into the loop body that contains this position."""
         return builder.is_open(self.body)
 
 
 class ProgramBuilder:
     """Collect buffers, loops and instructions in the order in which a kernel makes them.
 
-    More than ``max_instructions`` instruction nodes raise LimitExceeded.
+    Raise LimitExceeded for more than ``max_instructions`` instructions. An instruction in a loop counts once.
     """
 
     def __init__(self, *, max_instructions: int = MAX_INSTRUCTIONS) -> None:
@@ -79,7 +85,7 @@ class ProgramBuilder:
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """Ids of the open loops, outermost first."""
+        """Return the ids of the open loops, outermost first."""
         return self._scope
 
     def buffer(
@@ -120,15 +126,16 @@ class ProgramBuilder:
         return made
 
     def change_buffer(self, number: int, **changes: object) -> Buffer:
-        """Change fields of a declared buffer, such as the role of a buffer that the kernel returns. Return the changed
-        buffer.
+        """Change fields of buffer ``number``, and return the changed buffer.
+
+        For example, a buffer that the kernel returns gets another role.
         """
         self.buffers[number] = replace(self.buffers[number], **changes)  # type: ignore[arg-type]  # checked by replace
         return self.buffers[number]
 
     def discard(self, number: int) -> bool:
-        """Remove buffer ``number``, which no instruction may use. Return False, without change, if it was not declared
-        last.
+        """Remove buffer ``number``, which no instruction may use. Only the newest buffer can be removed: return
+        False, and change nothing, for any other buffer.
         """
         if number != len(self.buffers) - 1:
             return False
@@ -136,12 +143,15 @@ class ProgramBuilder:
         return True
 
     def register(self) -> int:
-        """Return the number of a new scalar register."""
+        """Declare a scalar register, and return its number."""
         self.registers += 1
         return self.registers - 1
 
     def emit(self, instruction: Instruction) -> Slot:
-        """Append an instruction to the innermost open loop, and return its position."""
+        """Append an instruction to the innermost open loop, and return its position.
+
+        Raise LimitExceeded if the program has too many instructions.
+        """
         self._instructions += 1
         if self._instructions > self._max_instructions:
             raise LimitExceeded(
@@ -157,7 +167,7 @@ class ProgramBuilder:
     def loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
     ) -> Iterator[Loop]:
-        """Open a loop whose body is what the ``with`` block emits."""
+        """Open a loop for the time of a ``with`` block. What the block emits is the loop's body."""
         loop = self.open_loop(name, trips, kind, line=line, trips_register=trips_register)
         yield loop
         self.close_loop(loop.id)
@@ -165,7 +175,7 @@ class ProgramBuilder:
     def open_loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
     ) -> Loop:
-        """Open a loop without a ``with`` block; :meth:`close_loop` closes it."""
+        """Open a loop and return it. :meth:`close_loop` closes the loop."""
         loop = Loop(self._loops, name, trips, kind, (), line, trips_register)
         self._loops += 1
         self._open.append(loop)
@@ -174,7 +184,7 @@ class ProgramBuilder:
         return loop
 
     def close_loop(self, number: int) -> None:
-        """Close the innermost open loop, which must have the id ``number``."""
+        """Close loop ``number``, which must be the innermost open loop."""
         loop = self._open.pop()
         assert loop.id == number, f"loop {number} is not the innermost one"
         self._scope = self._scope[:-1]
@@ -182,11 +192,14 @@ class ProgramBuilder:
         self._bodies[-1].append(Draft(loop, body))
 
     def is_open(self, body: list[Draft | Instruction]) -> bool:
-        """Return True if ``body`` is the body of the innermost open loop."""
+        """Tell whether ``body`` is the body of the innermost open loop."""
         return body is self._bodies[-1]
 
     def notice(self, line: int, text: str) -> None:
-        """Record that line ``line`` does something legal but costly or deprecated. A repeated notice is dropped."""
+        """Record that line ``line`` of the kernel does something legal but costly or deprecated.
+
+        The same notice of the same line is recorded once.
+        """
         notice = Notice(line, text)
         if notice not in self.notices:
             self.notices.append(notice)
@@ -202,7 +215,9 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """Return the finished program, without unused buffers. All loops must be closed."""
+        """Return the finished program. Unused buffers are left out, and the remaining ones are numbered anew.
+        All loops must be closed.
+        """
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])
         used = {*inputs, *outputs}
@@ -226,8 +241,8 @@ class ProgramBuilder:
 
 
 def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
-    """Return ``body`` as nodes of a program, without instructions whose mask excludes everything, and without empty
-    loops.
+    """Return ``body`` as nodes of a program. Empty loops are left out, and so are instructions whose mask
+    excludes every element.
     """
     nodes = (node.freeze() if isinstance(node, Draft) else node for node in body)
     return tuple(node for node in nodes if (node.body if isinstance(node, Loop) else _may_run(node)))
@@ -238,7 +253,7 @@ def _may_run(instruction: Instruction) -> bool:
 
 
 def _note_buffers(body: Iterable[Node], used: set[int]) -> None:
-    """Add to ``used`` the buffer of every access in ``body``, and of every tile of indices."""
+    """Add to ``used`` the ids of all buffers that ``body`` reads or writes, tiles of indices included."""
     for node in body:
         if isinstance(node, Loop):
             _note_buffers(node.body, used)
@@ -264,7 +279,7 @@ def _with_id(buffer: Buffer, number: int) -> Buffer:
 
 
 def _renumber(node: Node, numbers: dict[int, int]) -> Node:
-    """Return the node with its buffers renumbered by ``numbers``, which maps old to new ids."""
+    """Return ``node`` with other buffer ids. ``numbers`` maps each old id to the new id."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(_renumber(child, numbers) for child in node.body))
     return Instruction(

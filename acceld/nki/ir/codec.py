@@ -1,8 +1,11 @@
-"""Encode programs as JSON of limited size, and decode any bytes safely.
+"""Encode programs as JSON of limited size, and decode untrusted bytes safely.
 
-``decode`` accepts any bytes: it returns a structurally valid :class:`Program` or raises :class:`ProgramError`. It never
-executes, imports or unpickles anything, and refuses input beyond the limits below. It checks structure and references
-only; :mod:`acceld.nki.verify.verifier` checks the rules of the chip.
+``decode`` accepts any bytes. It returns a structurally valid :class:`Program` or raises :class:`ProgramError`.
+It never executes, imports or unpickles anything, and refuses input beyond the limits below. It checks only
+structure and references; :mod:`acceld.nki.verify.verifier` checks the rules of the chip.
+
+A *place* is text that lists the calls in files other than the kernel's own that made a buffer or an
+instruction.
 """
 
 from __future__ import annotations
@@ -63,25 +66,29 @@ def encode(program: Program) -> bytes:
 def program_hash(program: Program) -> str:
     """Return the SHA-256 (hex) of the program without names, lines, places and notices.
 
-    Two sources that differ only in comments, names or formatting have the same hash. The hashed text writes every
-    repeated part in full.
+    So two sources that differ only in comments, names or formatting have the same hash. The hashed text writes
+    out each part that the encoded JSON names by number.
     """
     return hashlib.sha256(_Canonical(program).text().encode()).hexdigest()
 
 
 def decode(data: bytes) -> Program:
-    """Return the program that ``data`` encodes. Raise ProgramError for anything else, or for a program beyond the
-    limits.
+    """Return the program that ``data`` encodes. Raise ProgramError if ``data`` is not an encoded program, or
+    goes beyond the limits.
     """
     if len(data) > MAX_BYTES:
-        raise ProgramError(f"encoded program has {len(data)} bytes; the limit is {MAX_BYTES}")
+        raise ProgramError(
+            f"the encoded program has {len(data)} bytes; at most {MAX_BYTES} are allowed: use loops in place of repeated instructions"
+        )
     try:
         raw = json.loads(data)
         return _Decoder().program(raw)
     except ProgramError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError) as error:
-        raise ProgramError(f"not an encoded program: {type(error).__name__}: {str(error)[:200]}") from error
+        raise ProgramError(
+            f"the bytes are not an encoded program: {type(error).__name__}: {str(error)[:200]}"
+        ) from error
 
 
 def _affine(value: Affine) -> list[Any]:
@@ -93,7 +100,10 @@ def _pattern(value: Pattern) -> list[Any]:
 
 
 def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
-    """Return an access as plain data without its buffer; ``access`` converts the accesses of its indices."""
+    """Return an access as plain data, without its buffer's id.
+
+    ``access`` converts the accesses to tiles of indices.
+    """
     out: dict[str, Any] = {
         "s": [_affine(start) for start in value.start],
         "d": [[dim.count, *dim.steps] for dim in value.dims],
@@ -108,7 +118,9 @@ def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
 
 
 def _form(node: Instruction) -> dict[str, Any]:
-    """Return an instruction's attributes, mask and pattern as plain data."""
+    """Return an instruction's attributes, mask and pattern as plain data; {} if the instruction has none of
+    them.
+    """
     out: dict[str, Any] = {}
     if node.attrs:
         out["a"] = {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(node.attrs)}
@@ -171,8 +183,7 @@ def _json(value: Any) -> str:
 class _Encoder:
     """Turn one program into plain data.
 
-    Repeated parts are stored once: a tile, instruction or buffer that equals an earlier one is written as the number of
-    the earlier one.
+    A tile, an instruction or a buffer that equals an earlier one is written as the number of the earlier one.
     """
 
     def __init__(self) -> None:
@@ -234,7 +245,7 @@ class _Encoder:
 class _Canonical:
     """Write the text that :func:`program_hash` hashes.
 
-    The text of a part that several instructions share is made once and kept.
+    Many instructions have parts in common. The text of such a part is made once.
     """
 
     def __init__(self, program: Program) -> None:
@@ -301,7 +312,9 @@ _LEAST = {
 
 
 def _known(numbers: dict[object, int], key: object) -> int | None:
-    """Return the number of ``key`` if it is known; otherwise give it the next number and return None."""
+    """Return the number that ``key`` has in ``numbers``. If ``key`` is new, give it the next number and return
+    None.
+    """
     found = numbers.get(key)
     if found is None:
         numbers[key] = len(numbers)
@@ -320,18 +333,20 @@ def _int(value: Any, low: int = -MAX_DIM, high: int = MAX_DIM) -> int:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > MAX_TEXT:
-        _refuse("expected a short text")
+        _refuse(f"expected a text of at most {MAX_TEXT} characters, got a {type(value).__name__} that is none")
     return value
 
 
 def _list(value: Any, longest: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > longest:
-        _refuse(f"expected a list of at most {longest} entries")
+        _refuse(f"expected a list of at most {longest} entries, got a {type(value).__name__} that is none")
     return value
 
 
 class _Decoder:
-    """Decode one program, and refuse references to anything that is not declared."""
+    """Decode one program. Raise ProgramError for a reference to a buffer, loop or register that the program
+    does not declare.
+    """
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
@@ -356,9 +371,11 @@ class _Decoder:
 
     def program(self, raw: Any) -> Program:
         if not isinstance(raw, dict):
-            _refuse("expected an object")
+            _refuse(f"expected a JSON object for the program, got a {type(raw).__name__}")
         if raw["schema"] != SCHEMA_VERSION:
-            _refuse(f"program schema {str(raw['schema'])[:20]} is not {SCHEMA_VERSION}")
+            _refuse(
+                f"the program has schema {str(raw['schema'])[:20]}; this version reads schema {SCHEMA_VERSION}: trace the kernel again"
+            )
         self.registers = _int(raw["registers"], 0, 100_000)
         self.places = [_text(place) for place in _list(raw.get("places", []), MAX_INSTRUCTIONS)]
         for number, buffer in enumerate(_list(raw["buffers"], MAX_BUFFERS)):
@@ -394,7 +411,9 @@ class _Decoder:
         if "like" in raw:
             other = self.buffers[_int(raw["like"], 0, number - 1)]
             if other.data is not None:
-                _refuse(f"buffer {number}: like a constant")
+                _refuse(
+                    f"buffer {number} is declared like buffer {other.id}, which is a constant and can not be repeated"
+                )
             return Buffer(
                 number,
                 _text(raw["name"]),
@@ -415,25 +434,31 @@ class _Decoder:
         shape = tuple(_int(n, 0) for n in _list(raw["shape"], MAX_AXES))
         dtype = _text(raw["dtype"])
         if dtype not in DTYPE_BYTES:
-            _refuse(f"buffer {number}: unknown dtype {dtype!r}")
+            _refuse(f"buffer {number} has the unknown dtype {dtype!r}")
         if math.prod(shape) > MAX_DIM:
-            _refuse(f"buffer {number} has {math.prod(shape)} elements")
+            _refuse(f"buffer {number} has {math.prod(shape)} elements; at most {MAX_DIM} are allowed")
         space, role, partition_axis = Space(raw["space"]), Role(raw["role"]), _int(raw["par"], -1, len(shape) - 1)
         if (space is Space.HBM) != (partition_axis == -1):
-            _refuse(f"buffer {number}: only on-chip buffers have a partition axis")
+            _refuse(
+                f"buffer {number} is in {space.value} with partition axis {partition_axis}: a buffer on chip has one, a buffer in HBM has -1"
+            )
         data = None
         if "data" in raw:
             try:
                 data = base64.b64decode(raw["data"], validate=True)
             except binascii.Error as error:
-                raise ProgramError(f"buffer {number}: constant is not base64") from error
+                raise ProgramError(f"the data of constant buffer {number} are not base64") from error
             self.constant_bytes += len(data)
             if role is not Role.CONSTANT or len(data) != math.prod(shape) * DTYPE_BYTES[dtype]:
-                _refuse(f"buffer {number}: constant data does not fit its shape")
+                _refuse(
+                    f"buffer {number} has {len(data)} bytes of data: only a constant has data, as many bytes as its shape needs"
+                )
             if self.constant_bytes > MAX_CONSTANT_BYTES:
-                _refuse(f"constants take more than {MAX_CONSTANT_BYTES} bytes")
+                _refuse(
+                    f"the constants take {self.constant_bytes} bytes; at most {MAX_CONSTANT_BYTES} are allowed: pass large data as an argument"
+                )
         elif role is Role.CONSTANT:
-            _refuse(f"buffer {number}: a constant without data")
+            _refuse(f"buffer {number} is a constant without data")
         address = None
         if "address" in raw:
             partition, offset = raw["address"]
@@ -442,12 +467,14 @@ class _Decoder:
             (_int(partition, 0), _int(offset, 0)) for partition, offset in _list(raw.get("blocks", []), MAX_BLOCKS)
         )
         if blocks and (address is not None or len(blocks) != math.prod(shape[: max(0, partition_axis)])):
-            _refuse(f"buffer {number}: its addresses do not fit its blocks")
+            _refuse(f"buffer {number} has {len(blocks)} block addresses: give one for each block, and no other address")
         outer = None
         if "outer" in raw:
             outer = tuple(_int(n, 0) for n in _list(raw["outer"], MAX_AXES))
             if math.prod(outer) != math.prod(shape) or role not in (Role.INPUT, Role.OUTPUT):
-                _refuse(f"buffer {number}: the caller's shape has another number of elements")
+                _refuse(
+                    f"buffer {number} of shape {list(shape)} can not be the caller's array of shape {list(outer)}: both need as many elements, and the buffer must be an input or output"
+                )
         return Buffer(
             id=number,
             name=_text(raw["name"]),
@@ -467,7 +494,7 @@ class _Decoder:
         )
 
     def place(self, raw: dict[str, Any]) -> str:
-        """Return the place in helpers' files where a buffer or an instruction was made."""
+        """Return the place of a buffer or an instruction; empty if ``raw`` gives none."""
         return self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else ""
 
     def body(self, raw: Any, depth: int) -> tuple[Node, ...]:
@@ -482,14 +509,16 @@ class _Decoder:
         if "loop" in raw:
             number = _int(raw["loop"], 0, MAX_INSTRUCTIONS)
             if number in self.loops:
-                _refuse(f"loop {number} occurs twice")
+                _refuse(f"two loops have the id {number}")
             self.loops.add(number)
             self.open.append(number)
             body = self.body(raw["body"], depth + 1)
             self.open.pop()
             kind, register = LoopKind(raw["k"]), raw.get("r")
             if (kind in RUN_TIME) != (register is not None):
-                _refuse(f"loop {number}: a loop of run-time trips, and no other, has a register")
+                _refuse(
+                    f"loop {number} is {kind.value} with register {register}: only loops of run-time trips have a register, and they need one"
+                )
             return Loop(
                 id=number,
                 name=_text(raw["name"]),
@@ -511,9 +540,9 @@ class _Decoder:
         srcs = tuple([self.operand(a) for a in _list(raw.get("r", []), len(spec.srcs))])
         least_dsts, least_srcs = _LEAST[op]
         if len(dsts) < least_dsts:
-            _refuse(f"{op} lacks a destination")
+            _refuse(f"{op} has fewer destinations than it needs")
         if len(srcs) < least_srcs:
-            _refuse(f"{op} lacks an operand")
+            _refuse(f"{op} has fewer source operands than it needs")
         line, place = _int(raw["l"], 0), self.place(raw)
         if like is not None:
             for pattern in like.mask if like.pattern is None else (*like.mask, like.pattern):
@@ -522,7 +551,7 @@ class _Decoder:
             return Instruction(op, like.engine, dsts, srcs, like.attrs, like.mask, like.pattern, line, place)
         attrs = raw.get("a", {})
         if not isinstance(attrs, dict) or not attrs.keys() <= spec.attrs:
-            _refuse(f"{op} has an attribute it does not take")
+            _refuse(f"{op} has an attribute that the operation does not take")
         made = Instruction(
             op=op,
             engine=Engine(raw["e"]),
@@ -540,7 +569,7 @@ class _Decoder:
     def repeat(self, length: int) -> None:
         self.repeated += length
         if self.repeated > MAX_REPEATED:
-            _refuse("the program repeats too much")
+            _refuse("the program repeats too much: its parts that are named by number are too long when written out")
 
     def register(self, value: Any) -> int:
         return _int(value, 0, self.registers - 1)
@@ -584,7 +613,7 @@ class _Decoder:
 
     def access(self, raw: Any, depth: int = 0) -> Access:
         if depth > 2:
-            _refuse("indices are nested too deep")
+            _refuse("tiles of indices are nested too deep")
         buffer = self.buffers[self.buffer_id(raw["b"])]
         rank = len(buffer.shape)
         if "n" in raw:
@@ -622,9 +651,9 @@ class _Decoder:
         return made
 
     def fits(self, buffer: Buffer, tile: Access) -> None:
-        """Raise ProgramError if a tile does not fit its buffer."""
+        """Raise ProgramError if a tile's rank or dtype does not fit its buffer."""
         rank = len(buffer.shape)
         if len(tile.start) != rank or any(len(dim.steps) != rank for dim in tile.dims):
-            _refuse("a tile does not fit its buffer's rank")
+            _refuse(f"a tile of buffer {buffer.id} has another rank than the buffer, which has {rank} dimensions")
         if tile.dtype and DTYPE_BYTES.get(tile.dtype) != DTYPE_BYTES[buffer.dtype]:
-            _refuse(f"a tile of {buffer.dtype} can not be read as {tile.dtype!r}")
+            _refuse(f"a tile of {buffer.dtype} can not be read as {tile.dtype!r}, a type of another width or none")

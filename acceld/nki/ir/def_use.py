@@ -1,4 +1,4 @@
-"""Find the readers and writers of each buffer, and the reads that earlier writes of the same iteration cover."""
+"""Find the readers and writers of each buffer, and prove that earlier writes define what each read sees."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _WHOLE_WRITES, _PRODUCTS = having(Trait.WHOLE), frozenset(op for op, entry in OP
 class Use:
     """One access of an instruction to a buffer.
 
-    ``whole`` is True if it is proved to write every element of its box. ``reduce_loops`` holds, for the destination of
-    a loop_reduce, the loops in whose first iteration it only writes.
+    ``whole`` is True if the instruction is proved to write every element of the accessed box. ``position`` is
+    the instruction's number in program order.
+
+    ``reduce_loops`` is for the destination of a loop_reduce: the ids of the loops over which it folds. It
+    overwrites the destination in the first iteration of these loops, and folds into it in the others.
     """
 
     instruction: Instruction
@@ -33,17 +36,21 @@ class Use:
 
     @property
     def indirect(self) -> bool:
-        """True if the accessed elements depend on run-time values."""
+        """Tell whether run-time values decide which elements are accessed."""
         return bool(self.access.indirect)
 
 
 def is_product(instruction: Instruction) -> bool:
-    """Return True for a matrix product, which may add to the contents of its destination."""
+    """Tell whether an instruction is a matrix product. A matrix product may add to the contents of its
+    destination.
+    """
     return instruction.op in _PRODUCTS
 
 
 def accumulation(instruction: Instruction) -> str:
-    """Return the ``accumulate`` attribute of a matrix product as 'yes', 'no' or 'auto'."""
+    """Return the ``accumulate`` attribute of a matrix product: 'yes' (add), 'no' (overwrite) or 'auto'
+    (overwrite first, then add).
+    """
     value = instruction.attr("accumulate", "auto")
     if value in ("yes", True):
         return "yes"
@@ -51,7 +58,7 @@ def accumulation(instruction: Instruction) -> str:
 
 
 def reads_destination(instruction: Instruction, number: int) -> bool:
-    """Return True if the old contents of destination ``number`` affect the new contents."""
+    """Tell whether the new contents of destination ``number`` depend on its old contents."""
     op = instruction.op
     if is_product(instruction):
         return accumulation(instruction) != "no"
@@ -63,10 +70,11 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
 
 
 def reduce_command(instruction: Instruction) -> str:
-    """Return the instruction's command to the accumulators of its engine; 'idle' if it has none.
+    """Return the instruction's command to the accumulators of its engine; 'idle' for an instruction without
+    such a command.
 
-    The accumulators are one element for each partition, which no access names. 'reset', 'reset_reduce' and
-    'load_reduce' overwrite them; 'reduce' reads and writes them.
+    The accumulators are one element for each partition. No access names them. 'reset', 'reset_reduce' and
+    'load_reduce' overwrite them. 'reduce' reads and writes them.
     """
     entry = OPS.get(instruction.op)
     if entry is None or "reduce_cmd" not in entry.attrs:
@@ -78,14 +86,16 @@ def reduce_command(instruction: Instruction) -> str:
 
 
 def leaves_result(instruction: Instruction, number: int) -> bool:
-    """Return True if destination ``number`` is that of a fold, and the instruction's command does not write it."""
+    """Tell whether the instruction leaves destination ``number`` unwritten, because that is the result of a
+    fold and the command does not write it.
+    """
     entry = OPS.get(instruction.op)
     folds = number == 1 and entry is not None and "reduce_cmd" in entry.attrs
     return folds and reduce_command(instruction) in ("idle", "reset")
 
 
 def reduce_loops(instruction: Instruction) -> tuple[int, ...]:
-    """Return the ids of the loops over which a loop_reduce folds."""
+    """Return the ids of the loops over which a loop_reduce folds; () for other instructions."""
     loops = instruction.attr("loops")
     return tuple(loop for loop in loops if isinstance(loop, int)) if isinstance(loops, tuple) else ()
 
@@ -105,7 +115,7 @@ def _indices(indirect: Sequence[Indirect]) -> list[Access]:
 
 
 def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0) -> list[Use]:
-    """Return the uses of buffers by one instruction: reads first, then writes."""
+    """Return one instruction's uses of buffers: what it reads, tiles of indices first, then what it writes."""
     found = []
     for access in instruction.accesses:
         found += [Use(instruction, index, loops, True, False, position=position) for index in _indices(access.indirect)]
@@ -155,7 +165,7 @@ def _registers(accesses: Iterable[Access]) -> list[int]:
 
 
 def all_uses(program: Program) -> dict[int, list[Use]]:
-    """Return all uses of each buffer in program order, by buffer id."""
+    """Return the uses of each buffer by buffer id, in program order."""
     found: dict[int, list[Use]] = {}
     for position, (instruction, loops) in enumerate(program.walk()):
         for use in uses_of(instruction, loops, position):
@@ -177,10 +187,10 @@ def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
 
 
 class Coverage:
-    """Follow the writes of one buffer in program order, to prove that reads see only defined elements.
+    """Prove that every read of a buffer sees elements that earlier instructions wrote.
 
-    ``trips`` gives the greatest number of iterations of each loop. After ``comparisons`` comparisons of boxes every
-    proof fails, which bounds the time for any program.
+    ``trips`` gives the greatest number of iterations of each loop, by loop id. A proof that would take more
+    than ``comparisons`` comparisons of boxes fails, so the time is bounded for any program.
     """
 
     def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:
@@ -188,14 +198,16 @@ class Coverage:
         self._left = comparisons
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
-        """Return True if it is proved that earlier writes in the same iteration of the outer ``depth`` loops cover each
-        read in ``uses``.
+        """Tell whether each read in ``uses`` is proved to see only elements that earlier instructions wrote.
+
+        ``uses`` are the uses of one buffer in program order. The writes must be in the same iteration of the
+        outer ``depth`` loops as the read.
         """
         return self._walk(uses, depth, depth, [])[0]
 
     def fills(self, uses: Sequence[Use], shape: tuple[int, ...]) -> bool:
-        """Return True if it is proved that ``uses`` write each element of a buffer of shape ``shape`` before they read
-        it.
+        """Tell whether ``uses`` are proved to write every element of a buffer of shape ``shape``, and to read
+        none before.
         """
         fine, written = self._walk(uses, 0, 0, [])
         return fine and self._covered(Box(tuple(Affine(0) for _ in shape), shape), [], written)

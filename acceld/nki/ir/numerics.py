@@ -1,13 +1,14 @@
 """Convert between number formats, and compute as the engines do, on numpy arrays.
 
-Engines compute in float32 and round once when they write (AWS NKI documentation, nki.isa). ``REAL[False]`` is that
-compute type. ``REAL[True]`` is float64 without rounding to narrow formats, for oracles and noise floors.
+Engines compute in float32 and round once when they write (AWS NKI documentation, nki.isa). ``REAL[False]`` is
+that compute type. ``REAL[True]`` is float64 without rounding to narrow formats, for oracles and noise floors.
 
-No public page defines the following conversions, so they are fixed here. A float written as an integer is rounded to
-the nearest integer, because AWS's own nki-library depends on it: ``_modulo`` of its attention_tkg kernel writes x/y -
-0.5 to an int32 tile for the floor of x/y, which truncation would break. The rest is assumed: halves are rounded to
-even, values beyond the range saturate, NaN becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's
-range becomes that format's infinity, or NaN in a format without infinity.
+No public page defines the following conversions, so they are fixed here. A float written as an integer is
+rounded to the nearest integer, because AWS's own nki-library depends on that: ``_modulo`` of its attention_tkg
+kernel writes x/y - 0.5 to an int32 tile to get the floor of x/y, and truncation would give another value. The
+other conversions are assumptions: halves are rounded to even, values beyond an integer's range saturate, NaN
+becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's range becomes infinity, or NaN in a
+format without infinity.
 """
 
 from __future__ import annotations
@@ -58,15 +59,17 @@ PACKED_DTYPES = frozenset(name for name in NUMPY_DTYPES if name.endswith("_x4"))
 
 
 def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
-    """Return numpy's dtype for elements of ``name``; float64 for every float format if ``float64`` is True."""
+    """Return numpy's dtype for elements of dtype ``name``. With ``float64`` every float format is stored as
+    float64.
+    """
     if float64 and not is_integer(name):
         return np.dtype(np.float64)
     return NUMPY_DTYPES[name]
 
 
 def is_integer(name: str) -> bool:
-    """Return True if elements of dtype ``name`` are handled as integers. Packed formats are, because only their bits
-    are moved.
+    """Tell whether elements of dtype ``name`` are handled as integers. Packed formats are, because only their
+    bits are moved.
     """
     return name in INTEGER_DTYPES or name in PACKED_DTYPES
 
@@ -88,7 +91,7 @@ def _integer_range(dtype: np.dtype[Any]) -> tuple[float, float]:
 def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
     """Return floats as integers of ``dtype``: rounded to nearest, halves to even, saturated, NaN as 0.
 
-    For booleans the result is True where the value is not 0.
+    If ``dtype`` is bool, the result is True where the value is not 0.
     """
     if dtype == np.bool_:
         return np.asarray(values != 0)
@@ -98,7 +101,9 @@ def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def write(target: Array, values: Any, dtype: str, *, float64: bool = False) -> None:
-    """Round ``values`` to ``dtype`` and write them to ``target``, an array of the dtype's storage type."""
+    """Round ``values`` to ``dtype``, and write them to the array ``target``, which has the storage type of
+    ``dtype``.
+    """
     if is_integer(dtype):
         source = np.asarray(values)
         if source.dtype.kind == "f":
@@ -129,8 +134,10 @@ def _direct(function: np.ufunc) -> Alu:
 
 
 def _by_magnitude(compare: np.ufunc) -> Alu:
-    """Return a function that selects the operand whose magnitude ``compare`` prefers, with its sign; the second if they
-    are equal.
+    """Return a function of two arrays that selects, element by element, the operand whose magnitude ``compare``
+    prefers, with its sign.
+
+    The function selects the second operand if the magnitudes are equal.
     """
 
     def apply(a: Any, b: Any, out: Array | None) -> Array:
@@ -250,14 +257,14 @@ FOLD_IDENTITY: dict[str, float] = {
 def negated(values: Array, out: Array | None = None) -> Array:
     """Return ``-values``.
 
-    ``np.negative`` is not used, because in NumPy 2.4 it writes wrong values to outputs that are not contiguous.
+    ``np.negative`` is not used: NumPy 2.4 writes wrong values to an output that is not contiguous.
     """
     result: Array = np.multiply(values, values.dtype.type(-1), out=out)
     return result
 
 
 def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
-    """Return ``values`` folded with ``op`` over ``axes``, which remain as axes of one element.
+    """Return ``values`` folded with ``op`` over ``axes``. The folded axes stay, with one element each.
 
     ``subtract`` folds in order, the first axis slowest. Logical results are 1 and 0 in the type of ``values``.
     """
@@ -276,5 +283,7 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:
-    """Return ``a op b`` for the operation of a reduction, on reals or on integers."""
+    """Return ``a op b``, element by element, for an operation ``op`` of a reduction. Both arrays hold reals, or
+    both integers.
+    """
     return np.asarray(_FOLDS[op](a, b, out=out))

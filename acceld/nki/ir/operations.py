@@ -1,15 +1,15 @@
 """Define the operations of programs: operands, attributes, iteration space, meaning.
 
-Front ends emit these operations, :mod:`acceld.nki.verify.verifier` checks them, :mod:`acceld.nki.execute.interpreter`
-runs them and :mod:`acceld.nki.timing.cost` prices them. Each of the last three raises an error for an operation that it
-has no rule for.
+Front ends emit these operations. :mod:`acceld.nki.verify.verifier` checks them,
+:mod:`acceld.nki.execute.interpreter` runs them and :mod:`acceld.nki.timing.cost` prices them. Each of these
+three raises an error for an operation without a rule of its own there.
 
-Iteration space (for masks and patterns): ``dst`` = axes of the first destination tile; ``src`` = axes of the first
-source tile; ``kmn`` = (K, M, N) of a matrix product.
+The iteration space of an operation is what masks and patterns refer to. ``dst`` means the axes of the first
+destination tile, ``src`` the axes of the first source tile, and ``kmn`` the axes (K, M, N) of a matrix product.
 
-Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the destination's
-type (AWS NKI documentation, nki.isa). Matrix products accumulate in float32. A scalar that is a tile with one element
-in each partition has shape (P, 1).
+Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the
+destination's type (AWS NKI documentation, nki.isa). Matrix products accumulate in float32. A scalar operand may
+be a tile of shape (P, 1): one element in each partition.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ FUNCTIONS: dict[str, dict[str, frozenset[str]]] = {
 
 
 class Kind(StrEnum):
-    """Kind of an operand."""
+    """The kind of value that an operand may be."""
 
     TILE = "tile"
     SCALAR = "scalar"
@@ -101,7 +101,7 @@ class Kind(StrEnum):
 
 
 class Memory(StrEnum):
-    """The memories in which the tiles of an operation may lie."""
+    """The memories in which an operation's tiles may lie."""
 
     CHIP = "chip"
     """SBUF or PSUM."""
@@ -114,7 +114,7 @@ class Memory(StrEnum):
 
 
 class Trait(Flag):
-    """Properties of an operation that verification, execution and coverage need."""
+    """A property of an operation that verification, execution or :class:`acceld.nki.ir.def_use.Coverage` needs."""
 
     WHOLE = auto()
     """Writes every element of its first destination, unless it is masked or stated otherwise."""
@@ -140,7 +140,7 @@ class Trait(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An operand that an operation takes. Only the last operands may be ``optional``."""
+    """One operand of an operation. Optional operands come after the required ones."""
 
     name: str
     kind: Kind
@@ -149,10 +149,11 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The definition of an operation: operands, attributes, engines and properties.
+    """The definition of one operation: operands, attributes, engines and properties.
 
-    ``engines`` are the engines that have the operation (isa reference); empty if a kernel may name any engine or none.
-    ``generation`` is the version of the first NeuronCore that has the operation.
+    ``engines`` are the engines that have the operation (pages of nki.isa); if it is empty, a kernel may name
+    any engine or leave the choice open. ``generation`` is the version of the first NeuronCore that has the
+    operation.
     """
 
     meaning: str
@@ -172,7 +173,7 @@ class Operation:
 
     @property
     def is_product(self) -> bool:
-        """True for a matrix product, which may add to the contents of its destination."""
+        """Tell whether the operation is a matrix product, which may add to the contents of its destination."""
         return self.memory is Memory.PRODUCT
 
     def sources_of(self, kind: Kind) -> tuple[int, ...]:
@@ -204,7 +205,9 @@ def entry(
     generation: int = 2,
     cycles: float | None = None,
 ) -> Operation:
-    """Return the operation that the texts describe: ``name?`` is an optional operand, ``name:kind`` gives its kind,
+    """Return an operation from a description in short texts.
+
+    In ``dsts`` and ``srcs``, ``name?`` is an optional operand and ``name:kind`` gives its kind. In ``attrs``,
     ``name!`` is a required attribute.
     """
     words = attrs.split()

@@ -15,8 +15,8 @@ from acceld.nki.ir.program import Buffer, Program, Space
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """The memory of one tile: partitions ``top`` to ``bottom``, bytes ``begin`` to ``end`` of each. Both ends are
-    excluded.
+    """The memory of one tile: partitions ``top`` to ``bottom``, and in each of them bytes ``begin`` to ``end``.
+    ``bottom`` and ``end`` are excluded.
     """
 
     space: Space
@@ -26,20 +26,22 @@ class Rectangle:
     end: int
 
     def meets(self, other: Rectangle) -> bool:
-        """Return True if the two rectangles have a byte in common."""
+        """Tell whether the two rectangles have a byte in common."""
         apart = (
             self.bottom <= other.top or other.bottom <= self.top or self.end <= other.begin or other.end <= self.begin
         )
         return self.space is other.space and not apart
 
     def holds(self, other: Rectangle) -> bool:
-        """Return True if every byte of ``other`` lies in this rectangle."""
+        """Tell whether every byte of ``other`` lies in this rectangle."""
         rows = self.top <= other.top and other.bottom <= self.bottom
         return self.space is other.space and rows and self.begin <= other.begin and other.end <= self.end
 
 
 def rectangles(buffer: Buffer) -> list[Rectangle]:
-    """Return the memory of each tile of a buffer, in the order of its blocks; [] if the compiler chooses the addresses."""
+    """Return the memory of each tile of a buffer, in the order of its blocks; [] for a buffer in HBM, or if the
+    compiler chooses the addresses.
+    """
     if not buffer.places or buffer.space is Space.HBM:
         return []
     rows = buffer.shape[buffer.partition_axis]
@@ -48,8 +50,8 @@ def rectangles(buffer: Buffer) -> list[Rectangle]:
 
 
 def sharing(program: Program) -> frozenset[int]:
-    """Return the buffers with a tile that may share bytes with another tile. It is certain that all other buffers do
-    not.
+    """Return the ids of the buffers that may share bytes with another tile. A buffer that is not in the result
+    shares none for certain.
     """
     tiles = sorted(
         (one.space.value, one.begin, one.end, buffer.id) for buffer in program.buffers for one in rectangles(buffer)

@@ -30,7 +30,9 @@ def _lines(program: Program) -> Iterator[str]:
 
 
 def _loop_names(program: Program) -> dict[int, str]:
-    """Return a name for each loop by id: its variable, with the id added if another loop has the same variable."""
+    """Return a name for each loop by id: the loop's variable. If several loops have the same variable, the id
+    is added to the name.
+    """
     loops = list(program.loops.values())
     given = [loop.name for loop in loops]
     return {loop.id: loop.name if given.count(loop.name) == 1 else f"{loop.name or 'i'}{loop.id}" for loop in loops}

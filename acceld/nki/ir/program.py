@@ -1,8 +1,9 @@
 """Define the program (schema v1), the result of tracing a kernel.
 
-A :class:`Program` is plain data: buffers, and a tree of loops and instructions whose operands are strided accesses,
-affine in the loop variables. It holds no callables and no input data. So code that never saw the kernel can receive it
-from another process (:mod:`acceld.nki.ir.codec`), verify, execute, time and hash it.
+A :class:`Program` is plain data: buffers, and a tree of loops and instructions. The operands of instructions
+are strided accesses, affine in the loop variables. A program holds no callables and no input data. So code that
+never saw the kernel can receive the program from another process (:mod:`acceld.nki.ir.codec`), verify, execute,
+time and hash it.
 
 Conventions
 
@@ -10,8 +11,8 @@ Conventions
   expressions. Loop ids are unique in a program, also among sibling loops.
 * An on-chip buffer has shape ``(block..., partitions, free...)``, and ``partition_axis`` is the number of the
   partition dimension. An HBM buffer has ``partition_axis == -1``.
-* The ``dims`` of an :class:`Access` are the axes of the tile that is accessed. For on-chip operands the first axis is
-  the partition axis (count 1 for a single partition). Tiles in HBM have the axes of their on-chip counterpart.
+* The ``dims`` of an :class:`Access` are the axes of the accessed tile. For on-chip operands the first axis is the
+  partition axis (count 1 for a single partition). Tiles in HBM have the axes of their on-chip counterpart.
 * ``line`` is the 1-based line of the kernel's file; 0 if there is none.
 """
 
@@ -28,7 +29,7 @@ MAX_INSTRUCTIONS = 1_000_000
 
 
 class Space(StrEnum):
-    """Memory space of a buffer."""
+    """The memory that holds a buffer."""
 
     HBM = "hbm"
     SBUF = "sbuf"
@@ -36,7 +37,7 @@ class Space(StrEnum):
 
 
 class Engine(StrEnum):
-    """Engine that runs an instruction. With ``UNKNOWN`` the compiler model chooses."""
+    """The engine that runs an instruction. For ``UNKNOWN`` the performance model chooses an engine."""
 
     TENSOR = "tensor"
     VECTOR = "vector"
@@ -48,7 +49,7 @@ class Engine(StrEnum):
 
 
 class Role(StrEnum):
-    """Role of a buffer for the kernel's caller."""
+    """The role of a buffer for the kernel's caller."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -57,12 +58,14 @@ class Role(StrEnum):
 
 
 class LoopKind(StrEnum):
-    """Relation between the iterations of a loop.
+    """The kind of a loop: how its iterations depend on each other, and how their number is given.
 
-    ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may pass values to the next iteration. ``SPMD``: one
-    axis of the launch grid. ``DYNAMIC``: register ``trips_register`` holds the number of iterations at run time, and
-    ``trips`` is the greatest possible number. ``WHILE``: runs while register ``trips_register`` is not 0, which is
-    tested before each iteration.
+    * ``AFFINE``: the iterations are independent and may run in any order.
+    * ``SEQUENTIAL``: an iteration may pass values to the next one.
+    * ``SPMD``: the loop is one axis of the launch grid.
+    * ``DYNAMIC``: register ``trips_register`` holds the number of iterations at run time; ``trips`` is the greatest
+      possible number.
+    * ``WHILE``: the loop runs while register ``trips_register`` is not 0, which is tested before each iteration.
     """
 
     AFFINE = "affine"
@@ -80,7 +83,7 @@ RUN_TIME = frozenset({LoopKind.DYNAMIC, LoopKind.WHILE})
 class Affine:
     """The integer ``const + sum(coef * loop variable)``.
 
-    ``terms`` holds (loop id, coef), sorted by loop id, without coefficients of 0.
+    ``terms`` holds pairs (loop id, coef), sorted by loop id. Terms with the coefficient 0 are left out.
     """
 
     const: int = 0
@@ -105,14 +108,18 @@ class Affine:
         return Affine(self.const * factor, tuple((loop, coef * factor) for loop, coef in self.terms))
 
     def at(self, env: Mapping[int, int]) -> int:
-        """Return the value in iteration ``env[i]`` of each loop ``i``. Raise KeyError if ``env`` lacks a loop."""
+        """Return the value in iteration ``env[i]`` of each loop ``i``. Raise KeyError if ``env`` lacks a loop
+        of the expression.
+        """
         value = self.const
         for loop, coef in self.terms:
             value += coef * env[loop]
         return value
 
     def bounds(self, trips: Mapping[int, int]) -> tuple[int, int]:
-        """Return the least and the greatest value over all iterations; ``trips`` gives their numbers by loop id."""
+        """Return the least and the greatest value over all iterations. ``trips`` gives the number of iterations
+        by loop id.
+        """
         low = high = self.const
         for loop, coef in self.terms:
             reach = coef * max(0, trips[loop] - 1)
@@ -122,7 +129,9 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class TileDim:
-    """One axis of a tile: ``count`` elements; one step along the axis moves by ``steps[d]`` in buffer dimension ``d``."""
+    """One axis of a tile, with ``count`` elements. One step along the axis moves by ``steps[d]`` in buffer
+    dimension ``d``.
+    """
 
     count: int
     steps: tuple[int, ...]
@@ -130,11 +139,11 @@ class TileDim:
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
-    """An index that is known only at run time, times ``scale``, which is added to the start in buffer dimension
+    """A run-time index of an access: its value times ``scale`` is added to the start in buffer dimension
     ``dim``.
 
-    The index comes from a scalar register (``register``) or from a tile of integers (``index``), which has one integer
-    for each element along axis ``axis`` of the access. Exactly one of the two is set.
+    The value comes from the scalar register ``register``, or from the tile of integers ``index``. The tile has
+    one integer for each element along axis ``axis`` of the access.
     """
 
     dim: int
@@ -145,16 +154,17 @@ class Indirect:
 
     def __post_init__(self) -> None:
         if (self.register is None) == (self.index is None):
-            raise ValueError("an indirect index is either a register or a tile of indices")
+            raise ValueError("an indirect index needs a register or a tile of indices: give exactly one of them")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """A strided tile of a buffer.
 
-    ``start`` has one affine expression for each buffer dimension, ``dims`` one entry for each axis of the tile. Element
-    ``(i0, i1, ...)`` lies at buffer index ``start[d] + sum(i_k * dims[k].steps[d])``. ``dtype``, if not empty, reads
-    the elements' bits as another type of the same width.
+    ``start`` has one affine expression for each buffer dimension, and ``dims`` has one entry for each axis of
+    the tile. In buffer dimension ``d``, element ``(i0, i1, ...)`` of the tile has the index ``start[d] +
+    sum(i_k * dims[k].steps[d])``. If ``dtype`` is not empty, the bits are read as that type, which has the same
+    width.
     """
 
     buffer: int
@@ -165,12 +175,12 @@ class Access:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of elements along each axis of the tile."""
+        """Return the number of elements along each axis of the tile."""
         return tuple([dim.count for dim in self.dims])
 
     @property
     def elements(self) -> int:
-        """Number of elements in the tile."""
+        """Return the number of elements in the tile."""
         return prod(self.shape)
 
 
@@ -178,8 +188,8 @@ class Access:
 class Pattern:
     """An affine value at each point of an instruction's iteration space: ``base + sum(coefs[k] * i_k)``.
 
-    A mask includes the points where the value is >= 0; ``iota`` writes the value; ``affine_select`` compares it with
-    zero. :mod:`acceld.nki.ir.operations` defines the iteration space of each operation.
+    A mask includes the points where the value is >= 0. ``iota`` writes the value. ``affine_select`` compares
+    the value with zero. :mod:`acceld.nki.ir.operations` defines the iteration space of each operation.
     """
 
     base: Affine
@@ -197,9 +207,9 @@ Attr = str | int | float | bool | tuple[int, ...] | tuple[str, ...] | None
 class Instruction:
     """One operation of :data:`acceld.nki.ir.operations.OPS` with its operands.
 
-    ``mask`` holds patterns over the operation's iteration space; an element that any of them excludes is neither
-    computed nor written. ``place`` lists the calls in files other than the kernel's own that made the instruction,
-    innermost first; empty if there are none.
+    ``mask`` holds patterns over the operation's iteration space. An element that any pattern excludes is
+    neither computed nor written. ``place`` lists, innermost first, the calls in files other than the kernel's
+    own that made the instruction; it is empty if the kernel's own file made it.
     """
 
     op: str
@@ -221,13 +231,13 @@ class Instruction:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """Every tile that is read or written: sources first, then destinations."""
+        """Return every tile that the instruction reads or writes: sources first, then destinations."""
         return (*[src for src in self.srcs if isinstance(src, Access)], *self.dsts)
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop of a program, which is not unrolled."""
+    """One loop of a program. Its body stands for all ``trips`` iterations."""
 
     id: int
     name: str
@@ -239,7 +249,7 @@ class Loop:
 
     @property
     def at_run_time(self) -> bool:
-        """True if the number of iterations is known only at run time."""
+        """Tell whether the number of iterations is known only at run time."""
         return self.kind in RUN_TIME
 
 
@@ -250,12 +260,14 @@ Node = Loop | Instruction
 class Buffer:
     """A tensor in HBM, SBUF or PSUM.
 
-    ``scope`` lists the ids of the loops around the declaration, outermost first; each iteration of these loops has a
-    new, undefined instance. ``address`` is ``(start partition, byte offset)`` if the kernel places the buffer.
-    ``blocks`` lists such addresses for a buffer with dimensions before the partition axis, one for each tile in C
-    order. ``data`` is the contents of a constant as bytes in C order. ``written_input`` marks an input that the kernel
-    may write. ``argument_shape`` is the shape of the caller's array if it differs from ``shape`` (same elements in C
-    order). ``place`` lists the calls in other files that declared the buffer, as in :class:`Instruction`.
+    * ``scope``: ids of the loops around the declaration, outermost first. Each iteration of these loops has a new,
+      undefined instance of the buffer.
+    * ``address``: (start partition, byte offset) if the kernel chooses the address.
+    * ``blocks``: such addresses for a buffer with dimensions before the partition axis, one for each tile in C order.
+    * ``data``: the contents of a constant as bytes in C order.
+    * ``written_input``: True for an input that the kernel may write.
+    * ``argument_shape``: the shape of the caller's array if that differs from ``shape`` (same elements in C order).
+    * ``place``: the calls in other files that declared the buffer, as in :class:`Instruction`.
     """
 
     id: int
@@ -276,17 +288,17 @@ class Buffer:
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """Addresses of the buffer's tiles; () if the compiler chooses them."""
+        """Return the address of each of the buffer's tiles; () if the compiler chooses the addresses."""
         return self.blocks if self.address is None else (self.address,)
 
     @property
     def outer_shape(self) -> tuple[int, ...]:
-        """Shape of the caller's array."""
+        """Return the shape of the caller's array."""
         return self.shape if self.argument_shape is None else self.argument_shape
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Strides in elements, in C order."""
+        """Return the number of elements between neighbors along each dimension, in C order."""
         strides, step = [], 1
         for size in reversed(self.shape):
             strides.append(step)
@@ -295,13 +307,13 @@ class Buffer:
 
     @property
     def elements(self) -> int:
-        """Number of elements in the buffer."""
+        """Return the number of elements in the buffer."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A note of the front end about something in the kernel that is legal but costly or deprecated."""
+    """A remark of a front end on one line of the kernel that is legal but costly or deprecated."""
 
     line: int
     text: str
@@ -311,9 +323,9 @@ class Notice:
 class Program:
     """A traced kernel for one chip, API, launch grid and set of argument shapes.
 
-    ``inputs`` and ``outputs`` are buffer ids in the order of the kernel's arguments and results; a buffer's id is its
-    position in ``buffers``. An input that the kernel returns (updated in place) is in both. ``registers`` is the number
-    of scalar registers that the program uses.
+    ``inputs`` and ``outputs`` are buffer ids in the order of the kernel's arguments and results. A buffer's id
+    is its position in ``buffers``. An input that the kernel updates in place and returns is in both lists.
+    ``registers`` is the number of scalar registers that the program uses.
     """
 
     api: str
@@ -330,12 +342,12 @@ class Program:
     schema: int = SCHEMA_VERSION
 
     def walk(self) -> Iterator[tuple[Instruction, tuple[Loop, ...]]]:
-        """Yield each instruction node once, in program order, with the loops around it (outermost first)."""
+        """Yield each instruction once, in program order, with the loops around it, outermost first."""
         yield from _walk(self.body, ())
 
     @property
     def loops(self) -> dict[int, Loop]:
-        """All loops by id."""
+        """Return all loops by id."""
         return {loop.id: loop for loop in _loops(self.body)}
 
 

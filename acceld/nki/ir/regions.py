@@ -1,7 +1,7 @@
-"""Compute which elements of a buffer accesses reach: bounds, boxes, overlap.
+"""Compute which elements of a buffer an access reaches: index bounds, boxes, overlap.
 
-All functions work on affine expressions alone. Their cost depends on the size of the expressions, never on numbers of
-iterations or sizes of tiles.
+All functions work on affine expressions alone. Their cost depends on the size of the expressions, never on
+numbers of iterations or sizes of tiles.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from acceld.nki.ir.spaces import AxisMap
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box of buffer elements: in dimension ``d`` the ``extents[d]`` indices from ``starts[d]`` on.
+    """A box of buffer elements: in dimension ``d``, the ``extents[d]`` indices from ``starts[d]`` on.
 
-    If ``dense`` is True, the accesses cover every element of the box; otherwise the box only encloses them.
+    If ``dense`` is True, the accesses that the box stands for reach every element of it. Otherwise they reach
+    only elements inside, but perhaps not all.
     """
 
     starts: tuple[Affine, ...]
@@ -30,12 +31,13 @@ class Box:
 
     @property
     def empty(self) -> bool:
-        """True if the box contains no element."""
+        """Tell whether the box contains no element."""
         return any(extent <= 0 for extent in self.extents)
 
     def holds(self, other: Box, trips: Mapping[int, int]) -> bool:
-        """Return True if this box is dense and contains every element of ``other``, compared in the same iteration of
-        all loops.
+        """Tell whether this box is dense and contains every element of ``other`` in each iteration.
+
+        ``trips`` gives the number of iterations by loop id.
         """
         if not self.dense:
             return False
@@ -49,7 +51,10 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """Return a box around this box's elements in all iterations of ``loop``; it is dense if these elements fill it."""
+        """Return a box around the elements of this box in all ``trips`` iterations of ``loop``.
+
+        The result is dense if the elements are known to fill it.
+        """
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False
         for d, start in enumerate(self.starts):
@@ -64,7 +69,7 @@ class Box:
         return Box(tuple(starts), tuple(extents), dense)
 
     def merged(self, other: Box) -> Box | None:
-        """Return one dense box with the elements of both; None if both together are no box."""
+        """Return one dense box with the elements of both boxes; None if their union is not known to be a box."""
         if not (self.dense and other.dense):
             return None
         differs = -1
@@ -88,7 +93,9 @@ class Box:
 
 
 def coefficient(value: Affine, loop: int) -> int:
-    """Return the coefficient of ``loop`` in ``value``; 0 if ``value`` does not depend on it."""
+    """Return the coefficient of the variable of ``loop`` in ``value``; 0 if ``value`` does not depend on that
+    loop.
+    """
     for number, coef in value.terms:
         if number == loop:
             return coef
@@ -96,7 +103,7 @@ def coefficient(value: Affine, loop: int) -> int:
 
 
 def box(access: Access) -> Box:
-    """Return the box of the elements that an access reaches, without its run-time indices."""
+    """Return the box of the elements that an access reaches. Run-time indices are left out."""
     first, extents, dense = _reach(access.dims, len(access.start))
     if any(first):
         return Box(tuple([start + low for start, low in zip(access.start, first, strict=True)]), extents, dense)
@@ -104,7 +111,7 @@ def box(access: Access) -> Box:
 
 
 def apart(one: Access, other: Access, trips: Mapping[int, int]) -> bool:
-    """Return True if it is proved that two accesses of one buffer share no element in any iteration."""
+    """Tell whether two accesses of one buffer are proved to share no element in any iteration."""
     unknown = {indirect.dim for access in (one, other) for indirect in access.indirect}
     mine, its = box(one), box(other)
     if mine.empty or its.empty:
@@ -127,8 +134,9 @@ def apart(one: Access, other: Access, trips: Mapping[int, int]) -> bool:
 
 @lru_cache(4096)
 def _reach(dims: tuple[TileDim, ...], rank: int) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
-    """Return, for a tile that starts at 0, its least index and its number of indices in each buffer dimension, and if
-    it fills that box.
+    """Return the box of a tile that starts at 0, and True if the tile fills that box.
+
+    The box is given by the least index and the number of indices in each buffer dimension.
     """
     first, extents, dense = [0] * rank, [1] * rank, True
     moves = [(abs(step), step, dim.count, d) for dim in dims for d, step in enumerate(dim.steps) if step]
@@ -153,11 +161,10 @@ def index_bounds(
     mask: Iterable[Pattern] = (),
     axes: AxisMap | None = None,
 ) -> tuple[int, int]:
-    """Return bounds of the index in buffer dimension ``dim`` over all elements inside ``mask``, without run-time
-    indices.
+    """Return the least and the greatest index in buffer dimension ``dim`` over all elements inside ``mask``.
 
-    ``axes`` maps the tile's axes to those of the mask. The bounds are exact if there is one mask over one axis;
-    otherwise the true range lies within them.
+    Run-time indices are left out. ``axes`` maps the tile's axes to those of the mask. The bounds are exact for
+    one mask over one axis; otherwise the true range may be smaller.
     """
     const, loops = access.start[dim].const, dict(access.start[dim].terms)
     steps = {axis: tile.steps[dim] for axis, tile in enumerate(access.dims) if tile.steps[dim] and tile.count > 1}
@@ -211,8 +218,9 @@ def _interval(
 
 
 def free_axes(access: Access, buffer: Buffer) -> int:
-    """Return the number of free axes that an engine has to step through. Neighboring axes that form one run count as
-    one.
+    """Return the number of free axes that an engine has to step through.
+
+    Neighboring axes count as one if their elements follow each other with a single stride.
     """
     free = [dim for dim in access.dims[1:] if dim.count > 1]
     linear = [

@@ -1,8 +1,9 @@
 """Relate the axes of an instruction's tiles to its iteration space.
 
-Masks and patterns refer to the iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`). A *map*
-gives, for each axis of a tile, the axis of the space along which it runs, or -1 for an axis that does not move with the
-space. ``None`` in place of a map stands for a tile of another shape with the same elements in row-major order.
+Masks and patterns refer to the iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`).
+The *map* of a tile has one entry for each axis of the tile: the axis of the space along which that axis runs,
+or -1 if it does not advance with the space. None in place of a map stands for a tile of another shape with the
+same elements in row-major order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _BY_ROW, _GATHERS = having(Trait.BY_ROW), having(Trait.GATHERS)
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The shape of an iteration space, and the map of each source and destination (None also for immediates)."""
+    """The shape of an instruction's iteration space, and the map of each source and destination.
+
+    An immediate operand has the map None.
+    """
 
     shape: tuple[int, ...]
     srcs: tuple[AxisMap | None, ...]
@@ -30,9 +34,10 @@ class Space:
 
 @lru_cache(4096)
 def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
-    """Return the map of an element-wise operand of shape ``shape``: equal axes in order, axes of one element broadcast.
+    """Return the map of an element-wise operand of shape ``shape`` into the iteration space ``space``; None if
+    the shapes do not fit.
 
-    The result is None if the shapes can not be aligned in this way.
+    Equal axes are matched in order. An axis of one element is broadcast.
     """
     if len(shape) == len(space):
         if all(n == m or n == 1 for n, m in zip(shape, space, strict=True)):
@@ -69,7 +74,9 @@ def free_elements(shape: tuple[int, ...]) -> int:
 
 
 def iteration_space(instruction: Instruction) -> Space:
-    """Return the iteration space of an instruction. This never raises; a tile that does not fit gets the map None."""
+    """Return the iteration space of an instruction. This function never raises: a tile that does not fit gets
+    the map None.
+    """
     op = instruction.op
     kind = OPS[op].space
     srcs = [src.shape if isinstance(src, Access) else None for src in instruction.srcs]

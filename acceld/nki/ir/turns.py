@@ -1,8 +1,9 @@
-"""Encode as one number (a *turn*) how the performance model treats an execution of an instruction.
+"""Encode as one number, a *turn*, how the performance model treats one execution of an instruction.
 
-``OWN``: the execution counts, and no other execution uses its results. ``LEFT_OUT``: it does not count, because its
-results reach no output. ``made(value)``: it counts, and its results are kept under the number ``value``.
-``taken(value)``: it does not count, and takes the results kept under ``value``.
+* ``OWN``: the execution takes time, and no other execution uses its results.
+* ``LEFT_OUT``: the execution takes no time, because its results reach no output.
+* ``made(value)``: the execution takes time, and its results are kept under the number ``value``.
+* ``taken(value)``: the execution takes no time, and uses the results that are kept under ``value``.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ OWN, LEFT_OUT = -1, -2
 
 
 def made(value: int) -> int:
-    """Return the turn of an execution whose results are kept as ``value`` for others."""
+    """Return the turn of an execution whose results are kept under ``value`` for other executions."""
     return 2 * value
 
 
 def taken(value: int) -> int:
-    """Return the turn of an execution that takes the results kept as ``value``."""
+    """Return the turn of an execution that uses the results kept under ``value``."""
     return 2 * value + 1
 
 
 def value_of(turn: int) -> tuple[int, bool]:
-    """Return the value of a turn, and True if the execution takes it (False if it makes it). Not for ``OWN`` and
-    ``LEFT_OUT``.
+    """Return the value of a turn, and True if the execution takes the kept results, False if it makes them.
+
+    ``OWN`` and ``LEFT_OUT`` have no value; do not pass them.
     """
     return turn >> 1, bool(turn & 1)

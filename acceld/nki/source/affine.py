@@ -1,4 +1,7 @@
-"""Compute with affine forms with integer coefficients over variables and index ranges: the indices of tiles and arrays."""
+"""Compute with affine forms: integer linear combinations of loop variables and index ranges.
+
+The indices of tiles and arrays in a kernel's source are such forms.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Symbol:
-    """A loop variable, or an index range ``nl.arange(extent)`` along ``axis`` of ``axes``.
+    """One symbol of an affine form: a loop variable, or an index range ``nl.arange(extent)`` along ``axis`` of
+    ``axes``.
 
     A quotient or remainder of a loop variable is a symbol of its own, whose ``variable`` is that loop variable.
     """
@@ -22,23 +26,25 @@ class Symbol:
 
     @staticmethod
     def over(extent: int, axis: int, axes: int) -> Symbol:
-        """Return the symbol of the index range ``nl.arange(extent)`` along ``axis`` of ``axes``."""
+        """Return the symbol of the index range ``nl.arange(extent)`` along axis ``axis`` of a tile with
+        ``axes`` axes.
+        """
         return Symbol(f"arange{extent}.{axis}.{axes}", "", extent, axis, axes)
 
     @property
     def in_columns(self) -> bool:
-        """True if the symbol is an index range along the last axis."""
+        """Tell whether the symbol is an index range along the last axis."""
         return self.is_range and self.axis == self.axes - 1
 
     @property
     def is_range(self) -> bool:
-        """True if the symbol is an index range, which runs over an axis of a tile."""
+        """Tell whether the symbol is an index range, which runs over an axis of a tile."""
         return not self.variable
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The form ``constant + sum(coefficient * symbol)``; coefficients of 0 are left out."""
+    """The form ``constant + sum(coefficient * symbol)``. Symbols with the coefficient 0 are left out."""
 
     constant: int = 0
     terms: tuple[tuple[Symbol, int], ...] = field(default=())
@@ -67,28 +73,31 @@ class Affine:
         return Affine(self.constant * factor, tuple((s, c * factor) for s, c in self.terms) if factor else ())
 
     def product(self, other: Affine) -> Affine | None:
-        """Return the product of two forms; None if neither of them is a constant."""
+        """Return the product of two forms; None if neither form is a constant."""
         if other.terms:
             return None if self.terms else other.times(self.constant)
         return self.times(other.constant)
 
     @property
     def variables(self) -> frozenset[str]:
-        """The loop variables that the form depends on."""
+        """Return the names of the loop variables that the form depends on."""
         return frozenset(symbol.variable for symbol, _ in self.terms if symbol.variable)
 
     @property
     def ranges(self) -> tuple[Symbol, ...]:
-        """The index ranges in the form."""
+        """Return the index ranges in the form."""
         return tuple(symbol for symbol, _ in self.terms if symbol.is_range)
 
     @property
     def start(self) -> Affine:
-        """The form without its index ranges: where an access begins."""
+        """Return the form without its index ranges: where an access begins."""
         return Affine(self.constant, tuple((symbol, factor) for symbol, factor in self.terms if not symbol.is_range))
 
     def substituted(self, values: Mapping[str, Affine]) -> Affine:
-        """Return the form with the values of loop variables, each of which has one."""
+        """Return the form with each loop variable replaced by its value in ``values``.
+
+        ``values`` must have every loop variable of the form.
+        """
         result = Affine(self.constant)
         for symbol, factor in self.terms:
             value = values[symbol.variable] if symbol.variable == symbol.name else Affine.of(symbol)
@@ -96,8 +105,9 @@ class Affine:
         return result
 
     def coefficient(self, variable: str) -> int | None:
-        """Return the coefficient of a loop variable: 0 if the form does not contain it, None if it occurs in a quotient
-        or remainder.
+        """Return the coefficient of a loop variable; 0 if the form does not contain the variable.
+
+        The result is None if the variable occurs in a quotient or a remainder.
         """
         found = 0
         for symbol, coefficient in self.terms:

@@ -25,7 +25,7 @@ _ELSE = re.compile(r"\s*else\s*:")
 
 
 def decided(kernel: KernelModule) -> KernelModule:
-    """Return the kernel without branches whose condition is known."""
+    """Return the kernel with each branch of a known condition replaced by the statements that run."""
     for _ in range(_ROUNDS):  # a decided branch may define what another condition needs
         if not re.search(r"^\s*if\b", kernel.source, re.MULTILINE):
             break
@@ -40,7 +40,9 @@ def decided(kernel: KernelModule) -> KernelModule:
 
 
 def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
-    """Yield the branches among statements and in their loops, but not those inside other branches."""
+    """Yield the ``if`` statements among ``body`` and in its loops. An ``if`` inside another ``if`` is not
+    yielded.
+    """
     for statement in body:
         match statement:
             case ast.If():
@@ -50,9 +52,10 @@ def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
 
 
 def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
-    """Change ``lines`` so that only the taken part of the branch ``node`` remains; return True if a branch was changed.
+    """Change ``lines`` so that only the taken part of the branch ``node`` remains. Return True if ``lines``
+    changed.
 
-    If the condition is not known, branches inside both parts are tried.
+    If the condition of ``node`` is not known, the branches inside its two parts are tried instead.
     """
     header = lines[node.lineno - 1]
     truth = kernel.truth(node.test)
@@ -81,8 +84,8 @@ def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
 
 
 def _has_plain_lines(node: ast.If, lines: list[str]) -> bool:
-    """Return True if the branch can be changed line by line: headers have lines of their own, and no string spans
-    several lines.
+    """Tell whether the branch can be changed line by line: ``if`` and ``else`` have lines of their own, and no
+    string spans several lines.
     """
     header = lines[node.lineno - 1]
     first = node.orelse[0] if node.orelse else None
@@ -101,14 +104,14 @@ def _has_plain_lines(node: ast.If, lines: list[str]) -> bool:
 
 
 def _dedent(lines: list[str], first: int, last: int, step: int) -> None:
-    """Move the lines ``first`` + 1 to ``last`` to the left by ``step`` columns."""
+    """Move lines ``first`` + 1 to ``last``, counted from 1, to the left by ``step`` columns."""
     for number in range(first, last):
         if lines[number][:step].isspace() and lines[number].strip():
             lines[number] = lines[number][step:]
 
 
 def _comment_out(lines: list[str], first: int, last: int) -> None:
-    """Turn the lines ``first`` + 1 to ``last`` into comments."""
+    """Turn lines ``first`` + 1 to ``last``, counted from 1, into comments."""
     for number in range(first, last):
         text = lines[number].lstrip()
         if text:

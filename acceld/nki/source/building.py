@@ -1,4 +1,4 @@
-"""Write the text that rules put into kernels: changed statements, loops, declarations."""
+"""Write the new text of a rewritten kernel: changed statements, loops, declarations."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
-    """Return the kernel's source without the statements ``gone``, with the new texts of ``changed``, and without
-    buffers that became unused.
+    """Return the kernel's source without the statements ``gone``, and with the statements in ``changed``
+    replaced by their new texts.
+
+    Buffers that the change leaves unused are removed too.
     """
     edits = Edits(kernel.source)
     for statement in gone:
@@ -31,9 +33,10 @@ def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[S
 
 
 def without_unused_buffers(source: str, kernel: KernelModule) -> str:
-    """Return ``source``, a changed version of ``kernel``, without the on-chip buffers that the change left unused.
+    """Return ``source``, a changed version of ``kernel``, without the on-chip buffers that the change left
+    unused.
 
-    Buffers that ``kernel`` did not use either stay.
+    A buffer that ``kernel`` did not use before the change stays.
     """
     if not _names_once(source) & kernel.buffers.keys():
         return source
@@ -53,13 +56,13 @@ def _names_once(source: str) -> set[str]:
     try:
         tree = parse(source)
     except SyntaxError as error:
-        raise RuleRefused(f"the source does not parse: {error}") from error
+        raise RuleRefused(f"the source is not valid Python: {error}") from error
     counts = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {name for name, count in counts.items() if count == 1}
 
 
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:
-    """Return the comment lines right above ``item``, indented by ``indent``."""
+    """Return the comment lines right above ``item``, indented by ``indent``; empty if there are none."""
     return "".join(f"{indent}{line}\n" for line in kernel.comments_above(item) if line is not None)
 
 
@@ -74,12 +77,13 @@ def emitted(
     flat: Collection[str] = (),
     texts: Mapping[ast.AST, str] | None = None,
 ) -> str:
-    """Return the source lines of ``items`` at indentation ``indent``, with names replaced by ``renames`` and nodes by
-    ``texts``.
+    """Return the source lines of ``items`` at indentation ``indent``.
 
-    ``around`` is the variable of the loop into which the lines are put, if it is another loop than now. With ``keep``
-    only these statements are written, with the loops around them. Loops over the variables in ``flat`` are replaced by
-    their bodies.
+    * ``renames``: new names of variables.
+    * ``around``: the variable of the loop that the lines are put into; None if they stay in their loop.
+    * ``keep``: only these statements are written, with the loops around them.
+    * ``flat``: loops over these variables are replaced by their bodies.
+    * ``texts``: new texts of accesses, by node.
     """
     pieces: list[str] = []
     nested = partial(emitted, keep=keep, flat=flat, texts=texts)
@@ -110,7 +114,9 @@ def emitted(
 
 
 def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | None) -> bool:
-    """Return True if a statement is a string such as ``' end loop i '`` that names another loop than ``around``."""
+    """Tell whether a statement is a string such as ``' end loop i '`` that marks the end of another loop than
+    ``around``.
+    """
     if statement.kind != "marker" or around is None:
         return False
     words = kernel.source[statement.start : statement.end].strip("'\" ").split()
@@ -118,7 +124,7 @@ def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | No
 
 
 def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], declaration: str, statement: str) -> Edits:
-    """Return edits that put ``declaration`` before the loop ``outer``, and after it ``statement`` inside copies of
+    """Return edits that put ``declaration`` before the loop ``outer``, and then ``statement`` inside copies of
     ``loops``.
     """
     indent = outer.indent
@@ -133,13 +139,15 @@ def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], decl
 
 
 def header(kernel: KernelModule, loop: Loop, renames: Mapping[str, str] | None = None) -> str:
-    """Return the header of a loop, such as ``for v in nl.affine_range(n):``, with its variable renamed by ``renames``."""
+    """Return the header of a loop, such as ``for v in nl.affine_range(n):``. ``renames`` may give the variable
+    a new name.
+    """
     variable = (renames or {}).get(loop.variable, loop.variable)
     return f"for {variable} in {kernel.text(loop.node.iter)}:"
 
 
 def changed(kernel: KernelModule, node: ast.AST, texts: Mapping[_Node, str]) -> str:
-    """Return the text of ``node`` in which some nodes below it have the new texts of ``texts``."""
+    """Return the text of ``node`` with some of the nodes inside it replaced by their ``texts``."""
     first, last = kernel.span(node)
     edits = Edits(kernel.source[first:last])
     for one, text in texts.items():
@@ -149,13 +157,14 @@ def changed(kernel: KernelModule, node: ast.AST, texts: Mapping[_Node, str]) -> 
 
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
-    """Return True if one of the loop variables ``variables`` occurs in the statement."""
+    """Tell whether one of the loop variables ``variables`` occurs in the statement."""
     return any(name.id in variables for name in names_in(statement.node))
 
 
 def named_inside(node: ast.AST, loop: Loop) -> bool:
-    """Return True if ``node`` uses a name for an index that is defined inside ``loop``, so that it means nothing before
-    the loop.
+    """Tell whether ``node`` uses a name of an index that is defined inside ``loop``.
+
+    Such a node can not be moved before the loop, where the name has no value.
     """
     defined = set()
     for statement in loop.statements():

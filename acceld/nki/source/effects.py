@@ -1,7 +1,7 @@
 """Prove that parts of a kernel do not affect each other.
 
-Each function here tests one condition. It returns the reason why the condition does not hold: the line that is in the
-way, and the change that would help; empty text if the condition holds.
+Each function here tests one condition. It returns the empty text if the condition holds. Otherwise it returns
+the reason: the line that is in the way, and the change that would help.
 """
 
 from __future__ import annotations
@@ -13,39 +13,51 @@ from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, n
 
 
 def understood(items: Sequence[Item], *, names: bool = False) -> str:
-    """Return a reason if some statement is neither an operation, a declaration nor a marker; empty text otherwise.
+    """Return a reason if a statement is neither an operation nor a declaration nor a marker; the empty text
+    otherwise.
 
-    With ``names``, statements that name an index, and ``return``, are allowed too.
+    With ``names``, statements that name an index and ``return`` statements are allowed too.
     """
     fine = ("op", "marker", "declaration", *(("alias", "return") if names else ()))
     one = next((one for one in flatten(items) if one.kind not in fine), None)
     if one is None:
         return ""
-    return f"line {one.line} is not understood: write it with functions of nl and nisa, on tiles under one name"
+    return f"the statement in line {one.line} is not understood: write it with functions of nl and nisa, on tiles that have one name"
 
 
 def parallel(loops: Iterable[Loop]) -> str:
-    """Return a reason if one of ``loops`` may have iterations that depend on each other; empty text otherwise."""
+    """Return a reason if iterations of one of ``loops`` may depend on each other; the empty text otherwise."""
     loop = next((loop for loop in loops if loop.kind != "affine_range"), None)
     if loop is None:
         return ""
-    return f"line {loop.line}: {loop.variable} is a {loop.kind}: if its iterations are independent, say affine_range"
+    return f"the loop over {loop.variable} in line {loop.line} is a {loop.kind}: write affine_range if its iterations are independent"
 
 
 def same_range(loop: Loop, variables: Iterable[str]) -> str:
-    """Return a reason if the range of ``loop`` depends on one of ``variables``; empty text otherwise."""
+    """Return a reason if the range of ``loop`` depends on one of the loop variables ``variables``; the empty
+    text otherwise.
+    """
     used = sorted({name.id for name in names_in(loop.node.iter)} & set(variables))
-    return f"line {loop.line}: the range of {loop.variable} depends on {used[0]}: give it as a number" if used else ""
+    return (
+        f"the range of loop {loop.variable} in line {loop.line} depends on {used[0]}: give it as a number"
+        if used
+        else ""
+    )
 
 
 def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[str] = ()) -> str:
-    """Return a reason if ``second`` writes what ``first`` uses, or reads what ``first`` writes; empty text otherwise.
+    """Return a reason if ``second`` writes tiles that ``first`` reads or writes, or reads tiles that ``first``
+    writes; the empty text otherwise.
 
-    Reading the tiles ``handed`` is allowed.
+    ``second`` may read the tiles ``handed``.
     """
     made, used = written(first), read(first)
     changed = sorted((made | used) & written(second)) or sorted(made & read(second) - set(handed))
-    return f"line {_user(second, changed[0])} uses {changed[0]} too: give it a tile of its own" if changed else ""
+    return (
+        f"{changed[0]} is also used in line {_user(second, changed[0])}: give that line a tile of its own"
+        if changed
+        else ""
+    )
 
 
 def _user(items: Sequence[Item], name: str) -> int:
@@ -53,6 +65,12 @@ def _user(items: Sequence[Item], name: str) -> int:
 
 
 def one_result(statements: Iterable[Statement]) -> str:
-    """Return a reason if some statement writes a second result, such as a sum in ``reduce_res``; empty text otherwise."""
+    """Return a reason if a statement writes a second result, such as a sum in ``reduce_res``; the empty text
+    otherwise.
+    """
     one = next((one for one in statements if one.second is not None), None)
-    return f"line {one.line} has a second result: compute it by an instruction of its own" if one is not None else ""
+    return (
+        f"the instruction in line {one.line} has a second result: compute that result by an instruction of its own"
+        if one is not None
+        else ""
+    )

@@ -1,4 +1,4 @@
-"""Read a kernel's expressions: integers, index forms, accesses of tiles and tensors."""
+"""Read the expressions of a kernel's source: integers, indices, accesses of tiles and tensors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 class ExpressionReader(ParsedText):
-    """Read expressions with the meanings of names that are known so far.
+    """Read expressions, with the values of all names that the statements read so far have defined.
 
-    For example, after ``f = nl.arange(512)[None, :]`` and in a loop over ``c``, the index ``512 * c + f`` is read as an
-    affine form of ``c`` and of an index range of 512 columns.
+    For example, suppose that ``f = nl.arange(512)[None, :]`` precedes a loop over ``c``. Then ``512 * c + f``
+    is read as an affine form of ``c`` and of an index range of 512 columns.
     """
 
     def __init__(self, source: str) -> None:
@@ -49,16 +49,17 @@ class ExpressionReader(ParsedText):
         self.loop_variables: set[str] = set()
 
     def callee(self, call: ast.Call) -> str:
-        """Return the name of the called function without its module: ``exp`` for ``nl.exp(...)``."""
+        """Return the name of the called function without its module, such as ``exp`` for ``nl.exp(...)``."""
         function = call.func
         if isinstance(function, ast.Attribute):
             return function.attr
         return function.id if isinstance(function, ast.Name) else self.text(function).rsplit(".", 1)[-1]
 
     def known_shape(self, value: ast.expr) -> tuple[int | None, ...] | None:
-        """Return the shape that an expression such as ``(128, n)`` or ``x.shape`` has, with None for unknown extents.
+        """Return the shape that an expression such as ``(128, n)`` or ``x.shape`` stands for.
 
-        The result is None if the number of extents is not known either.
+        An extent that is not known is None in the tuple. The result is None if not even the number of extents
+        is known.
         """
         if isinstance(value, ast.Tuple | ast.List):
             return tuple(self.constant(element) for element in value.elts)
@@ -70,12 +71,12 @@ class ExpressionReader(ParsedText):
         return None
 
     def constant(self, node: ast.expr) -> int | None:
-        """Return the integer value of ``node``; None if it is not a known integer."""
+        """Return the value of ``node`` as an integer; None if it is not an integer, or its value is not known."""
         form = self.affine(node)
         return form.constant if form is not None and not form.terms else None
 
     def truth(self, node: ast.expr) -> bool | None:
-        """Return the value of a condition, True or False; None if it is not known."""
+        """Return the truth value of a condition; None if it is not known."""
         match node:
             case ast.Constant(value=bool(value)):
                 return value
@@ -101,7 +102,9 @@ class ExpressionReader(ParsedText):
         return None if compare is None or one is None or other is None else compare(one, other)
 
     def _is_none(self, node: ast.expr) -> bool | None:
-        """Return True or False for a name that is known to be None or not to be; None if that is not known."""
+        """Return True for a name that stands for None, False for a name that stands for another value; None if
+        the value is not known.
+        """
         if not isinstance(node, ast.Name):
             return None
         if node.id in self.settings:
@@ -109,8 +112,9 @@ class ExpressionReader(ParsedText):
         return False if self.shapes.get(node.id) is not None else None
 
     def number(self, node: ast.expr | None) -> float | None:
-        """Return the value of ``node`` as a float, through arithmetic and casts such as ``np.float32``; None if it is
-        not a known number.
+        """Return the value of ``node`` as a float; None if it is not a number, or its value is not known.
+
+        Products, quotients, square roots and casts such as ``np.float32`` are computed.
         """
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
@@ -146,7 +150,7 @@ class ExpressionReader(ParsedText):
         return None
 
     def affine(self, node: ast.expr) -> Affine | None:
-        """Return ``node`` as an affine form over loop variables and index ranges; None if it is not affine."""
+        """Return ``node`` as an affine form of loop variables and index ranges; None if it is not affine."""
         match node:
             case ast.Constant(value=value):
                 return Affine(value) if type(value) is int else None
@@ -204,14 +208,16 @@ class ExpressionReader(ParsedText):
         return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
 
     def _least(self, node: ast.Call) -> Affine | None:
-        """Return the value of ``min`` or ``max`` of known integers; None if one is not known."""
+        """Return the value of a call of ``min`` or ``max`` on integers; None if an argument is not known."""
         numbers = [one for argument in node.args if (one := self.constant(argument)) is not None]
         if len(numbers) != len(node.args) or len(numbers) < 2 or node.keywords:
             return None
         return Affine(min(numbers) if self.callee(node) == "min" else max(numbers))
 
     def _extent(self, node: ast.Subscript) -> Affine | None:
-        """Return the extent that ``x.shape[1]`` stands for; None if the shape is not known."""
+        """Return the extent that an expression such as ``x.shape[1]`` stands for; None if the shape is not
+        known.
+        """
         shape = self.known_shape(node.value)
         if shape is None or isinstance(node.slice, ast.Slice | ast.Tuple):
             return None
@@ -231,7 +237,9 @@ class ExpressionReader(ParsedText):
         return Affine.of(Symbol.over(extent, places[0], len(indices)))
 
     def access(self, node: ast.expr) -> Access | None:
-        """Return ``node`` as an access to a tile or tensor, with or without an index; None for numbers and indices."""
+        """Return ``node`` as an access of a tile or tensor, with or without an index; None for a number or an
+        index.
+        """
         if isinstance(node, ast.Name):
             name = node.id
             known = name in self.aliases or name in self.constants or name in self.loop_variables

@@ -1,5 +1,7 @@
-"""Find the work in a loop that is equal in every iteration, proved by dependences and by the elements that accesses
-reach.
+"""Find the work in a loop that gives equal results in every iteration.
+
+The proof uses dependences and the elements that accesses reach. A statement *stays* if it has to remain in the
+loop. A buffer has a *place* for each iteration of a loop if one of its indices is exactly the loop's variable.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _MOVES = (*TRANSFERS, "memset")
 
 @dataclass
 class Invariants:
-    """The work in ``loop`` that could be done once, before the loop."""
+    """The statements of one loop that could run once, before the loop."""
 
     loop: Loop
     statements: list[Statement] = field(default_factory=list)
@@ -34,8 +36,8 @@ class Invariants:
 def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     """Return the statements in ``loop`` whose values and positions do not depend on the loop's variable.
 
-    An index that is the loop's variable itself, in a buffer that is used nowhere else, does not count as a dependence,
-    because the buffer does not need that dimension.
+    An index does not count as a dependence if it gives each iteration its own place in a buffer that only this
+    loop uses. Before the loop, the buffer does not need that dimension.
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]
@@ -74,7 +76,12 @@ def _spread(
     stay: dict[Statement, str],
     reason_of: Callable[[Statement, set[str]], str | None],
 ) -> None:
-    """Add to ``stay`` what has to stay because of the statements in it, until nothing is left to add."""
+    """Add to ``stay`` each statement that has to stay because of others that stay, until no further statement
+    is found.
+
+    ``reason_of`` gets a statement and the names of buffers that staying statements write. It returns the
+    reason, or None if the statement may move.
+    """
     changed = True
     while changed:
         changed = False
@@ -88,12 +95,13 @@ def _spread(
 
 
 def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
-    """Return the reason why a statement, regardless of all others, has to stay in the loop; None if it may move.
+    """Return the reason why a statement has to stay in the loop because of its own form; None if it may move.
 
-    The reason is empty if the statement uses the loop's variable or can not be moved at all.
+    The reason is the empty text if no change of the kernel would help, for example if the statement uses the
+    loop's variable. ``places`` has the position of the index over the loop's variable, by buffer.
     """
     target = statement.target
-    where = f"line {statement.line}:"
+    where = f"line {statement.line}"
     if (
         target is None
         or statement.second is not None
@@ -113,7 +121,7 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
         if name.id in kernel.aliases
     }
     if any(name.id in defined for name in names_in(statement.node)):
-        return f"{where} it uses an index that is named in the loop: define that index before the loop"
+        return f"the instruction in {where} uses an index that is named in the loop: define that index before the loop"
     if statement.augmented or statement.op == "loop_reduce":
         return ""
     if kernel.ambiguous & {access.name for access in accesses(statement)}:
@@ -121,15 +129,15 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, loop):
         if target.name not in places:
             return (
-                f"{where} {target.name} is declared before the loop and also used without the index {loop.variable}: "
-                "give it a place for each iteration, or declare it in the loop"
+                f"{target.name}, which {where} writes, is declared before loop {loop.variable} and also used without the index "
+                f"{loop.variable}: index it by {loop.variable} everywhere, or declare it in the loop"
             )
         names, loops = target.variables, around(statement)
         missing = {one.variable for one in loops[: loops.index(loop)]} - set(names or ())
         if names is None or missing:
             return (
-                f"{where} {target.name} has no place for every iteration of {', '.join(sorted(missing))}: "
-                "index it by that variable"
+                f"{target.name}, which {where} writes, has no element of its own for each iteration of "
+                f"{', '.join(sorted(missing))}: add such an index"
             )
     return None
 
@@ -137,16 +145,17 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
 def _held(
     kernel: KernelModule, loop: Loop, statement: Statement, held: set[str], stay: dict[Statement, str]
 ) -> str | None:
-    """Return the reason why a statement has to stay in the loop because of statements that stay; None if it may move.
+    """Return the reason why a statement has to stay because of the statements in ``stay``; None if it may move.
 
-    The reason is empty where no change of the kernel would help.
+    ``held`` has the names of buffers that staying statements write. The reason is the empty text if no change
+    of the kernel would help.
     """
-    name, where = statement.made.name, f"line {statement.line}:"
+    name, where = statement.made.name, f"line {statement.line}"
     if held & _names(statement):
         return ""
     writers = kernel.writers(name)
     if name in held or any(not inside(writer, loop) for writer in writers):
-        return f"{where} {name} is written by other lines too: give this result a tile of its own"
+        return f"{name} is written in {where} and in other lines: give the result of {where} a tile of its own"
     readers = [reader for reader in kernel.readers(name) if reader not in writers]
     staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
     if statement.op in _MOVES and staying:
@@ -154,17 +163,16 @@ def _held(
     local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
     if local and staying and not _is_made_before(kernel, loop, statement, staying):
         return (
-            f"line {statement.line} makes {name} for line {staying[0].line}, which stays in the loop: make all of {name} "
-            f"before, in a loop of its own, and declare it as a tile of {loop.variable}'s loop"
+            f"{name} is made in {where} for line {staying[0].line}, which stays in the loop: make all of {name} in a loop of its "
+            f"own before that line, and declare {name} in the body of loop {loop.variable}"
         )
     return None if readers else ""
 
 
 def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, readers: Sequence[Statement]) -> bool:
-    """Return True if the loop's own body declares the tile in SBUF that the statement makes, or makes it whole, and
-    writes all that it writes of it before the readers.
+    """Tell whether the tile that ``statement`` writes is complete before ``readers`` read it in each iteration.
 
-    Then every iteration may read a tile that was made before the loop.
+    The tile must be in SBUF and belong to the loop's own body. Then the tile can be made once, before the loop.
     """
     target, writers = statement.made, kernel.writers(statement.made.name)
     if kernel.space_of(target.name) != "sbuf" or not all(inside(one, loop) for one in kernel.readers(target.name)):
@@ -178,14 +186,17 @@ def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, read
 
 
 def _place(loop: Loop, statement: Statement) -> int:
-    """Return the position of the loop's item that the statement is, or is in; -1 for a statement outside of the loop."""
+    """Return the position in ``loop`` of the item that is or contains ``statement``; -1 for a statement outside
+    of the loop.
+    """
     places = [at for at, item in enumerate(loop.items) if item is statement or item in around(statement)]
     return places[0] if places else -1
 
 
 def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
-    """Return the statements in ``loop`` that compute or load the same values in every iteration, wherever they write
-    them.
+    """Return the statements in ``loop`` that compute or load the same values in every iteration.
+
+    The position that they write may differ between iterations.
     """
     same: set[Statement] = set()
     written = {access.name for s in loop.statements() if s.kind in ("op", "other") for access in s.results}

@@ -1,4 +1,8 @@
-"""Join the tiles of several iterations into one: find out if they lie side by side, or lay them so."""
+"""Join the tiles that several iterations use into one tile.
+
+Two tiles lie *side by side* if the columns of one follow those of the other in the same partitions. Functions
+here find out whether tiles do, or change the buffer's layout so that they do.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements
 
 @dataclass(frozen=True)
 class Joined:
-    """One access that covers the tiles that ``access`` reaches in all iterations of ``loops``."""
+    """One access that covers the tiles which ``access`` reaches in all iterations of ``loops``."""
 
     access: Access
     loops: tuple[Loop, ...]
@@ -34,29 +38,30 @@ class Joined:
 
     @property
     def name(self) -> str:
-        """The name of the buffer."""
+        """Return the name of the buffer."""
         return self.access.name
 
     @property
     def elements(self) -> int:
-        """Number of elements in each partition."""
+        """Return the number of elements in each partition."""
         return prod(self.widths)
 
     @property
     def axes(self) -> int:
-        """Number of axes of the joined tile, including the partition axis."""
+        """Return the number of axes of the joined tile, including the partition axis."""
         return 1 + len(self._axes)
 
     @property
     def _axes(self) -> list[int]:
-        """Positions in ``widths`` of the indices that are axes of the joined tile."""
+        """Return the positions in ``widths`` of the indices that become axes of the joined tile."""
         wide = [at for at, width in enumerate(self.widths) if width > 1]
         return wide or [len(self.widths) - 1]
 
     def text(self, kernel: KernelModule, parts: tuple[int, int] | None = None) -> str:
         """Return the joined access as source text, for the layout that :func:`laid_beside` gives the buffer.
 
-        With ``parts`` = (number of tiles, columns of each tile) the access has three axes: partitions, tiles, columns.
+        With ``parts`` = (number of tiles, columns of each tile) the access has three axes: partitions, tiles,
+        columns.
         """
         assert self.access.dims is not None and isinstance(self.access.node, ast.Subscript)
         over_rows, language = self.access.dims[self.partition], prefix(kernel, "language")
@@ -85,33 +90,33 @@ class Joined:
 
 
 def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joined | str:
-    """Return the access that covers the tiles of ``access`` in all iterations of ``loops`` (outermost first).
+    """Return one access that covers the tiles of ``access`` in all iterations of ``loops`` (outermost first).
 
     If the tiles can not lie side by side, the result is the reason as text.
     """
     buffer = kernel.buffers.get(access.name)
     if buffer is None or access.dims is None or access.name in kernel.ambiguous:
-        return f"{access.name} is no declared buffer, or used as a whole: declare it before the loop, and index it"
+        return f"{access.name} is not a declared buffer, is used as a whole, or has a second name: declare it before the loop, and index it"
     axis, shape = buffer.partition_axis, buffer.shape
     if len(access.dims) != len(shape) or any(dim.form is None for dim in access.dims) or None in shape:
-        return f"an index of {access.name}, or its shape, is not understood: write both with loop variables and numbers"
+        return f"an index of {access.name} or the shape of {access.name} is not understood: write both with loop variables and numbers"
     dims = [replace(dim, extent=extent) if dim.full else dim for dim, extent in zip(access.dims, shape, strict=True)]
     if (dims[axis].extent is None) != all(dim.extent is None for dim in dims[axis:]):
-        return f"{access.name} is used both by slices and by ranges: use one of them"
+        return f"{access.name} is indexed both by slices and by ranges: use only slices, or only ranges"
     over_rows = dims[axis]
     if over_rows.width is None or over_rows.form is None or over_rows.form.variables:
-        return f"the partitions of {access.name} depend on a loop: use the same in every iteration"
+        return f"the partitions of {access.name} depend on a loop: use the same partitions in every iteration"
     folded: list[int] = []
     for loop in loops:
         places = [at for at, dim in enumerate(dims) if dim.form and loop.variable in dim.form.variables]
         if len(places) != 1 or loop.trips is None:
-            return f"{access.name} has no place for each iteration of {loop.variable}: index it by that variable"
+            return f"{access.name} has no tile of its own for each iteration of {loop.variable}: index it by {loop.variable}"
         if places[0] < axis and places[0] not in folded:
             folded.append(places[0])
     along = list(dims[axis + 1 :])
     if folded:
         if len(along) != 1:
-            return f"the tiles of {access.name} have several axes: write them with one"
+            return f"the tiles of {access.name} have several free axes: write them with one"
         along = [_columns(along[0], [(dims[at], shape[at] or 0) for at in folded], shape[-1] or 0)]
     spans = [span for dim in along if (span := _span(dim, loops)) is not None]
     if len(spans) < len(along) or not along:
@@ -121,8 +126,10 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
 
 
 def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
-    """Return the index over columns after the tiles of all ``places`` are laid side by side, those of the last place
-    closest.
+    """Return the index over columns for a layout in which the tiles of all ``places`` lie side by side.
+
+    Each entry of ``places`` has the index of a dimension that becomes columns, and its extent. Tiles that
+    differ only in the last entry are neighbors.
     """
     form = dim.form
     for place, extent in reversed(places):
@@ -133,8 +140,8 @@ def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
 
 
 def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
-    """Return the number of consecutive elements that an index reaches in all iterations, and the first element; None if
-    there are gaps.
+    """Return the number of consecutive elements that an index reaches in all iterations, and the first of these
+    elements; None if they have gaps.
     """
     assert dim.form is not None
     width, trips = dim.extent or 1, {loop.variable: loop.trips or 0 for loop in loops}
@@ -158,27 +165,27 @@ def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
 
 
 def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
-    """Return the reason why the buffer can not be laid out so that its tiles lie side by side; empty if it can."""
+    """Return the reason why the buffer's tiles can not be laid side by side; the empty text if they can."""
     if not one.folded:
         return ""
     declaration = kernel.buffers[one.name].declaration
     found = all_accesses(kernel, one.name)
     if found is None or not isinstance(declaration.args.get("shape"), ast.Tuple | ast.List):
-        return f"{one.name} may have another name, or its shape is not written out: use one name, and numbers"
+        return f"{one.name} may have a second name, or its shape is not written out: use one name, and a tuple of numbers as shape"
     for statement, access in found:
-        where = f"line {statement.line}:"
+        where = f"in line {statement.line}"
         if access.dims is None or len(access.dims) != len(kernel.buffers[one.name].shape):
-            return f"{where} {one.name} is used as a whole: index it"
+            return f"{one.name} is used as a whole {where}: index it there"
         for at in one.folded:
             form = access.dims[at].form
             if form is None or form.ranges or access.dims[at].extent is not None:
-                return f"{where} several of the tiles of {one.name} are used at once: use one at a time"
+                return f"several tiles of {one.name} are used at once {where}: use one at a time"
     return ""
 
 
 def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequence[Statement] = ()) -> None:
-    """Add to ``edits`` what lays the buffer's tiles side by side. Accesses in the statements ``without`` are not
-    changed.
+    """Add to ``edits`` the changes that lay the buffer's tiles side by side: its declaration, and its accesses
+    in all statements but ``without``.
     """
     if not one.folded:
         return
@@ -205,7 +212,9 @@ def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequen
 
 
 def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
-    """Return, as text, an index times the distance ``step`` of its tiles; empty if that is 0."""
+    """Return the text of ``index`` times ``step``, the number of columns from one tile to the next; empty if
+    the product is 0.
+    """
     text, known = kernel.text(index), kernel.constant(index)
     if known is not None:
         return str(known * step) if known else ""
@@ -215,7 +224,10 @@ def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
 
 
 def begin_at(kernel: KernelModule, index: ast.expr, dim: Dim, first: str, columns: int, edits: Edits) -> None:
-    """Add to ``edits`` what makes an index over columns begin at ``first``."""
+    """Add to ``edits`` the change that makes an index over columns begin at ``first``.
+
+    ``columns`` is the number of columns that the index ``:`` stands for.
+    """
     if isinstance(index, ast.Slice):
         if dim.full:
             edits.replace(*kernel.span(index), f"{first}:{first} + {columns}")

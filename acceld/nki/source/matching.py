@@ -1,7 +1,7 @@
-"""Test conditions on an instruction and the instructions that read its result.
+"""Test conditions on an instruction and on the instructions that read its result.
 
-Unless it says otherwise, a function here returns the reason why its condition does not hold: the line that is in the
-way, and what would help; empty text if the condition holds.
+Unless its docstring says otherwise, a function here returns the empty text if its condition holds. Otherwise it
+returns the reason: the line that is in the way, and the change that would help.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from acceld.nki.source.syntax import Access, Statement
 def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement | str:
     """Return the statement that made exactly the elements that ``access`` reads, earlier in the same loop body.
 
-    If no single statement did, or if it has further results, the result is the reason as text.
+    If no single statement made them, or if it has a second result, the function returns the reason as text.
     """
     name = access.name
     problem = one_name(kernel, [name])
@@ -23,37 +23,37 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
         return problem
     writers = kernel.writers(name)
     if len(writers) != 1:
-        lines = ", ".join(str(one.line) for one in writers) or "no"
-        return f"{name} is written in {'lines' if len(writers) > 1 else 'line'} {lines}: give each result a tile of its own"
+        if not writers:
+            return f"no statement that is understood writes {name}: write it by one call of nl or nisa"
+        lines = ", ".join(str(one.line) for one in writers)
+        return f"{name} is written in lines {lines}: give each result a tile of its own"
     (writer,) = writers
     if writer.kind != "op" or writer.augmented:
-        return (
-            f"line {writer.line} adds to {name}, or is not understood: write the result at once, into a tile of its own"
-        )
+        return f"the statement in line {writer.line} adds to {name}, or is not understood: write the whole result at once, into a tile of its own"
     if writer.parent is not reader.parent or writer.start > reader.start:
-        return f"line {writer.line} makes {name} in another loop than line {reader.line} reads it: make it there"
+        return f"{name} is made in line {writer.line}, and read in line {reader.line} in another loop or earlier: make it in the same loop body, before it is read"
     if writer.second is not None:
-        return (
-            f"line {writer.line} has a second result, {writer.second.name}: compute that by an instruction of its own"
-        )
+        return f"the instruction in line {writer.line} has a second result, {writer.second.name}: compute that by an instruction of its own"
     if writer.target is None or not writer.target.same_as(access):
         return (
-            f"line {reader.line} does not read exactly the elements of {name} that line {writer.line} writes: give those that it "
-            "reads a tile of their own"
+            f"the elements of {name} that line {reader.line} reads are not exactly those that line {writer.line} writes: give "
+            f"the elements that line {reader.line} reads a tile of their own"
         )
     return writer
 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return a reason unless ``reader`` alone reads the result of ``made``, and only once; empty text if that holds."""
+    """Return a reason unless ``reader`` reads the result of ``made`` once, and no other statement reads it;
+    else the empty text.
+    """
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
-        return f"line {others[0].line} reads {name} too: compute it there again, into another tile"
+        return f"{name} is also read in line {others[0].line}: compute it again for that line, into another tile"
     return (
         ""
         if uses(reader, name) == 1
-        else f"line {reader.line} reads {name} in several places: give each a tile of its own"
+        else f"{name} is read more than once in line {reader.line}: give each use a tile of its own"
     )
 
 
@@ -63,51 +63,59 @@ def uses(reader: Statement, name: str) -> int:
 
 
 def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
-    """Return a reason if one of ``names`` may have a second name, or an opaque statement uses it; empty text otherwise."""
+    """Return a reason if one of ``names`` may have a second name, or if a statement that is not understood uses
+    it; the empty text otherwise.
+    """
     doubtful = sorted(kernel.ambiguous & set(names))
     if not doubtful:
         return ""
     name = doubtful[0]
-    who = f"line {kernel.doubts[name]}" if name in kernel.doubts else "another assignment"
-    return f"{who} may give {name} another name or change it: use one name, and write out functions of your own"
+    by = f"in line {kernel.doubts[name]}" if name in kernel.doubts else "by another assignment"
+    return f"{name} may get a second name or be changed {by}: use one name, and write out calls of your own functions"
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return a reason if the two statements have different masks; empty text otherwise."""
+    """Return a reason if the two statements have different masks; the empty text otherwise."""
     if kernel.mask(made) == kernel.mask(reader):
         return ""
-    return f"lines {made.line} and {reader.line} have different masks: give both the same"
+    return f"the instructions in lines {made.line} and {reader.line} have different masks: give both the same mask"
 
 
 def keeps_float32(kernel: KernelModule, made: Statement) -> str:
-    """Return a reason if the statement, or the tile that it writes, rounds to a narrower type than float32; empty text
+    """Return a reason if the statement rounds its result to a type narrower than float32; the empty text
     otherwise.
+
+    The type of the tile that the statement writes counts too.
     """
     buffer = kernel.buffers.get(made.made.name)
     for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
         if dtype and not _dtype(kernel, dtype).endswith("float32"):
-            return f"line {made.line} rounds to {dtype}: a tile of float32 would keep what it makes"
+            return f"the result in line {made.line} is rounded to {dtype}: make it a tile of float32"
     return ""
 
 
 def _dtype(kernel: KernelModule, text: str) -> str:
-    """Return the dtype that a text such as ``x.dtype`` stands for; the text itself if the dtype of ``x`` is not known."""
+    """Return the dtype that a text such as ``x.dtype`` stands for; the text itself if the dtype of ``x`` is not
+    known.
+    """
     if text.endswith(".dtype") and (buffer := kernel.buffers.get(text.removesuffix(".dtype"))) is not None:
         text = kernel.text_of(buffer.declaration, "dtype")
     return kernel.dtypes.get(text.removesuffix(".dtype"), text)
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:
-    """Return a reason if a statement between ``first`` and ``last`` writes one of ``names``; empty text otherwise."""
+    """Return a reason if a statement between ``first`` and ``last`` writes one of the tiles ``names``; the
+    empty text otherwise.
+    """
     for name in sorted(set(names)):
         for writer in kernel.writers(name):
             if first.start < writer.start < last.start:
-                return f"line {writer.line} changes {name} before line {last.line} would read it: write the new values into another tile"
+                return f"{name} is changed in line {writer.line}, before line {last.line} would read it: write the new values into another tile"
     return ""
 
 
 def same_body(made: Statement, reader: Statement) -> str:
-    """Return a reason unless ``reader`` follows ``made`` in the same loop body; empty text if it does."""
+    """Return a reason unless ``reader`` follows ``made`` in the same loop body; else the empty text."""
     if reader.parent is made.parent and reader.start > made.start:
         return ""
-    return f"line {reader.line} is not in the loop body of line {made.line}, after it: move it there"
+    return f"the instruction in line {reader.line} does not follow the one in line {made.line} in the same loop body: move it there"

@@ -1,6 +1,7 @@
-"""Change a kernel's source in ways that keep its results.
+"""Change a kernel's source in ways that are proved to keep its results.
 
-A change that is not proved to do so raises RuleRefused, which names the line that is in the way and what would help.
+A function here raises RuleRefused if there is no proof. The message names the line that is in the way, and what
+would help.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ _PSUM_BYTES = 16 * 1024
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
-    """Return the source in which the tiles ``names``, which each iteration of ``loop`` declares, are declared once
-    before the loop.
+    """Return the source in which ``loop`` keeps several copies of the tiles ``names`` that its iterations
+    declare.
 
-    Each such tile gets ``places`` places, which the iterations use in turn. So a tile keeps its values for ``places`` -
-    1 further iterations.
+    Each tile is declared once, before the loop, with a new dimension of ``places`` elements. The iterations use
+    these in turn. So a tile keeps its values for ``places`` - 1 further iterations.
+
+    Raise RuleRefused if the loop's own body does not declare a tile, or if uses of a tile are not understood.
+    Raise it too if the copies take more than half of SBUF or PSUM.
     """
     place = loop.variable if places == loop.trips else f"{loop.variable} % {places}"
     needed = {"sbuf": 0, "psum": 0}
@@ -34,17 +38,17 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         line, shape = buffer.declaration.line, [extent for extent in buffer.shape if extent is not None]
         if found is None or name in kernel.ambiguous or not all(inside(one, loop) for one, _ in found):
             raise RuleRefused(
-                f"line {line}: {name} is used in a way that is not understood: index it, or use all of it"
+                f"{name}, declared in line {line}, is used in a way that is not understood, or outside of loop {loop.variable}: index it or use all of it, in the loop only"
             )
         if buffer.space not in needed or buffer.declaration.parent is not loop or len(shape) != len(buffer.shape):
             raise RuleRefused(
-                f"line {line}: {name} is no tile of a known shape that {loop.variable}'s own body declares: declare it there, by numbers"
+                f"{name}, declared in line {line}, is not a tile of known shape in the body of loop {loop.variable}: declare it there, with numbers as shape"
             )
         for one in kernel.writers(name):
             if one.op == "nc_matmul" and "accumulate" not in one.args:
                 raise RuleRefused(
-                    f"line {one.line}: without accumulate it depends on what {name} held whether this product adds: "
-                    "give it accumulate"
+                    f"the product in line {one.line} does not say whether it adds to {name}: pass accumulate=True or "
+                    "accumulate=False"
                 )
         needed[buffer.space] += places * prod(shape[1:]) * ELEMENT_BYTES
         written = buffer.declaration.args["shape"]
@@ -58,7 +62,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
     if needed["sbuf"] > SBUF_BYTES // 2 or needed["psum"] > _PSUM_BYTES // 2:
         kept = ", ".join(f"{size >> 10} KiB of {space.upper()}" for space, size in needed.items() if size)
         raise RuleRefused(
-            f"line {loop.line}: {places} places for {', '.join(names)} take {kept}: make the tiles smaller"
+            f"{places} copies of {', '.join(names)} for loop {loop.variable} take {kept}, more than half of that memory: make the tiles smaller"
         )
     return edits.apply()
 

@@ -1,4 +1,5 @@
-"""Replace names in a kernel's source by the values that they stand for, so that rules see which buffers are used.
+"""Replace names in a kernel's source by the values that they stand for, so that rules see which buffers are
+used.
 
 For example ::
 
@@ -12,9 +13,9 @@ becomes ::
         # part = keys[0:128, nl.ds(512 * j, 512)]
         scores = nisa.nc_matmul(query, keys[0:128, nl.ds(512 * j, 512)])
 
-Names of views of tensors and tiles, of dtypes, and (inside loops) of indices are replaced. All of these are values
-without side effects. A name is kept unless every use follows its definition in the same block, and unless nothing in
-its value is bound again before the end of that block. Every line keeps its number.
+Names of views of tensors and tiles, of dtypes, and (inside loops) of indices are replaced. All of these are
+values without side effects. Two conditions must hold: every use of the name follows its definition in the same
+block, and no name in the value is bound again before the end of that block. Every line keeps its number.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ Place = tuple[int, int]
 
 
 def spelled_out(source: str) -> str:
-    """Return ``source`` with such names replaced by their values; ``source`` itself if it does not parse."""
+    """Return ``source`` with names of views, dtypes and indices replaced by their values; ``source`` itself if
+    it does not parse.
+    """
     for _ in range(_ROUNDS):  # each round replaces the names whose values contain no name that can be replaced
         try:
             tree = parsed(source)
@@ -59,7 +62,10 @@ def spelled_out(source: str) -> str:
 
 @dataclass(slots=True)
 class _Definition:
-    """A statement ``name = value``, and where its block ends, up to which the name may be replaced."""
+    """One statement ``name = value``.
+
+    ``ends`` is the end of the block with the statement. Uses of the name up to there may be replaced.
+    """
 
     node: ast.Assign
     name: str
@@ -80,7 +86,7 @@ class _Definition:
 
 @dataclass(slots=True)
 class _Function:
-    """The names of a function: where each one is bound and used."""
+    """The names that occur in one function, with the positions where they are bound and used."""
 
     parameters: frozenset[str]
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
@@ -97,8 +103,9 @@ class _Function:
 
 
 def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:
-    """Replace those names in one function whose values contain no replaceable name. Return True if there was such a
-    name.
+    """Replace names in one function by their values, and return True if there was a name to replace.
+
+    A name whose value contains another name that can be replaced has to wait for the next round.
     """
     names = _names(function)
     indices = _indices(names)
@@ -156,7 +163,7 @@ def _names(function: ast.FunctionDef) -> _Function:
 
 
 def _indices(names: _Function) -> frozenset[str]:
-    """Return the names that can only stand for integers or index ranges."""
+    """Return the names that can stand only for integers or index ranges."""
     found = {name for name in names.bound if name not in names.parameters and name not in names.elsewhere}
     changed = True
     while changed:
@@ -199,7 +206,9 @@ def _is_index(node: ast.expr, indices: set[str] | frozenset[str]) -> bool:
 
 
 def _definitions(body: Sequence[ast.stmt], in_loop: bool, text: SourceText) -> Iterator[tuple[_Definition, bool]]:
-    """Yield each assignment to a name that has its lines to itself, and True if it is inside a loop."""
+    """Yield each statement ``name = value`` that shares its lines with no other statement, and True if it is
+    inside a loop.
+    """
     for statement in body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_alone(text, statement):
@@ -221,7 +230,7 @@ def _stands_for_value(one: _Definition, in_loop: bool, names: _Function, indices
 
 
 def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) -> bool:
-    """Return True for a part of a tensor or tile, which shares the elements of that tensor or tile."""
+    """Tell whether ``value`` is a part of a tensor or tile, and so shares the elements of that tensor or tile."""
     assert isinstance(value.value, ast.Name)
     base = value.value.id
     if base in names.elsewhere or not (base in names.bound or base in names.parameters - names.changed):
@@ -233,7 +242,7 @@ def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) ->
 
 
 def _makes_tile(value: ast.expr) -> bool:
-    """Return True for a call of a function of a module that makes a tile or tensor, such as ``nl.load(...)``."""
+    """Tell whether ``value`` is a call that makes a tile or tensor, such as ``nl.load(...)``."""
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MAKES_TILE
 
 
@@ -247,7 +256,7 @@ def _is_part(part: ast.expr, indices: frozenset[str]) -> bool:
 
 
 def _is_replaceable(name: str, found: Sequence[_Definition], names: _Function) -> bool:
-    """Return True if every use of a name can be replaced by its value."""
+    """Tell whether every use of a name can be replaced by its value. ``found`` has all assignments to the name."""
     uses = names.used.get(name, [])
     if not uses or name in names.elsewhere or name in names.parameters or len(names.bound[name]) != len(found):
         return False

@@ -1,4 +1,8 @@
-"""Compute facts about loop nests: the statements in each loop, comments, sizes of tiles, indices that can be dropped."""
+"""Compute facts about loop nests: loops around statements, comments, sizes of tiles, indices that can be
+dropped.
+
+A buffer has a *place* for each iteration of a loop if iterations of the loop use separate elements of it.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +32,17 @@ def around(item: Item) -> list[Loop]:
 
 
 def inside(item: Item, loop: Loop) -> bool:
-    """Return True if ``item`` is inside ``loop``, at any depth."""
+    """Tell whether ``item`` is inside ``loop``, at any depth."""
     return loop in around(item)
 
 
 def substance(items: Sequence[Item]) -> bool:
-    """Return True if ``items`` contain any statement that is not a marker."""
+    """Tell whether ``items`` contain a statement that is not a marker."""
     return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
 
 
 def first_line(kernel: KernelModule, item: Item) -> int:
-    """Return the offset in the source of an item's first line, or of the comment lines right above it."""
+    """Return the offset in the source at which an item begins, with the comment lines right above it."""
     start = kernel.line_start(item.start)
     for line in reversed(kernel.comments_above(item)):
         if line is None:
@@ -48,18 +52,21 @@ def first_line(kernel: KernelModule, item: Item) -> int:
 
 
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:
-    """Return every access of ``name`` with its statement; None if the name also occurs in another form."""
+    """Return every access of ``name`` with its statement; None if the name also occurs outside of understood
+    accesses.
+    """
     found = kernel.uses.get(name, [])
     declared = name in kernel.buffers
     return list(found) if kernel.named[name] == len(found) + declared else None
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
-    """Return the position of the index that, in every access of the buffer ``name``, is exactly the variable of
-    ``loop``.
+    """Return the number of the one index that gives each iteration of ``loop`` its own place in the buffer
+    ``name``.
 
-    The buffer must be declared before the loop. The result is None if some access has another index there, is outside
-    the loop, or may use another name.
+    In every access that index must be exactly the loop's variable, and the buffer must be declared before the
+    loop. The result is None without such an index, for an access outside the loop, or if the buffer may have a
+    second name.
     """
     buffer = kernel.buffers.get(name)
     if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
@@ -80,8 +87,9 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
 
 
 def has_place(access: Access, loop: Loop) -> bool:
-    """Return True if some index depends on ``loop`` alone and advances by more than it covers, so that iterations use
-    separate elements.
+    """Tell whether iterations of ``loop`` use separate elements.
+
+    That is so if an index depends on this loop alone, and advances in one iteration by more than it covers.
     """
     for dim in access.dims or ():
         if dim.form is None or dim.form.variables != {loop.variable}:
@@ -94,21 +102,25 @@ def has_place(access: Access, loop: Loop) -> bool:
 
 
 def without_element(kernel: KernelModule, elements: Sequence[ast.expr], place: int) -> tuple[int, int]:
-    """Return the span of text whose deletion removes element ``place`` and its comma. It must not be the last element."""
+    """Return the span of text to delete so that element ``place`` and the comma after it disappear. The last
+    element is not allowed.
+    """
     start, _ = kernel.span(elements[place])
     end, _ = kernel.span(elements[place + 1])
     return start, end
 
 
 def tile_bytes(kernel: KernelModule, access: Access) -> int | None:
-    """Return the bytes that the tile of an access takes in each partition; None if its shape is unknown."""
+    """Return the bytes that the tile of an access takes in each partition, as float32; None if its shape is
+    unknown.
+    """
     shape = kernel.extents(access)
     return None if shape is None else prod(shape[1:]) * ELEMENT_BYTES
 
 
 def kept_bytes(kernel: KernelModule, found: Iterable[tuple[Statement, Access]], loop: Loop) -> int | None:
-    """Return the bytes in each partition of all tiles that the accesses touch in one iteration of ``loop``; None if
-    unknown.
+    """Return the bytes in each partition of all tiles that the accesses touch in one iteration of ``loop``;
+    None if a shape or a number of iterations is unknown.
     """
     largest: dict[str, int] = {}
     for statement, access in found:

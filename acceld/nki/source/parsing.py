@@ -36,8 +36,8 @@ from acceld.nki.source.syntax import (
 class SourceReader(ExpressionReader):
     """A parsed kernel. Raises RuleRefused if the source does not parse or has no kernel function.
 
-    ``shapes`` and ``dtypes`` are those of the tensor arguments, by position of the parameter, so that ``x.shape`` can
-    be understood.
+    ``shapes`` and ``dtypes`` belong to the kernel's arguments, in the order of its parameters. They give
+    expressions such as ``x.shape`` a value. A parameter beyond ``shapes`` has its default value.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SourceReader(ExpressionReader):
         try:
             super().__init__(source)
         except (SyntaxError, ValueError) as error:
-            raise RuleRefused(f"the source does not parse: {error}") from error
+            raise RuleRefused(f"the source is not valid Python: {error}") from error
         self.function = self._find(entry)
         given = self.function.args
         self.parameters = [one.arg for one in given.args]
@@ -79,10 +79,10 @@ class SourceReader(ExpressionReader):
                     return function
         if len(jitted) == 1:
             return jitted[0]
-        raise RuleRefused("there is no kernel function")
+        raise RuleRefused("the source has no kernel function: put @nki.jit on one function, or call it kernel")
 
     def _constants(self, given: Iterable[tuple[str, ast.expr]]) -> None:
-        """Record the names in ``given`` that stand for one number or setting throughout the function."""
+        """Record which of the names in ``given`` stand for one number or setting throughout the function."""
         for name, value in given:
             if name in self._bound or name in self._counted:
                 continue
@@ -93,9 +93,9 @@ class SourceReader(ExpressionReader):
                     self.aliases[name] = value
 
     def comments_above(self, item: Item) -> list[str | None]:
-        """Return the lines right above an item: the text of comments, and None for blank lines.
+        """Return the lines right above an item: the text of each comment, and None for each blank line.
 
-        A comment that is indented deeper than the item belongs to the block before and ends the search.
+        A comment that is indented deeper than the item belongs to the block before. The search ends there.
         """
         found: list[str | None] = []
         start = self.line_start(item.start)
@@ -124,14 +124,16 @@ class SourceReader(ExpressionReader):
         return items
 
     def _opaque(self, node: ast.AST, parent: Loop | None) -> Statement:
-        """Return ``node`` as a statement about which nothing is known. It may bind, alias or change every name in it."""
+        """Return ``node`` as a statement that is not understood. Every name in it counts as one that the
+        statement may bind, alias or change.
+        """
         statement = self._record(node, parent)
         statement.mentions = self._mentioned(node)
         self._doubt(statement, statement.mentions)
         return statement
 
     def _doubt(self, statement: Statement, accesses: Iterable[Access]) -> None:
-        """Mark the names of ``accesses`` as ambiguous, because a statement may bind, alias or change them."""
+        """Mark the names of ``accesses`` as ambiguous, because ``statement`` may bind, alias or change them."""
         for access in accesses:
             self.ambiguous.add(access.name)
             self.doubts.setdefault(access.name, statement.line)
@@ -204,14 +206,14 @@ class SourceReader(ExpressionReader):
             self._reads(statement)
 
     def _copies(self, target: ast.expr, value: ast.expr) -> bool:
-        """Return True if ``target = value`` writes the values of tiles into a declared tile."""
+        """Tell whether ``target = value`` writes the values of tiles into a declared tile."""
         into = self.access(target)
         if into is None or into.name not in self.buffers:
             return False
         return isinstance(value, ast.BinOp) or self.access(value) is not None
 
     def _addition(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
-        """Read ``target += value`` into ``statement``."""
+        """Fill in ``statement`` from the parts of ``target += value``."""
         statement.augmented = True
         statement.target = self.access(target)
         if isinstance(value, ast.Call):
@@ -230,10 +232,10 @@ class SourceReader(ExpressionReader):
                 self.constants[name] = int(shape[position] or 0)
 
     def _is_other_shape(self, name: str, call: ast.Call) -> bool:
-        """Return True if the call gives an argument or a tensor in HBM another shape, such as ``x.reshape((128, 8,
-        64))``.
+        """Tell whether ``name = call`` gives an argument or a tensor in HBM another shape, such as
+        ``x.reshape((128, 8, 64))``, and record that shape.
 
-        The tensor must have no other name; apart from its shape, it may only be returned.
+        All other uses of the tensor may only read its shape or dtype, or return it.
         """
         match call:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=tensor), attr="reshape"), args=[given], keywords=[]):
@@ -313,7 +315,7 @@ class SourceReader(ExpressionReader):
             self._doubt(statement, (*statement.mentions, *statement.results))
 
     def _accumulates(self, statement: Statement, target: Access) -> bool:
-        """Return True if a product of the current API may add to the values that its destination holds.
+        """Tell whether a product of the current API may add to the values that its destination holds.
 
         Without ``accumulate`` the first product into a tile overwrites, and later products add.
         """
@@ -325,9 +327,10 @@ class SourceReader(ExpressionReader):
         return given is not None or not first or fresh is None or fresh.declaration.parent is not statement.parent
 
     def _second_result(self, statement: Statement) -> None:
-        """Read ``reduce_res``, which an instruction writes besides its target, into ``statement``.
+        """Set the second result of ``statement``: what an instruction writes to ``reduce_res``.
 
-        The statement becomes opaque if the engine's registers keep a sum from one instruction to the next.
+        The statement counts as not understood if the engine's registers keep a sum from one instruction to the
+        next.
         """
         given = {
             name: self.text(statement.args[name]) for name in ("reduce_op", "reduce_cmd") if name in statement.args
@@ -377,7 +380,7 @@ _COMPOUND = (
 
 
 def _by_lines(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """Yield groups of statements: statements that share a line form one group."""
+    """Yield ``body`` in groups. Statements that share a line are in one group."""
     group: list[ast.stmt] = []
     for one in body:
         if group and one.lineno > (group[-1].end_lineno or 0):
@@ -389,10 +392,10 @@ def _by_lines(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
 
 
 def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
-    """Return the names that statements bind, once for each binding, and the names of augmented assignments such as ``n
-    += 1``.
+    """Return two lists: the names that statements bind, once for each binding, and the targets of augmented
+    assignments such as ``n += 1``.
 
-    An augmented assignment such as ``tile += x`` does not count as a binding.
+    An augmented assignment does not count as a binding.
     """
     bound: list[str] = []
     counted: list[str] = []
@@ -436,9 +439,9 @@ def _plain_names(target: ast.AST) -> Iterator[str]:
 def _module_names(
     module: ast.Module, function: ast.FunctionDef, bound: Sequence[str]
 ) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the names that the module's own statements bind exactly once, with their values.
+    """Yield each name that the module's own statements bind exactly once, with its value.
 
-    ``bound`` are the names that the function binds.
+    ``bound`` are the names that the function binds. A name that the function binds too is left out.
     """
     others = [one for one in module.body if one is not function]
     count = Counter([*bound, function.name, *_bound_names(others)[0]])
@@ -449,7 +452,9 @@ def _module_names(
 
 
 def _uses(node: ast.AST, name: str) -> int:
-    """Return how many times a name is used for anything except its ``shape`` or ``dtype``, or to be returned."""
+    """Return how many times ``node`` uses a name. Reading its ``shape`` or ``dtype`` and returning it do not
+    count.
+    """
     match node:
         case ast.Name(id=found):
             return found == name and not isinstance(node.ctx, ast.Store)

@@ -29,31 +29,35 @@ _SHAPED = frozenset({*_PER_ROW, "matmul", "nc_matmul", "nc_transpose", "loop_red
 
 
 class KernelModule(SourceReader):
-    """A parsed kernel with facts about it. Raises RuleRefused if the source does not parse or has no kernel function.
+    """A parsed kernel with facts about it. Raises RuleRefused if the source does not parse or has no kernel
+    function.
 
-    ``shapes`` are the shapes of the arguments by position (None for scalars), so that ``x.shape`` can be understood;
-    ``dtypes`` are their dtypes, empty where not known.
+    ``shapes`` are the shapes of the arguments in the order of the parameters (None for scalars), so that
+    ``x.shape`` has a value. ``dtypes`` are their dtypes, empty where unknown.
     """
 
     def reread(self, source: str) -> KernelModule:
-        """Return another source of the same kernel, parsed with the same arguments."""
+        """Return another source of the same kernel, parsed for the same shapes and dtypes of arguments."""
         shapes = tuple(self.shapes[name] for name in self.parameters if name in self.shapes)
         dtypes = tuple(self.dtypes[name] for name in self.parameters if name in self.dtypes)
         return kernel_module(source, self.api, shapes, dtypes, self.function.name)
 
     @cached_property
     def _asked(self) -> set[str]:
-        """Names whose shapes are being found now, to end a search that returns to the same name."""
+        """Return the names whose shapes are being computed now.
+
+        :meth:`_whole` gives None for a name in this set, so that no computation waits for itself.
+        """
         return set()
 
     @cached_property
     def statements(self) -> list[Statement]:
-        """All statements of the kernel, in order."""
+        """Return all statements of the kernel, in order."""
         return list(flatten(self.items))
 
     @cached_property
     def loops(self) -> list[Loop]:
-        """All loops of the kernel, in order, outer loops before inner ones."""
+        """Return all loops of the kernel, in order, outer loops before inner ones."""
         found: list[Loop] = []
         for item in self.items:
             if isinstance(item, Loop):
@@ -78,7 +82,7 @@ class KernelModule(SourceReader):
 
     @cached_property
     def uses(self) -> dict[str, list[tuple[Statement, Access]]]:
-        """All accesses of each tile and tensor with their statements, in order."""
+        """Return all accesses of each tile and tensor by name, in order, each with its statement."""
         found: dict[str, dict[int, tuple[Statement, Access]]] = {}
         for statement in self.statements:
             for access in accesses(statement):
@@ -87,19 +91,19 @@ class KernelModule(SourceReader):
 
     @cached_property
     def named(self) -> Counter[str]:
-        """Number of times that each name occurs in the kernel."""
+        """Return the number of times that each name occurs in the kernel."""
         return Counter(node.id for node in names_in(self.function))
 
     def writers(self, name: str) -> list[Statement]:
-        """Return the statements that write ``name``, without its declaration."""
+        """Return the statements that write the tile or tensor ``name``. Its declaration does not count."""
         return self._writers.get(name, [])
 
     def readers(self, name: str) -> list[Statement]:
-        """Return the statements that read ``name``."""
+        """Return the statements that read the tile or tensor ``name``."""
         return self._readers.get(name, [])
 
     def space_of(self, name: str) -> str:
-        """Return the memory of a buffer or tile: ``hbm``, ``sbuf`` or ``psum``; empty if it is not known."""
+        """Return the memory of a tile or tensor: ``hbm``, ``sbuf`` or ``psum``; empty if it is not known."""
         if name in self.parameters or name in self.other_shapes:
             return "hbm"
         if name in self.buffers:
@@ -111,7 +115,7 @@ class KernelModule(SourceReader):
         return spaces.pop() if len(spaces) == 1 else ""
 
     def stored(self, statement: Statement) -> Access | None:
-        """Return what a statement stores to HBM; None for other statements."""
+        """Return the access whose values a statement stores to HBM; None if the statement stores nothing."""
         if (
             statement.op == "dma_copy"
             and statement.target is not None
@@ -121,7 +125,7 @@ class KernelModule(SourceReader):
         return statement.reads.get("value") if statement.op == "store" else None
 
     def is_zero(self, node: ast.expr | None) -> bool:
-        """Return True if an operand is missing, is zero, or is a tile that is filled with zeros."""
+        """Tell whether an operand is missing, is zero, or is a tile that is filled with zeros."""
         if node is None or (isinstance(node, ast.Constant) and node.value is None) or self.number(node) == 0:
             return True
         access = self.access(node)
@@ -131,7 +135,7 @@ class KernelModule(SourceReader):
         return len(writers) == 1 and writers[0].op == "memset" and self.number(writers[0].args.get("value")) == 0
 
     def text_of(self, statement: Statement, argument: str) -> str:
-        """Return the source text of an argument; empty if the statement does not give it."""
+        """Return the source text of the argument ``argument``; empty if the statement does not give it."""
         node = statement.args.get(argument)
         return "" if node is None else self.text(node)
 
@@ -160,8 +164,11 @@ class KernelModule(SourceReader):
         return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
 
     def forms(self, access: Access) -> tuple[Affine | None, ...]:
-        """Return the indices of an access as forms, where a slice or an axis of a whole tile is a range. None stands for an
-        index that is not understood. A whole tile of an unknown shape has no forms.
+        """Return the indices of an access as affine forms. A slice, or an axis of a whole tile, is an index
+        range.
+
+        An index that is not understood is None in the tuple. For a whole tile of unknown shape the tuple is
+        empty.
         """
         if access.dims is None:
             dims = [Dim(Affine(), extent) for extent in self.extents(access) or ()]
@@ -179,7 +186,9 @@ class KernelModule(SourceReader):
         )
 
     def _whole(self, name: str) -> tuple[int | None, ...] | None:
-        """Return the full shape of the buffer called ``name``; None if it is not known."""
+        """Return the full shape of the buffer or tile ``name``, with None for unknown extents; None if its rank
+        is not known.
+        """
         if name in self.parameters or name in self.other_shapes:
             return self.shapes.get(name)
         if name in self.buffers:
@@ -194,7 +203,7 @@ class KernelModule(SourceReader):
             self._asked.remove(name)
 
     def tile_shape(self, statement: Statement) -> tuple[int, ...] | None:
-        """Return the shape of the tile that a statement makes; None if it is not known."""
+        """Return the shape of the tile that a statement writes; None if it is not known."""
         target = statement.target
         if target is not None and (target.dims is not None or target.name in self.buffers):
             return self.extents(target)
@@ -233,8 +242,8 @@ class KernelModule(SourceReader):
         return (rows, rest[0][1]) if rest else None
 
     def binary(self, statement: Statement) -> Binary | None:
-        """Return ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)`` as operator and operands; None for
-        other statements.
+        """Return operator and operands of ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)``;
+        None for other statements.
         """
         if statement.op == "tensor_tensor":
             return Binary(self.opname(statement.args.get("op")), "data1", "data2")
@@ -254,5 +263,7 @@ class KernelModule(SourceReader):
 def kernel_module(
     source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...], dtypes: tuple[str, ...], entry: str
 ) -> KernelModule:
-    """Return a parsed source. Results are cached, because rewrites in several steps read the same text again and again."""
+    """Return ``source`` parsed. Results are cached, because rewrites in several steps read the same text again
+    and again.
+    """
     return KernelModule(source, api, shapes, dtypes, entry=entry)

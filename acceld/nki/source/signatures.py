@@ -1,4 +1,4 @@
-"""Look up the parameters of NKI's functions, as the front ends define them."""
+"""Look up the positional parameters of NKI's functions, as the front ends define them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Signatures = Mapping[str, tuple[str, ...]]
 
 @cache
 def positional(api: str, module: str) -> Signatures:
-    """Return the positional parameters of every function in the module ``isa`` or ``language`` of an API."""
+    """Return the positional parameters of every function of a module by the function's name.
+
+    ``module`` is ``isa`` or ``language``; ``api`` is ``nki`` or ``nki_legacy``.
+    """
     # imported here, because the front ends take 0.2 s to import
     from acceld.nki.frontend.core import language as shared
 
@@ -33,7 +36,8 @@ def positional(api: str, module: str) -> Signatures:
 
 @cache
 def of_call(api: str, function: str) -> tuple[str, ...]:
-    """Return the positional parameters of a function by its name without module; () if the function is not known.
+    """Return the positional parameters of the function ``function``, named without its module; () if no module
+    has it.
 
     If ``isa`` and ``language`` both have the name, the function of ``isa`` is meant.
     """
@@ -42,7 +46,7 @@ def of_call(api: str, function: str) -> tuple[str, ...]:
 
 
 def _listed(functions: Iterable[Callable[..., Any]]) -> Signatures:
-    """Return the positional parameters of ``functions``, by name of the function."""
+    """Return the positional parameters of each of ``functions``, by name of the function."""
     found = {}
     for function in functions:
         parameters = inspect.signature(function).parameters.values()

@@ -1,7 +1,8 @@
 """Parse a kernel's text, and find the text behind each node of its syntax tree.
 
-``ast`` counts columns in bytes, and leaves out the parentheses around an operand. Spans here are offsets of characters.
-The text of a node includes its parentheses, so that it means the same wherever an operand may stand.
+``ast`` counts columns in bytes, and leaves out the parentheses around an operand. Spans here are offsets of
+characters. The text of a node includes its parentheses, so that the text means the same wherever an operand may
+stand.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _SPACE = " \t\f\r\n\\"
 
 @lru_cache(maxsize=64)
 def parsed(source: str) -> ast.Module:
-    """Return the syntax tree of a source, which callers must not change. Raise SyntaxError or ValueError as
-    :func:`ast.parse` does.
+    """Return the syntax tree of a source. Callers must not change the tree, because it is shared.
+
+    Raise SyntaxError or ValueError as :func:`ast.parse` does.
     """
     return parse(source)
 
@@ -38,7 +40,7 @@ class ParsedText(SourceText):
         self._texts: dict[ast.AST, str] = {}
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the offsets of the text behind ``node``, without the parentheses around it."""
+        """Return the offsets at which the text of ``node`` begins and ends, without the parentheses around it."""
         first, last = (node.body[0], node.body[-1]) if isinstance(node, ast.Module) else (node, node)
         start = self._offset(first.lineno, first.col_offset)  # type: ignore[attr-defined]
         return start, self._offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]
@@ -50,8 +52,8 @@ class ParsedText(SourceText):
         return start + len(self.source[start : self.line_starts[line]].encode()[:column].decode())
 
     def text(self, node: ast.AST) -> str:
-        """Return the source text of ``node`` with the parentheses around it. A node that is not from the source is
-        written anew.
+        """Return the source text of ``node`` with the parentheses around it. The text of a node that is not
+        from the source is made from the node.
         """
         known = self._texts.get(node)
         if known is None:
@@ -71,13 +73,13 @@ class ParsedText(SourceText):
         return self.source[start:end]
 
     def is_in_parentheses(self, node: ast.expr) -> bool:
-        """Return True if the source has parentheses around ``node``."""
+        """Tell whether the source has parentheses around ``node``."""
         start, end = self.span(node)
         return len(self.text(node)) > end - start
 
     def _before(self, at: int) -> int:
-        """Return the offset of the last character before ``at`` that is neither white space nor in a comment; -1 if
-        there is none.
+        """Return the offset of the last character before ``at`` that is neither white space nor part of a
+        comment; -1 if there is none.
         """
         at -= 1
         while at >= 0 and self.source[at] in _SPACE:
@@ -88,13 +90,15 @@ class ParsedText(SourceText):
         return at
 
     def _after(self, at: int) -> int:
-        """Return the offset of the first character from ``at`` on that is neither white space nor in a comment."""
+        """Return the offset of the first character from ``at`` on that is neither white space nor part of a
+        comment.
+        """
         while at < len(self.source) and (self.source[at] in _SPACE or self.source[at] == "#"):
             at = self.after_line(at) if self.source[at] == "#" else at + 1
         return at
 
     def _calls(self, at: int) -> bool:
-        """Return True if the parenthesis at ``at`` belongs to a call, because an operand stands before it."""
+        """Tell whether the parenthesis at ``at`` belongs to a call: an operand stands before it."""
         before = self.source[self.line_start(at) : at].rstrip(_SPACE)
         word = _LAST_WORD.search(before)
         if word is not None:

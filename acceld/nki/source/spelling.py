@@ -1,6 +1,5 @@
-"""Write parts of a kernel in the API of that kernel: names of modules, instructions, engines, indices.
-
-All other text that a rule writes is the same in both APIs.
+"""Write the parts of a kernel's text that differ between the two APIs: names of modules, instructions, engines,
+indices.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from acceld.nki.source.syntax import Statement
 
 
 def prefix(kernel: KernelModule, module: str) -> str:
-    """Return the name that the kernel's file has for the module ``isa`` or ``language``, such as ``nisa`` or ``nl``.
+    """Return the name by which the kernel's file calls the module ``isa`` or ``language``, such as ``nisa`` or
+    ``nl``.
 
     Raise RuleRefused if the kernel imports neither the module nor ``nki``.
     """
@@ -25,14 +25,16 @@ def prefix(kernel: KernelModule, module: str) -> str:
         return f"nki.{module}"
     if f"{short}." in kernel.source:
         return short
-    raise RuleRefused(f"the kernel does not import nki.{module}")
+    raise RuleRefused(f"the kernel does not import nki.{module}: add the import at the top of its file")
 
 
 def operation(
     kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
 ) -> str:
-    """Return the text of a statement that applies the operation ``name`` and writes the target of ``statement``, with
-    its mask and dtype.
+    """Return the text of a statement that replaces ``statement``. It applies ``name`` to ``arguments``, and
+    keeps the target, mask and dtype.
+
+    ``module`` is the module of the function ``name``.
     """
     target = kernel.text(statement.made.node)
     given = {key: value for key, value in arguments.items() if value}
@@ -48,14 +50,16 @@ def operation(
 
 
 def copied(kernel: KernelModule, target: str, source: str) -> str:
-    """Return a statement that copies ``source`` to ``target``, both on chip."""
+    """Return the text of a statement that copies the tile ``source`` to the tile ``target``, both on chip."""
     if kernel.api == "nki":
         return f"{prefix(kernel, 'isa')}.tensor_copy(dst={target}, src={source})"
     return f"{target} = {prefix(kernel, 'language')}.copy({source})"
 
 
 def filled(kernel: KernelModule, name: str, shape: tuple[int, int], value: str) -> list[str]:
-    """Return the lines that declare a tile of float32 in SBUF, and fill it with a number."""
+    """Return the lines that declare a float32 tile of shape ``shape`` in SBUF and fill it with the number
+    ``value``.
+    """
     language = prefix(kernel, "language")
     extents = f"({partitions(kernel, shape[0])}, {shape[1]})"
     kept = f"dtype={language}.float32, buffer={language}.sbuf)"
@@ -70,20 +74,21 @@ def _listed(arguments: Mapping[str, str]) -> str:
 
 
 def engine(kernel: KernelModule, name: str) -> str:
-    """Return the kernel's expression for an engine, such as ``nisa.engine.vector``."""
+    """Return the kernel's expression for the engine ``name``, such as ``nisa.engine.vector``."""
     isa = prefix(kernel, "isa")
     return f"{isa}.engine.{name}" if kernel.api == "nki" else f"{isa}.{name}_engine"
 
 
 def partitions(kernel: KernelModule, rows: int) -> str:
-    """Return the text for the partition axis of ``rows`` partitions in a tile's shape."""
+    """Return the text of the partition dimension in the shape of a tile with ``rows`` partitions."""
     return str(rows) if kernel.api == "nki" else f"{prefix(kernel, 'language')}.par_dim({rows})"
 
 
 def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int) -> str:
-    """Return the text of an index over ``extent`` consecutive elements from ``start`` on, along ``axis`` of ``axes``.
+    """Return the text of an index that selects ``extent`` consecutive elements from ``start`` on.
 
-    This is a slice in the current API, and an index range in the legacy API.
+    The text is a slice in the current API. In the legacy API it is an index range along axis ``axis`` of
+    ``axes``.
     """
     if kernel.api != "nki":
         return ranges(prefix(kernel, "language"), start, (extent, axis, axes, 1))
@@ -92,7 +97,10 @@ def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int)
 
 
 def indexed(kernel: KernelModule, name: str, forms: Iterable[Affine | None]) -> str:
-    """Return the part of a tile at indices, each a number or one range with a step of 1. RuleRefused for any other."""
+    """Return the text of the part of the tile ``name`` that ``forms`` select, one form for each index.
+
+    Raise RuleRefused unless each form is a position or one index range of neighboring elements.
+    """
     texts = []
     for form in forms:
         start = Affine() if form is None else form.start
@@ -104,8 +112,9 @@ def indexed(kernel: KernelModule, name: str, forms: Iterable[Affine | None]) -> 
 
 
 def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> str:
-    """Return the text of an index from ``start`` on over index ranges, each given as (extent, axis, number of axes,
-    step).
+    """Return the text of an index that runs from ``start`` over several index ranges.
+
+    Each range is given as (extent, axis, number of axes, step).
     """
     texts: dict[Symbol, str] = {}
     form = start
@@ -118,7 +127,7 @@ def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> st
 
 
 def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
-    """Return the text of an index expression for ``form``; ``ranges`` has the texts of its index ranges."""
+    """Return the text of the index expression for ``form``. ``ranges`` has the text of each index range in it."""
     pieces: list[str] = []
     for symbol, coefficient in sorted(form.terms, key=lambda term: (term[0].is_range, term[0].name)):
         text = ranges[symbol] if symbol.is_range else symbol.name

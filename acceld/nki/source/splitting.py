@@ -1,4 +1,6 @@
-"""Split a loop into two nested loops: over groups, and over the members of a group."""
+"""Split a loop into two nested loops: the outer one runs over groups, the inner one over the members of a
+group.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from acceld.nki.source.syntax import Loop, below, names_in
 
 @dataclass(frozen=True)
 class Split:
-    """The split of a loop variable: ``variable`` = ``size * group + member``."""
+    """The replacement of a loop variable by two: ``variable`` = ``size * group + member``."""
 
     variable: str
     group: str
@@ -26,7 +28,9 @@ class Split:
         return f"{self.size} * {self.group} + {self.member}"
 
     def quotient(self, divisor: int) -> str | None:
-        """Return the text of ``variable // divisor``; None unless one of ``size`` and ``divisor`` divides the other."""
+        """Return the text of ``variable // divisor``; None unless ``size`` divides ``divisor`` or ``divisor``
+        divides ``size``.
+        """
         if self.size == divisor:
             return self.group
         if self.size % divisor == 0:
@@ -34,7 +38,9 @@ class Split:
         return f"{self.group} // {divisor // self.size}" if divisor % self.size == 0 else None
 
     def remainder(self, divisor: int) -> str | None:
-        """Return the text of ``variable % divisor``; None unless one of ``size`` and ``divisor`` divides the other."""
+        """Return the text of ``variable % divisor``; None unless ``size`` divides ``divisor`` or ``divisor``
+        divides ``size``.
+        """
         if self.size == divisor:
             return self.member
         if self.size % divisor == 0:
@@ -45,7 +51,9 @@ class Split:
 
 
 def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) -> None:
-    """Add to ``edits`` what replaces the split variable by group and member in the body of ``inner``."""
+    """Add to ``edits`` the replacement of the split variable by group and member in the body of the loop
+    ``inner``.
+    """
 
     def walk(node: ast.AST, parent: ast.AST | None) -> None:
         if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Name):
@@ -71,8 +79,8 @@ def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) ->
 
 
 def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str, edits: Edits) -> None:
-    """Add to ``edits`` what replaces a node by ``text``, in parentheses unless the node is a term of a sum or stands
-    alone.
+    """Add to ``edits`` the replacement of ``node`` by ``text``, in parentheses if the expression around the
+    node needs them.
     """
     sum_of = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add)
     alone = not isinstance(parent, ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Subscript)
@@ -81,8 +89,8 @@ def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str
 
 
 def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
-    """Return the source in which a parallel loop is split: the loop runs over groups, and a new loop inside it over
-    ``size`` members.
+    """Return the source in which a parallel loop runs over groups, with a new loop inside it over the ``size``
+    members of a group.
 
     Raise RuleRefused if the loop is not parallel, if ``size`` does not divide its number of iterations, or if a
     reduction names the loop.
@@ -94,12 +102,14 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
         or not isinstance(loop.node.iter, ast.Call)
     ):
         raise RuleRefused(
-            f"line {loop.line}: {loop.variable} can not advance by {size} at a time: let it be an affine_range of a multiple of {size}"
+            f"loop {loop.variable} in line {loop.line} can not run in groups of {size} iterations: write it as affine_range, with a multiple of {size} iterations"
         )
     for statement in loop.statements():
         indices = statement.args.get("loop_indices")
         if indices is not None and any(name.id == loop.variable for name in names_in(indices)):
-            raise RuleRefused(f"line {statement.line}: it is reduced over {loop.variable}: add in a loop of its own")
+            raise RuleRefused(
+                f"the instruction in line {statement.line} reduces over loop {loop.variable}: add up in a loop of its own"
+            )
     member = kernel.fresh(f"{loop.variable}_part")
     count = kernel.text(loop.node.iter.func)
     edits = Edits(kernel.source)

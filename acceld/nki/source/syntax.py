@@ -1,4 +1,4 @@
-"""Define the records of a kernel's source: loops, statements, accesses, buffers."""
+"""Define the records into which a kernel's source is parsed: loops, statements, accesses, buffers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ TILE_SIZES = {"pmax": 128, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512,
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One index of an access, as an affine form. ``extent`` is the length of a slice; None for an index that is not a
-    slice.
+    """One index of an access, as an affine form.
+
+    ``form`` is None if the index is not understood. ``extent`` is the length of a slice; None for an index that
+    is not a slice.
     """
 
     form: Affine | None
@@ -49,7 +51,9 @@ class Dim:
 
     @property
     def width(self) -> int | None:
-        """Number of elements that the index covers: 1 for a single position; None if it is not known."""
+        """Return the number of elements that the index covers: 1 for a single position; None if it is not
+        known.
+        """
         if self.extent is not None:
             return self.extent
         if self.form is None:
@@ -62,7 +66,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A use of a buffer or tile in an expression. ``dims`` is None if the whole buffer or tile is used."""
+    """One use of a buffer or tile in an expression. ``dims`` is None if the whole buffer or tile is used."""
 
     name: str
     dims: tuple[Dim, ...] | None
@@ -70,7 +74,7 @@ class Access:
 
     @property
     def variables(self) -> frozenset[str] | None:
-        """Loop variables in the indices; None if some index is not understood."""
+        """Return the loop variables in the indices; None if an index is not understood."""
         found: set[str] = set()
         for dim in self.dims or ():
             if dim.form is None:
@@ -79,7 +83,7 @@ class Access:
         return frozenset(found)
 
     def same_as(self, other: Access) -> bool:
-        """Return True if it is proved that both accesses name the same elements of the same buffer."""
+        """Tell whether both accesses are proved to name the same elements of the same buffer."""
         if self.name != other.name or (self.dims is None) != (other.dims is None):
             return False
         if self.dims is None or other.dims is None:
@@ -92,22 +96,20 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An element-wise operation ``left op right``, where ``left`` and ``right`` are the names of two arguments of the
-    call.
-    """
+    """One element-wise operation ``left op right``. ``left`` and ``right`` are names of arguments of the call."""
 
     op: str
     left: str
     right: str
 
     def other(self, argument: str) -> str | None:
-        """Return the name of the operand that is not ``argument``; None if ``argument`` is not an operand."""
+        """Return the name of the operand beside ``argument``; None if ``argument`` is not an operand."""
         return {self.left: self.right, self.right: self.left}.get(argument)
 
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """A ``for`` loop over a range."""
+    """One ``for`` loop over a range. ``trips`` is None if the number of iterations is not known."""
 
     node: ast.For
     variable: str
@@ -125,7 +127,7 @@ class Loop:
     """
 
     def statements(self) -> tuple[Statement, ...]:
-        """Return all statements inside the loop, in order."""
+        """Return all statements inside the loop at any depth, in order."""
         if self._inside is None:
             self._inside = tuple(flatten(self.items))
         return self._inside
@@ -140,8 +142,14 @@ class Loop:
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """One statement. ``kind`` is op, declaration, alias, marker (a string, an import), return, or other (not
-    understood).
+    """One statement of a kernel. ``kind`` is one of:
+
+    * op: an operation on tiles;
+    * declaration: of a tensor or tile;
+    * alias: a name for an index or a shape;
+    * marker: without effect, such as a string or an import;
+    * return;
+    * other: not understood.
     """
 
     node: ast.AST
@@ -166,17 +174,19 @@ class Statement:
 
     @property
     def made(self) -> Access:
-        """The target; only for a statement that has one."""
+        """Return the target. Ask only for a statement that has one."""
         assert self.target is not None
         return self.target
 
     @property
     def results(self) -> tuple[Access, ...]:
-        """The accesses that the statement writes: its target and its second result."""
+        """Return the accesses that the statement writes: its target and its second result, where it has them."""
         return tuple(access for access in (self.target, self.second) if access is not None)
 
     def result(self, name: str) -> Access | None:
-        """Return the access by which the statement writes the tile or tensor ``name``; None if it does not write it."""
+        """Return the access by which the statement writes the tile or tensor ``name``; None if it does not
+        write that.
+        """
         return next((access for access in self.results if access.name == name), None)
 
 
@@ -185,7 +195,7 @@ Item = Loop | Statement
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A declared tensor. Unknown extents in ``shape`` are None."""
+    """One declared tensor or tile. An unknown extent in ``shape`` is None."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -195,7 +205,9 @@ class Buffer:
 
 
 def accesses(statement: Statement) -> list[Access]:
-    """Return all accesses of a statement, reads and writes, each once."""
+    """Return every access that a statement reads or writes, once each. The name that a declaration declares
+    does not count.
+    """
     found = [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
     return list({id(access.node): access for access in found}.values())
 
@@ -211,7 +223,9 @@ def flatten(items: Sequence[Item]) -> Iterator[Statement]:
 
 @lru_cache(maxsize=32768)
 def names_in(node: ast.AST) -> tuple[ast.Name, ...]:
-    """Return all names below ``node``, in the order of the source. Names of attributes and keywords are not included."""
+    """Return all names inside ``node``, in the order of the source. Names of attributes and keywords are not
+    included.
+    """
     # Caching is safe, because nodes are compared by identity and never change.
     found: list[ast.Name] = []
     _collect(node, found)
@@ -227,7 +241,9 @@ def _collect(node: ast.AST, found: list[ast.Name]) -> None:
 
 
 def below(node: ast.AST) -> list[ast.AST]:
-    """Return the children of ``node`` in the order of the source, without expression contexts and operators."""
+    """Return the children of ``node`` in the order of the source. Expression contexts and operators are left
+    out.
+    """
     kind: Any = type(node)
     found: list[ast.AST] = []
     for name in _fields_of(kind):
@@ -248,14 +264,16 @@ _NO_CHILDREN = frozenset("ctx op ops id attr arg name asname module level kind t
 
 
 def elements(node: ast.expr) -> list[ast.expr]:
-    """Return the indices of an access, or the extents of a shape that is written as a tuple or list."""
+    """Return the elements of a tuple, list or index as a list; for example the indices of an access, or the
+    extents of a shape.
+    """
     if isinstance(node, ast.Subscript):
         return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
 
 
 def assigned(statement: Statement) -> tuple[str, ast.expr] | None:
-    """Return name and value of an assignment ``name = value``; None for other statements."""
+    """Return name and value of a statement ``name = value``; None for other statements."""
     match statement.node:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return name, value
@@ -263,6 +281,6 @@ def assigned(statement: Statement) -> tuple[str, ast.expr] | None:
 
 
 def value_of(statement: Statement) -> ast.expr | None:
-    """Return the value of an assignment; None for other statements."""
+    """Return the value of a statement ``target = value``; None for other statements."""
     node = statement.node
     return node.value if isinstance(node, ast.Assign) else None

@@ -93,7 +93,7 @@ def test_the_entry_is_named_kernel_or_the_only_one(source: str, entry: str | Non
             "name one as entry: double, triple",
         ),
         (FACTORY, None, "kernel = make(...)"),
-        ("class A:\n    @nki.jit\n    def run(): pass", "A.walk", "its kernels: A.run"),
+        ("class A:\n    @nki.jit\n    def run(): pass", "A.walk", "name one of its kernels: A.run"),
     ],
 )
 def test_a_missing_or_ambiguous_entry_lists_the_candidates(source: str, entry: str | None, part: str) -> None:
@@ -138,9 +138,9 @@ def test_a_misspelt_name_or_attribute_is_answered_with_the_nearest(line: str, hi
 
 def test_a_factory_named_as_entry_is_told_from_a_kernel() -> None:
     source = IMPORTS + "def make(x):\n    @nki.jit\n    def twice(x): pass\n    return twice\n"
-    with pytest.raises(LegalityError, match="makes the kernel 'twice'") as caught:
+    with pytest.raises(LegalityError, match="returns the kernel 'twice'") as caught:
         trace(source, [SPEC], entry="make")
-    assert "name that as entry" in caught.value.hint
+    assert "pass that name as entry" in caught.value.hint
 
 
 def test_a_file_whose_imports_stand_below_try_gets_no_other_names() -> None:
@@ -340,7 +340,7 @@ def test_a_line_in_a_helper_file_is_that_of_the_call(tmp_path: Path) -> None:
         (kernel("raise SystemExit(3)"), 6, "SystemExit"),
         (kernel("import os; os._nothing"), 6, "AttributeError"),
         ("1 / 0\n" + kernel(), 1, "ZeroDivisionError"),
-        (IMPORTS + "t = nl.ndarray((1, 2), nl.float32)\n" + kernel(), 3, "while the kernel's file loads"),
+        (IMPORTS + "t = nl.ndarray((1, 2), nl.float32)\n" + kernel(), 3, "calls an NKI function while it loads"),
     ],
 )
 def test_what_a_file_raises_is_a_crash_with_its_line(source: str, line: int, part: str) -> None:

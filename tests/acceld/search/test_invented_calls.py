@@ -79,7 +79,7 @@ def corrected(failing: str, reported: str) -> str:
         return failing.replace(f".{wrong[1]}(", f".{near[1]}(")
     assert reported.startswith("signature"), reported[:200]
     unknown = re.search(r"has no option '(\w+)'", reported)
-    assert unknown and "its arguments: op, data" in reported, reported[:300]
+    assert unknown and "its parameters are: op, data" in reported, reported[:300]
     if unknown[1] == "function":
         return failing.replace("function=", "op=")
     return re.sub(rf", {unknown[1]}=\w+", "", failing)

@@ -1,1 +1,1 @@
-"""Provide what both API generations share: tensors, indices, loops, assignments."""
+"""Provide what the front ends of both APIs share: tensors, indices, loops, assignments."""

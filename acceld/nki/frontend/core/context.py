@@ -1,6 +1,8 @@
 """Give indices, types and names access to the running trace: its loops, its chip and the kernel's current line.
 
 :class:`acceld.nki.frontend.core.state.Trace` is the full trace. The modules that it imports use only this part.
+A loop is *open* while the trace runs its body. A position in source code is a
+:data:`acceld.nki.frontend.session.Site`.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ class Retrace(BaseException):
     - ``split``: a loop to split into two nested ones, and the iterations of the inner loop.
     - ``cut``: for each loop to cut into loops that run one after another, the iterations before which to cut.
 
-    Loops, assignments and declarations are given by their place in the source. It is a BaseException, so that a
-    kernel's ``except Exception`` does not stop it.
+    Each loop, assignment or declaration is given by its position in the source. Retrace is a BaseException, so
+    a kernel's ``except Exception`` does not catch it.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Retrace(BaseException):
 
 
 class LoopContext:
-    """Hold the loops of one run of a kernel, and the current position."""
+    """The loops of one run of a kernel, and the position that the run has reached."""
 
     def __init__(self, session: Session, unroll: frozenset[Site]) -> None:
         self.session = session
@@ -80,34 +82,38 @@ class LoopContext:
         self._names: dict[int, str] = {}
 
     def line(self) -> int:
-        """Return the line of the kernel's file that is running now."""
+        """Return the line of the kernel's file that is running now; 0 if no line of that file is running."""
         return self.session.line()
 
     def loop_key(self, loop: int) -> Site:
-        """Return the place in the source of the loop with the id ``loop``."""
+        """Return the position in the source of loop ``loop``."""
         return self._keys[loop]
 
     def loop_name(self, loop: int) -> str:
-        """Return the name of the loop's variable."""
+        """Return the name of the variable of loop ``loop``."""
         return self._names.get(loop, f"loop {loop}")
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """Return the ids of the open loops, the outermost first."""
+        """Return the ids of the open loops, outermost first."""
         return self.builder.scope
 
     def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
-        """Open a loop of ``trips`` iterations and return its id. ``site`` is its place in the source."""
+        """Open a loop of ``trips`` iterations and return its id. ``site`` is the loop's position in the source."""
         loop = self.builder.open_loop(name, trips, kind, line=line)
         self.trips[loop.id], self.kinds[loop.id], self._keys[loop.id], self._names[loop.id] = trips, kind, site, name
         return loop.id
 
     def close(self, number: int) -> None:
-        """Close the innermost loop, whose id is ``number``. KernelCrash if another loop is the innermost."""
+        """Close loop ``number``. Raise KernelCrash if it is not the innermost open loop."""
         if self.broken is not None:
             raise self.broken
         if not self.scope or self.scope[-1] != number:
-            raise KernelCrash("loops are closed out of order", rule="loop_order", line=self.line())
+            raise KernelCrash(
+                "the kernel ends loops in another order than it began them: an outer loop ended before an inner one",
+                rule="loop_order",
+                line=self.line(),
+            )
         self.builder.close_loop(number)
 
 
@@ -115,10 +121,10 @@ _running: list[LoopContext] = []
 
 
 def current() -> LoopContext:
-    """Return the running trace. KernelCrash if a kernel's file calls an NKI function outside of a running kernel."""
+    """Return the running trace. Raise KernelCrash if the kernel's file calls an NKI function while it loads."""
     if not _running:
         raise KernelCrash(
-            "an NKI function is called while the kernel's file loads, outside of a kernel",
+            "the file calls an NKI function while it loads, outside of a kernel",
             rule="outside_kernel",
             hint="call it inside the kernel function",
         )
@@ -126,12 +132,14 @@ def current() -> LoopContext:
 
 
 def refuse(rule: str, message: str, hint: str = "") -> NoReturn:
-    """Raise LegalityError at the kernel's current line. ``rule`` is the id of the broken rule, ``hint`` the remedy."""
+    """Raise LegalityError at the kernel's current line. ``rule`` is the id of the broken rule; ``hint`` says
+    what to do.
+    """
     raise LegalityError(message, rule=rule, line=current().line(), hint=hint)
 
 
 def unsupported(message: str, hint: str = "") -> NoReturn:
-    """Raise UnsupportedCall at the kernel's current line. ``hint`` is the remedy."""
+    """Raise UnsupportedCall at the kernel's current line. ``hint`` says what to do."""
     raise UnsupportedCall(message, line=current().line(), hint=hint)
 
 
@@ -146,5 +154,5 @@ def activate(trace: LoopContext) -> None:
 
 
 def deactivate() -> None:
-    """End the running trace."""
+    """End the trace that :func:`activate` began last."""
     _running.pop()

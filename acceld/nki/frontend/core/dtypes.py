@@ -1,4 +1,6 @@
-"""Translate data types from the forms in kernels (numpy types, ``nl.bfloat16``, names) to the names in programs."""
+"""Translate data types as kernels write them (numpy types, ``nl.bfloat16``, names) to the names that programs
+have.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 
 
 class NamedType:
-    """Represent a data type of NKI that numpy does not have."""
+    """A data type of NKI that numpy does not have."""
 
     def __init__(self, name: str, itemsize: int) -> None:
         self.name = name
@@ -62,7 +64,9 @@ EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
-    """Return the program's name of a data type. Raises LegalityError for a type that the kernel's API does not have."""
+    """Return the name that programs have for a data type. Raise LegalityError for a type that the kernel's API
+    lacks.
+    """
     if isinstance(value, NamedType):
         return value.name
     legacy = current().session.api == "nki_legacy"
@@ -83,15 +87,16 @@ def dtype_name(value: object) -> str:
 
 @lru_cache
 def _numpy_name(dtype: np.dtype[Any]) -> str:
-    """Return numpy's name of a data type, from a cache."""
+    """Return numpy's name of a data type. Results are cached."""
     return str(dtype.name)
 
 
 @lru_cache(maxsize=1024)
 def promote(*names: str) -> str:
-    """Return the result type of an operation on operands of these types.
+    """Return the result type of an operation on operands of the types ``names``.
 
-    It is the widest float, or float32 if two different floats are the widest. Without floats it is the widest integer.
+    The result is the widest float; if two different floats are the widest, it is float32. If all operands are
+    integers, it is the widest integer.
     """
     floats = [name for name in names if name in FLOAT_DTYPES]
     if floats:

@@ -1,4 +1,4 @@
-"""Choose the instruction of each element-wise operation of two tiles, of a tile and a scalar, or of one tile."""
+"""Choose the instruction for each element-wise operation of two tiles, of a tile and a scalar, or of one tile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INDIRECT = "a view by .indirect()"
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tile on chip. Raises LegalityError for a tensor in HBM or for anything else."""
+    """Return ``value`` if it is a tile on chip. Raise LegalityError for a tensor in HBM or any other value."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -39,10 +39,10 @@ def operand(value: object, name: str, call: str) -> Tensor:
 
 
 def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
-    """Return the patterns of a ``mask=`` argument for an instruction over tiles of ``shape``; empty without a mask.
+    """Return the ``mask=`` argument of an instruction over tiles of ``shape`` as patterns; () without a mask.
 
-    ``axes`` maps the axes of the mask to those of ``shape``. Raises LegalityError if the mask is no comparison of index
-    expressions.
+    ``axes`` gives, for each axis of the mask, the number of the axis of ``shape``. Raise LegalityError if the
+    mask is not a comparison of index expressions.
     """
     if mask is None:
         return ()
@@ -58,17 +58,19 @@ def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = 
 
 
 def written_as(dtype: object, target: Tensor, call: str) -> None:
-    """Raise LegalityError if a ``dtype=`` argument differs from the dtype of ``target``, the tile that is written."""
+    """Raise LegalityError if a ``dtype=`` argument differs from the dtype of ``target``, the tile to write."""
     if dtype is not None and dtypes.dtype_name(dtype) != target.dtype_name:
         refuse(
             "dtype",
             f"dtype of '{call}' is {dtypes.dtype_name(dtype)}, but its dst is {target.dtype_name}",
-            "leave dtype out: what is written has the type of dst",
+            "leave dtype out: the result is written in the type of dst",
         )
 
 
 def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
-    """Raise LegalityError if the named tiles have different numbers of partitions."""
+    """Raise LegalityError if the tiles in ``named`` (pairs of name and tile) have different numbers of
+    partitions.
+    """
     first = named[0]
     for other in named[1:]:
         if other[1].shape[0] != first[1].shape[0]:
@@ -81,7 +83,9 @@ def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
-    """Return the shape to which two tiles are broadcast, as numpy does. Raises LegalityError if they do not fit."""
+    """Return the shape to which two tiles of shapes ``a`` and ``b`` broadcast, as in numpy. Raise LegalityError
+    if they do not broadcast.
+    """
     if a == b:
         return a
     try:
@@ -91,13 +95,13 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
             f"'{call}' can not broadcast tiles of shapes {list(a)} and {list(b)}",
             rule="shape",
             line=current().line(),
-            hint="from the last axis on, sizes are equal or one is 1; change a shape with expand_dims, reshape or broadcast_to",
+            hint="make sizes equal or 1, compared from the last axis on, with expand_dims, reshape or broadcast_to",
         ) from None
 
 
 def as_column(tile: Tensor, like: Tensor) -> Tensor:
-    """Return ``tile`` with as many axes as ``like``, if it has one element in each partition. Other tiles stay
-    unchanged.
+    """Return ``tile`` with as many axes as ``like``, if ``tile`` has one element in each partition. Any other
+    tile is returned unchanged.
     """
     if tile.ndim == like.ndim or prod(tile.shape[1:]) != 1:
         return tile
@@ -106,13 +110,17 @@ def as_column(tile: Tensor, like: Tensor) -> Tensor:
 
 
 def is_column(tensor: Tensor, other: Tensor) -> bool:
-    """Return True if ``tensor`` has one element in each partition and ``other`` several, so that it acts as a scalar."""
+    """Tell whether ``tensor`` acts as a scalar beside ``other``: it has one element in each partition, and
+    ``other`` has several.
+    """
     return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
 
 
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
-    """Return an operand with one element in each partition as a (P, 1) tile. Raises LegalityError if it has another
-    shape.
+    """Return ``tensor``, which must have one element in each of ``partitions`` partitions, as a (P, 1) tile.
+
+    Raise LegalityError if it has another shape. ``name`` and ``call`` name the operand and the NKI function in
+    messages.
     """
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
@@ -127,7 +135,11 @@ def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
 
 
 def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tensor | float | int | Pattern:
-    """Return the scalar operand of an instruction: a number, a value that depends on loop variables, or a (P, 1) tile."""
+    """Return the scalar operand of an instruction: a number, a (P, 1) tile, or a pattern for a value that
+    depends on loop variables.
+
+    Raise LegalityError for any other value.
+    """
     if isinstance(value, Tensor):
         return column(value, name, call, partitions)
     if isinstance(value, Expr) and not value.shape and not value.is_constant:
@@ -137,7 +149,7 @@ def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tens
         refuse(
             "operand_type",
             f"operand '{name}' of '{call}' must be a number or a tile, not {type(value).__name__}",
-            "numpy arrays come in with nl.shared_constant and nl.load",
+            "bring a numpy array in with nl.shared_constant and nl.load",
         )
     return number
 
@@ -161,9 +173,10 @@ def result(
 
 
 def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its engine can not read: it") -> Tensor:
-    """Return ``tile`` if it is in SBUF, else a copy in SBUF, because GpSimd and the tensor engine can not read PSUM.
+    """Return ``tile`` if it is in SBUF, else a copy of it in SBUF: GpSimd and the tensor engine can not read
+    PSUM.
 
-    ``why`` begins the notice about the copy.
+    ``why`` begins the notice that a copy adds to the program.
     """
     if tile.space is Space.SBUF:
         return tile
@@ -173,7 +186,9 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
 
 
 def _apart(x: Tensor, y: Tensor) -> Tensor:
-    """Return the operand ``y``, copied to SBUF if both operands are in PSUM and this API's compiler makes such a copy."""
+    """Return ``y``, or a copy of ``y`` in SBUF. The copy is made if both operands are in PSUM and this API's
+    compiler makes it.
+    """
     both = x.space is Space.PSUM and y.space is Space.PSUM
     return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
 
@@ -188,7 +203,7 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
     if op in GPSIMD_ONLY:
         tiles = [(word, moved_to_sbuf(tile)) for word, tile in tiles]
     if not tiles:
-        refuse("operand_type", f"'{name}' needs a tile")
+        refuse("operand_type", f"'{name}' got two values that are not tiles", "pass at least one tile")
     if len(tiles) == 2:
         partitions = max(tile.shape[0] for _, tile in tiles)
         tiles = [(word, _spread(tile, partitions)) for word, tile in tiles]
@@ -213,12 +228,16 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
 
 
 def _spread(tile: Tensor, partitions: int) -> Tensor:
-    """Return ``tile`` with its single partition repeated ``partitions`` times by an instruction; other tiles unchanged."""
+    """Return a tile with ``partitions`` copies of the one partition of ``tile``, made by an instruction. A tile
+    with several partitions is returned unchanged.
+    """
     return broadcast_to(tile, shape=(partitions, *tile.shape[1:])) if tile.shape[0] == 1 < partitions else tile
 
 
 def _result_type(op: str, dtype: object, *operands: str) -> str:
-    """Return the dtype of a result: ``dtype`` if given, bool for comparisons, else the promoted type of the operands."""
+    """Return the dtype of an operation's result: ``dtype`` if it is given, bool for comparisons, else the
+    promoted type of the operands.
+    """
     if dtype is not None:
         return dtypes.dtype_name(dtype)
     if op in COMPARING:
@@ -231,7 +250,11 @@ def _result_type(op: str, dtype: object, *operands: str) -> str:
 def _with_scalar(
     op: str, tile: Tensor, scalar: Tensor | float | Pattern, kind: str, mask: object, *, reverse: bool
 ) -> Tensor:
-    """Return a new tile with ``tile`` and a scalar combined by ``op``. With ``reverse`` the scalar is the left operand."""
+    """Return a new tile with ``tile`` and a scalar combined by ``op``. With ``reverse`` the scalar is the left
+    operand.
+
+    ``kind`` is the dtype of the result.
+    """
     engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.UNKNOWN
     return result(
         "tensor_scalar",
@@ -265,14 +288,18 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
     """Return a view of ``tile`` whose bits are read as a type of another width.
 
-    On chip it can be written if the API allows that. In HBM it is read-only.
+    A view on chip can be written if the API allows that. A view in HBM can only be read.
     """
     trace = current()
     if tile.space is Space.HBM:
         return _bits_in_hbm(tile, dtype)
     size = tile.shape[-1] * DTYPE_BYTES[tile.dtype_name]
     if tile.ndim < 2 or size % DTYPE_BYTES[dtype]:
-        refuse("shape", f"{size} bytes of {tile.label} are no whole number of {dtype}")
+        refuse(
+            "shape",
+            f"the {size} bytes in a row of {tile.label} can not be read as {dtype}: they are not a whole number of elements",
+            "view it as a type whose width divides that",
+        )
     partition = tile.declared.partition_axis
     axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
     shape = [*tile.shape[:-1], size // DTYPE_BYTES[dtype]]
@@ -295,9 +322,9 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
 
 
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
-    """Return a view of the elements of each partition at offsets that groups of sixteen partitions share.
+    """Return a view of the elements of each partition at run-time offsets, which can be read and written.
 
-    The view can be read and written.
+    Each group of sixteen partitions shares its offsets; ``index`` has them, and ``count`` is their number.
     """
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")
@@ -309,7 +336,9 @@ def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
 
     def give() -> None:
         if tile.space is not Space.SBUF:
-            unsupported("a write to .indirect() of a tile in PSUM", "write to a tile in SBUF and copy it")
+            unsupported(
+                "a write to .indirect() of a tile in PSUM is not simulated", "write to a tile in SBUF and copy that"
+            )
         trace.emit("local_scatter", Engine.GPSIMD, [tile], [made, offsets], attrs={"valid": count})
 
     trace.read_only[made.access.buffer] = INDIRECT
@@ -326,7 +355,11 @@ def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
 
     def scaled(number: int) -> int:
         if number % wide:
-            refuse("shape", f"elements of {view.label} do not begin at whole {dtype}", "take the view of the tensor")
+            refuse(
+                "shape",
+                f"{view.label} can not be viewed as {dtype}: its elements do not begin at a whole element of that type",
+                "take the view of the whole tensor, and index the result",
+            )
         return number // wide * narrow
 
     def linear(steps: tuple[int, ...]) -> int:
@@ -361,7 +394,8 @@ def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
 def update(name: str, target: Tensor, value: object) -> Tensor:
     """Apply ``target OP= value`` in place, and return ``target``.
 
-    ``target += nl.matmul(...)`` in PSUM makes the product accumulate there. Any other update becomes one instruction.
+    ``target += nl.matmul(...)`` in PSUM makes the matrix product add to ``target``. Any other update becomes
+    one instruction.
     """
     trace = current()
     on_chip(target, "dst", f"{name} in place")
@@ -401,9 +435,10 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 
 
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM.
+    """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM, and return True.
 
-    Return False, and change nothing, if ``value`` is not a matrix product whose instruction may still be changed.
+    Return False, and change nothing, if no matrix product produced ``value``, or if its instruction can not be
+    changed any more.
     """
     produced = value.produced
     if produced is None or target.space is not Space.PSUM:
@@ -424,9 +459,10 @@ def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
 
 
 def broadcast_to(src: object, *, shape: Any) -> Tensor:
-    """Return ``src`` broadcast to ``shape`` as numpy does.
+    """Return ``src`` broadcast to ``shape``, as numpy does.
 
-    A repeated free axis is a view with stride 0. To repeat a single partition an instruction is emitted.
+    A free axis of one element is repeated by a view with stride 0. A single partition is repeated by an
+    instruction.
     """
     tensor = src if isinstance(src, Tensor) else operand(src, "src", "broadcast_to")
     wanted = tuple(int(n) for n in shape)
@@ -442,7 +478,7 @@ def broadcast_to(src: object, *, shape: Any) -> Tensor:
         refuse(
             "shape",
             f"a tile of shape {tensor.shape} can not be broadcast to {wanted}",
-            "only axes of one element repeat; put them in place with expand_dims or reshape",
+            "only axes of one element are repeated; add them with expand_dims or reshape",
         )
     return view
 

@@ -1,8 +1,8 @@
 """Compute with index expressions and masks.
 
-An index expression is an integer affine in loop variables and in the positions of a tile:
-``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. It has a base, affine in the loop variables, and for each axis
-of the tile a count and a coefficient.
+An index expression is an integer affine in loop variables and in positions within a tile. For example,
+``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. Its base is affine in the loop variables. For each
+axis of the tile it has a count and a coefficient.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as a Python integer; None for anything else, such as a fraction, a tile or a varying expression."""
+    """Return ``value`` as a Python integer; None if it is not one number, such as a fraction, a tile or an
+    expression that varies.
+    """
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Expr):
@@ -46,8 +48,8 @@ def as_int(value: object) -> int | None:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape to which index expressions are broadcast, as numpy does. Raises LegalityError if the shapes do
-    not fit.
+    """Return the shape to which index expressions of these shapes broadcast, as in numpy. Raise LegalityError
+    if they do not broadcast.
     """
     if len(set(shapes)) == 1:
         return shapes[0]
@@ -67,7 +69,10 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """Represent ``base + sum(coefs[k] * i_k)`` for positions ``0 <= i_k < shape[k]``; a scalar if ``shape`` is empty."""
+    """The integers ``base + sum(coefs[k] * i_k)`` at positions ``0 <= i_k < shape[k]``.
+
+    If ``shape`` is empty, the expression is a scalar.
+    """
 
     base: Affine
     shape: tuple[int, ...] = ()
@@ -78,7 +83,7 @@ class Expr:
 
     @property
     def is_constant(self) -> bool:
-        """Return True if the expression is one number that is known while tracing."""
+        """Tell whether the expression is one number that is known while tracing."""
         return not self.base.terms and not any(self.coefs)
 
     def bounds(self) -> tuple[int, int]:
@@ -90,7 +95,9 @@ class Expr:
         return low, high
 
     def over(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the coefficients along the axes of ``shape``, to which this expression broadcasts."""
+        """Return the expression's coefficients along the axes of ``shape``. The expression must broadcast to
+        that shape.
+        """
         return (0,) * (len(shape) - len(self.coefs)) + self.coefs
 
     def __add__(self, other: object) -> Expr:
@@ -137,10 +144,11 @@ class Expr:
     __rmul__ = __mul__
 
     def refuse_or_unroll(self, other: Expr | None, why: str) -> None:
-        """Raise Retrace to unroll the loops of this expression, because it can not be affine in them; ``why`` says it
-        for people.
+        """Raise Retrace to unroll loops, so that an operation on this expression and ``other`` gives an affine
+        result.
 
-        Raises LegalityError if the expression depends on positions of a tile.
+        Raise LegalityError with the message ``why`` if unrolling does not help, because positions of a tile are
+        involved.
         """
         loops = {loop for loop, _ in self.base.terms}
         if other is not None and not other.base.terms and any(other.coefs):
@@ -150,11 +158,11 @@ class Expr:
         elif any(self.coefs):
             loops = set()
         if not loops:
-            refuse("non_affine_index", why, "use sums and constant factors")
+            refuse("non_affine_index", why, "write the index with sums and constant factors")
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
 
     def split(self, divisor: int) -> tuple[Expr, Expr] | None:
-        """Return the quotient and the remainder of a division by ``divisor``; None if one of them is not affine."""
+        """Return the quotient and the remainder of a division by ``divisor``; None unless both are affine."""
         low_terms = {loop: coef % divisor for loop, coef in self.base.terms}
         quotient = Expr(
             Affine(self.base.const // divisor, tuple((i, c // divisor) for i, c in self.base.terms if c // divisor)),
@@ -170,9 +178,11 @@ class Expr:
         return (quotient, remainder) if low >= 0 and high < divisor else None
 
     def _split_loop(self, divisor: int) -> None:
-        """Raise Retrace to split a loop in two, if that makes the quotient and remainder by ``divisor`` affine.
+        """Raise Retrace to split a loop in two, if that makes quotient and remainder by ``divisor`` affine;
+        else do nothing.
 
-        With ``i = f*a + b`` for ``f = divisor / gcd(coef, divisor)``, ``coef*f*a`` is a multiple of the divisor.
+        With ``i = f*a + b`` for ``f = divisor / gcd(coef, divisor)``, ``coef*f*a`` is a multiple of the
+        divisor.
         """
         trace = current()
         terms = [(loop, coef) for loop, coef in self.base.terms if coef % divisor]
@@ -191,7 +201,9 @@ class Expr:
             raise Retrace(split=(site, inner))
 
     def _divide(self, other: object, word: str, part: int) -> Any:
-        """Return the quotient (``part`` 0) or the remainder (``part`` 1) of a division. ``word`` names it in messages."""
+        """Return the quotient (``part`` 0) or the remainder (``part`` 1) of a division by ``other``. ``word``
+        names the operation in messages.
+        """
         number = as_int(other)
         if number is None:
             return NotImplemented
@@ -214,7 +226,7 @@ class Expr:
         number = as_int(other)
         if number and not any(c % number for c in (self.base.const, *self.coefs, *(c for _, c in self.base.terms))):
             return self._divide(number, "the quotient", 0)
-        refuse("non_affine_index", "an index expression can not be divided with /", "use //")
+        refuse("non_affine_index", "an index expression can not be divided with /, which gives fractions", "use //")
 
     def __getitem__(self, key: object) -> Expr:
         keys = list(key) if isinstance(key, tuple) else [key]
@@ -227,7 +239,7 @@ class Expr:
                 shape, coefs = [*shape, 1], [*coefs, 0]
                 continue
             if axis >= len(self.shape):
-                raise IndexError("too many indices for an index expression")
+                raise IndexError(f"an index expression of {len(self.shape)} axes got more indices than that")
             count, coef = self.shape[axis], self.coefs[axis]
             axis += 1
             if isinstance(one, slice):
@@ -296,7 +308,7 @@ class Expr:
 
 
 def value_of(value: object) -> int:
-    """Return ``value`` as a number. Raises Retrace if it depends on loop variables, so that their loops are unrolled."""
+    """Return ``value`` as a number. If it depends on loop variables, raise Retrace to unroll their loops."""
     if isinstance(value, Expr) and not value.shape and value.base.terms:
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop, _ in value.base.terms))
     return operator.index(cast("Any", value))
@@ -309,7 +321,7 @@ def loop_index(loop: int) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """Represent a conjunction of comparisons of index expressions with zero: a mask, or a condition of Python's ``if``."""
+    """A conjunction of comparisons of index expressions with zero: a mask, or a condition of Python's ``if``."""
 
     terms: tuple[tuple[Expr, str], ...]
 
@@ -327,15 +339,15 @@ class Predicate:
     def __or__(self, other: object) -> Predicate:
         refuse(
             "mask_form",
-            "masks are joined with &; | is not supported",
-            "issue the instruction once for each alternative",
+            "masks can not be joined with |, only with &",
+            "call the instruction once for each alternative",
         )
 
     __ror__ = __or__
 
     def __invert__(self) -> Predicate:
         if len(self.terms) != 1:
-            refuse("mask_form", "only a single comparison can be negated")
+            refuse("mask_form", "~ is not defined for several comparisons", "negate each comparison by itself")
         expr, cmp = self.terms[0]
         return Predicate(((expr, NEGATED[cmp]),))
 
@@ -364,9 +376,10 @@ class Predicate:
         return all(_decide(expr, cmp) is True for expr, cmp in self.terms)
 
     def _cut_loops(self) -> None:
-        """Raise Retrace to cut loops before the iterations in which the truth of an undecided comparison changes.
+        """Raise Retrace to cut loops before the iterations in which an undecided comparison changes its truth
+        value.
 
-        Does nothing if a comparison depends on several loops or changes too often.
+        Do nothing if a comparison depends on several loops or changes too often.
         """
         trace = current()
         if trace.cuts is None:
@@ -395,8 +408,8 @@ class Predicate:
         """Return the mask as patterns over the axes of ``shape``.
 
         The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit.
-        ``axes``, if given, names the axis of ``shape`` for each axis of the mask. Raises LegalityError if the mask does
-        not fit.
+        If ``axes`` is given, it has the number of the axis of ``shape`` for each axis of the mask. Raise
+        Raise LegalityError if the mask does not fit.
         """
         out = []
         for expr, cmp in self.terms:
@@ -407,7 +420,9 @@ class Predicate:
 
 
 def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the coefficients of ``value`` along the axes of ``shape``. Raises LegalityError if its axes do not fit."""
+    """Return the coefficients of ``value`` along the axes of ``shape``. Raise LegalityError if the axes of
+    ``value`` do not fit.
+    """
     lead = len(shape) - len(value.shape)
     used = [k for k, coef in enumerate(value.coefs) if coef]
     choices = [dict(enumerate(axes))] if axes is not None else [{k: k + lead for k in used}, {k: k for k in used}]
@@ -425,7 +440,7 @@ def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) ->
 
 
 def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
-    """Return expressions that are all >= 0 exactly where ``expr cmp 0`` holds."""
+    """Return expressions that are all >= 0 exactly if ``expr cmp 0`` holds. Raise LegalityError for ``ne``."""
     match cmp:
         case "ge":
             return [expr]
@@ -437,12 +452,12 @@ def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
             return [-expr + -1]
         case "eq":
             return [expr, -expr]
-    refuse("mask_form", "!= can not be used in a mask", "use < and >")
+    refuse("mask_form", "!= can not be used in a mask", "call the instruction twice, with < and with >")
 
 
 def _changes(coef: int, const: int, cmp: str) -> set[int]:
-    """Return the iterations ``t`` in which ``coef*t + const cmp 0`` has another truth value than in the iteration
-    before.
+    """Return the iterations ``t`` at which ``coef*t + const cmp 0`` gets another truth value than in iteration
+    ``t - 1``.
     """
     if cmp in ("eq", "ne"):
         return {-const // coef, -const // coef + 1} if const % coef == 0 else set()
@@ -453,7 +468,9 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Return True if ``expr cmp 0`` holds everywhere, False if nowhere, None if only somewhere."""
+    """Return True if ``expr cmp 0`` holds everywhere, False if it holds nowhere, None if it holds only
+    somewhere.
+    """
     low, high = expr.bounds()
     match cmp:
         case "ge" | "lt":
@@ -467,7 +484,7 @@ def _decide(expr: Expr, cmp: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class DynamicSlice:
-    """Represent the slice ``nl.ds(start, size)``."""
+    """The slice ``nl.ds(start, size)``: ``size`` elements from ``start`` on."""
 
     start: object
     size: int
@@ -479,7 +496,7 @@ def ds(start: object, size: object) -> DynamicSlice:
 
 
 def as_number(value: object) -> int | float | None:
-    """Return ``value`` as a Python number for an immediate operand; None if it is no number."""
+    """Return ``value`` as a Python number for an immediate operand; None if it is not a number."""
     if isinstance(value, bool | np.bool_):
         return int(value)
     if isinstance(value, int | float):

@@ -70,7 +70,9 @@ def all(x: object, axis: object, *, dtype: object = bool, mask: object = None, *
 def where(
     condition: object, x: object, y: object, *, dtype: object = None, mask: object = None, **kwargs: Any
 ) -> Tensor:
-    """Return a new tile with the elements of x where ``condition`` is non-zero, else those of y: ``nl.where``."""
+    """Return a new tile with the elements of x where ``condition`` is non-zero, elsewhere the elements of y:
+    ``nl.where``.
+    """
     tile = elementwise.operand(condition, "condition", "where")
     shape = tile.shape
     for value in (x, y):
@@ -85,7 +87,7 @@ def where(
                 refuse(
                     "shape",
                     f"operand '{name}' of 'where' has shape {value.shape}, not {shape}",
-                    "sizes agree or are 1; use broadcast_to",
+                    "make each size equal or 1, for example with broadcast_to",
                 )
             srcs.append(wide)
         else:
@@ -105,14 +107,16 @@ def program_id(axis: int) -> object:
     if not -len(ids) <= axis < len(ids):
         refuse(
             "grid_axis",
-            f"program_id({axis}): the launch grid has {len(ids)} axes",
+            f"program_id({axis}) asks for axis {axis} of a launch grid that has {len(ids)} axes",
             "launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return ids[axis]
 
 
 def num_programs(axes: int | Sequence[int] | None = None) -> object:
-    """Return the number of programs of the launch grid, in all or along ``axes``: ``nl.num_programs``."""
+    """Return the number of programs of the launch grid, or of those along ``axes`` if given:
+    ``nl.num_programs``.
+    """
     grid = current().grid
     if axes is None:
         return int(np.prod(grid)) if grid else 1
@@ -122,11 +126,11 @@ def num_programs(axes: int | Sequence[int] | None = None) -> object:
 
 
 def axis_of(axis: int, grid: tuple[int, ...]) -> int:
-    """Return ``axis`` if the launch grid has such an axis. Raises LegalityError if not."""
+    """Return ``axis``. Raise LegalityError if the launch grid has no axis of that number."""
     if not -len(grid) <= axis < len(grid):
         refuse(
             "grid_axis",
-            f"the launch grid has {len(grid)} axes, not {axis + 1}",
+            f"the kernel asks for axis {axis} of the launch grid, which has {len(grid)} axes",
             "launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return axis
@@ -138,7 +142,7 @@ def program_ndim() -> int:
 
 
 def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) -> None:
-    """Print a tile on chip while the kernel runs: ``nl.device_print``. A tensor in HBM is ignored."""
+    """Print a tile on chip while the kernel runs: ``nl.device_print``. A tensor in HBM is not printed."""
     if isinstance(x, Tensor) and x.space is not memory.HBM.space:
         patterns = elementwise.masked(mask, x.shape)
         current().emit("print", Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]}, mask=patterns)
@@ -173,10 +177,10 @@ def dropout(x: object, rate: object, *, dtype: object = None, mask: object = Non
 def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
     """Seed the random number generator from a number or a tile: ``nl.random_seed``."""
     if mask is not None:
-        unsupported("nl.random_seed with a mask", "leave mask out")
+        unsupported("nl.random_seed with a mask is not simulated", "leave mask out")
     value = seed if isinstance(seed, Tensor) else index.as_number(seed)
     if value is None:
-        refuse("operand_type", "the seed must be a number or a tile")
+        refuse("operand_type", f"the seed of nl.random_seed is {type(seed).__name__}", "pass a number or a tile")
     current().emit("random_seed", Engine.VECTOR, [], [value])
 
 
@@ -186,7 +190,7 @@ def par_dim(n: object) -> ParDim:
 
 
 class TileSize:
-    """Provide the limits of the chip that the kernel is traced for: ``nl.tile_size``.
+    """The limits of the chip that the kernel is traced for, as attributes: ``nl.tile_size``.
 
     ``names`` are the limits that the API has; None for all.
     """

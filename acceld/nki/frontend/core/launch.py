@@ -1,4 +1,7 @@
-"""Launch kernels while tracing: ``nki.jit``, launch grids, arguments, results."""
+"""Launch kernels while tracing: ``nki.jit``, launch grids, arguments, results.
+
+A launch runs the kernel once for each *program* of its grid.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from acceld.nki.ir.program import LoopKind, Role
 
 
 class Kernel:
-    """Represent a function under ``nki.jit``, ``nki.baremetal`` or similar.
+    """A function under ``nki.jit``, ``nki.baremetal`` or another launcher. ``func`` is the function itself, as
+    in the Neuron packages.
 
-    A call inside a trace is traced as part of the caller. A call while the file loads stops the loading. ``func`` is
-    the function itself, as in the Neuron packages.
+    A call inside a trace is traced as part of the caller. A call while the file loads ends the loading.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -39,7 +42,7 @@ class Kernel:
         return self.func(*args, **kwargs)
 
     def with_schedule(self, schedule: object) -> Kernel:
-        """Return the kernel unchanged.
+        """Return the kernel unchanged, because a schedule has no effect here.
 
         Another order of instructions changes no value, and the performance model keeps the program's own order.
         """
@@ -57,7 +60,7 @@ class Kernel:
 
 
 class Launcher:
-    """Represent a decorator such as ``nki.jit``, used with or without options. ``check`` gets the options."""
+    """A decorator such as ``nki.jit``, used with or without options. The function ``check`` gets the options."""
 
     def __init__(self, name: str, check: Callable[[Mapping[str, object]], None] = lambda options: None) -> None:
         self.__name__ = name
@@ -71,9 +74,10 @@ class Launcher:
 
 
 def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``function`` for every program of the launch grid, and return its result.
+    """Call ``function`` for every program of the launch grid ``grid``, and return its result.
 
-    The body is traced once for all programs, or once for each program if it needs the program's number.
+    The body is traced once for all programs. If the body needs its program's number, it is traced once for each
+    program.
     """
     trace = current()
     site, line = call_site(), trace.line()
@@ -87,7 +91,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
     if site in trace.unroll:
         if prod(grid) > 4096:
             raise LimitExceeded(
-                f"a grid of {prod(grid)} programs is too large: a kernel that needs its program number while tracing may have 4096",
+                f"the launch grid has {prod(grid)} programs; a kernel that needs its program number while tracing may have at most 4096: launch fewer programs, with loops inside",
                 rule="grid_limit",
                 line=line,
             )
@@ -135,9 +139,9 @@ def one_result(value: object, other: object) -> object:
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the arguments of ``function``: a tuple by position, and a dict by name.
+    """Return the arguments of ``function``: a tuple of those by position, and a dict of those by name.
 
-    Only arguments that can not be given by name are given by position.
+    An argument is given by position only if it can not be given by name.
     """
     positional: list[object] = []
     try:
@@ -159,9 +163,10 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 
 
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
-    """Return the numbers of the buffers that are the kernel's results: what it returns, else the inputs that it wrote.
+    """Return the ids of the buffers that are the kernel's results: those it returns, or else the inputs that it
+    wrote.
 
-    Raises LegalityError if there is no result, or if a result is not a whole tensor in HBM.
+    Raise LegalityError if there is no result, or if a result is not a whole tensor in HBM.
     """
     line = trace.session.last_line
     written = sorted(trace.written_inputs)
@@ -170,14 +175,14 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
         for one in value if isinstance(value, tuple | list) else (value,):
             if isinstance(one, Kernel):
                 raise LegalityError(
-                    f"the function makes the kernel {one.__name__!r} and is none itself",
+                    f"the function returns the kernel {one.__name__!r} and is not a kernel itself",
                     rule="kernel_result",
                     line=line,
-                    hint="assign what it returns at the end of the file, and name that as entry",
+                    hint="assign its result to a name at the end of the file, and pass that name as entry",
                 )
             if not isinstance(one, Tensor) or one.space is not HBM.space:
                 raise LegalityError(
-                    f"the kernel returns {one!r}; results must be tensors in nl.shared_hbm",
+                    f"the kernel returns {one!r}; a result must be a tensor in nl.shared_hbm",
                     rule="kernel_result",
                     line=line,
                     hint="store the tile to a tensor declared with buffer=nl.shared_hbm and return that",
@@ -185,7 +190,7 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
             number = one.access.buffer
             if one.access.elements != one.declared.elements:
                 raise LegalityError(
-                    f"the kernel returns a part of {one.label}; return the whole tensor",
+                    f"the kernel returns a part of {one.label}: return the whole tensor",
                     rule="kernel_result",
                     line=line,
                 )
@@ -194,7 +199,7 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
                 trace.builder.change_buffer(number, role=Role.OUTPUT, scope=(), argument_shape=outer)
             elif one.declared.role is Role.CONSTANT:
                 raise LegalityError(
-                    "the kernel returns a constant",
+                    "the kernel returns a constant, which can not be a result",
                     rule="kernel_result",
                     line=line,
                     hint="store the result to a tensor declared with buffer=nl.shared_hbm and return that",

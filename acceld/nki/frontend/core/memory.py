@@ -25,7 +25,9 @@ MAX_CONSTANT_BYTES = 64 * 2**20
 
 
 class BufferKind:
-    """Represent a ``buffer=`` argument: ``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm`` or ``nl.shared_hbm``."""
+    """A memory as kernels name it in ``buffer=``: ``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm`` or
+    ``nl.shared_hbm``.
+    """
 
     def __init__(self, name: str, space: Space, *, shared: bool = False) -> None:
         self.name = name
@@ -50,7 +52,7 @@ SHARED_HBM = BufferKind("shared_hbm", Space.HBM, shared=True)
 
 
 def buffer_kind(value: object) -> BufferKind:
-    """Return the memory that a ``buffer=`` argument names; SBUF for None. Raises LegalityError for anything else."""
+    """Return the memory that a ``buffer=`` argument names; SBUF for None. Raise LegalityError for anything else."""
     if value is None:
         return SBUF
     if isinstance(value, BufferKind):
@@ -64,14 +66,14 @@ def buffer_kind(value: object) -> BufferKind:
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
-    """Return a shape as a tuple. It may be given as a sequence or as one number."""
+    """Return ``shape``, a sequence or a single number, as a tuple."""
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 
 def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
-    """Set all elements of a tensor, by one memset for each block.
+    """Set all elements of a tensor to ``value``, by one memset for each block.
 
-    With ``lazy`` a single memset covers all blocks. It takes no time.
+    With ``lazy`` a single memset covers all blocks, and takes no time.
     """
     if tensor.space is Space.HBM:
         _fill_hbm(trace, tensor, value)
@@ -103,7 +105,7 @@ def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
 
 
 def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
-    """Set all elements of a tensor in HBM, by storing a filled SBUF tile again and again."""
+    """Set all elements of a tensor in HBM to ``value``, by storing a filled SBUF tile as often as needed."""
     shape = tensor.shape if tensor.ndim > 1 else (1, *tensor.shape)
     rows, row = prod(shape[:-1]), shape[-1]
     part = next(n for n in range(min(rows, trace.chip.partitions), 0, -1) if rows % n == 0)
@@ -115,9 +117,9 @@ def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
 
 
 def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return a tensor in HBM with numpy data, from an array or a ``.npy`` file: ``nl.shared_constant``.
+    """Return a tensor in HBM with the data of an array or a ``.npy`` file: ``nl.shared_constant``.
 
-    LimitExceeded for more than 64 MiB.
+    Raise LimitExceeded for more than 64 MiB.
     """
     trace = current()
     array = _from_file(constant) if isinstance(constant, str | PathLike) else np.asarray(constant)
@@ -129,18 +131,22 @@ def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Te
         array = array.astype(np.int32)
     name = dtypes.dtype_name(array.dtype)
     if array.nbytes > MAX_CONSTANT_BYTES:
-        raise LimitExceeded(f"a constant of {array.nbytes} bytes", rule="constant_limit", line=trace.line())
+        raise LimitExceeded(
+            f"the constant has {array.nbytes} bytes; at most {MAX_CONSTANT_BYTES} are allowed: pass it as an argument of the kernel",
+            rule="constant_limit",
+            line=trace.line(),
+        )
     data = np.ascontiguousarray(array).tobytes()
     return declare(trace, array.shape, name, Space.HBM, role=Role.CONSTANT, data=data, scope=())
 
 
 def _from_file(path: str | PathLike[str]) -> Any:
-    """Return the array of a ``.npy`` file. Raises LegalityError if it can not be read."""
+    """Return the array of a ``.npy`` file. Raise LegalityError if it can not be read."""
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise LegalityError(
-            f"shared_constant of {str(path)!r}: {error}",
+            f"shared_constant can not read {str(path)!r}: {error}",
             rule="constant_file",
             line=current().line(),
             hint="pass a numpy array, or a .npy file that can be read where the kernel is traced",
@@ -153,19 +159,19 @@ def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> T
 
 
 def in_hbm(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in HBM. Raises LegalityError for anything else."""
+    """Return ``value`` if it is a tensor in HBM. Raise LegalityError for any other value."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
             f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
-            "pass an argument of the kernel or a tensor declared with nl.ndarray; numpy data comes in with nl.shared_constant",
+            "pass an argument of the kernel or a tensor declared with nl.ndarray; bring numpy data in with nl.shared_constant",
         )
     if value.space is not Space.HBM:
         refuse(
             "address_space",
             f"Expected operand '{name}' of '{call}' to be in address space 'hbm', but got a tile in "
             f"'{value.space.value}' instead.",
-            "nl.load reads and nl.store writes tensors declared with buffer=nl.shared_hbm or nl.hbm; on-chip tiles are used directly",
+            "use on-chip tiles directly; nl.load and nl.store are for tensors declared with buffer=nl.shared_hbm or nl.hbm",
         )
     return value
 
@@ -187,14 +193,18 @@ def partitions_fit(shape: tuple[int, ...], call: str) -> None:
 
 
 def _outside(mode: object) -> dict[str, Attr]:
-    """Return the attribute for ``mode=nisa.oob_mode.skip``, which AWS's own kernels pass to nl.load and nl.store."""
+    """Return the attribute of a DMA for the ``mode=`` argument of nl.load and nl.store.
+
+    AWS's own kernels pass ``nisa.oob_mode.skip``, which skips indices outside of the tensor.
+    """
     return {"oob": "skip"} if getattr(mode, "name", mode) == "skip" else {}
 
 
 def load(src: object, *, mask: object = None, dtype: object = None, mode: object = None, **kwargs: Any) -> Tensor:
-    """Return a new SBUF tile with the data of a tensor in HBM, cast to ``dtype`` if given: ``nl.load``.
+    """Return a new SBUF tile with the data of ``src``, a tensor in HBM, cast to ``dtype`` if given:
+    ``nl.load``.
 
-    Each element of a tensor with one dimension goes to a partition of its own.
+    If ``src`` has one dimension, each element goes to a partition of its own.
     """
     tensor = in_hbm(src, "src", "load")
     tensor = with_axis(tensor, 1) if tensor.ndim == 1 else tensor
@@ -208,7 +218,11 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
     """Return a new SBUF tile with the transposed data of a two-dimensional tensor in HBM: ``nl.load_transpose2d``."""
     tensor = in_hbm(src, "src", "load_transpose2d")
     if tensor.ndim != 2:
-        refuse("shape", "load_transpose2d needs two dimensions", "index the tensor down to rows and columns")
+        refuse(
+            "shape",
+            f"load_transpose2d needs two dimensions, not {list(tensor.shape)}",
+            "index the tensor down to rows and columns",
+        )
     shape = (tensor.shape[1], tensor.shape[0])
     partitions_fit(shape, "load_transpose2d")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
@@ -219,7 +233,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
 def store(dst: object, value: object, *, mask: object = None, mode: object = None, **kwargs: Any) -> None:
     """Write a tile or a number to a tensor in HBM: ``nl.store``. A tile in PSUM is first copied to SBUF.
 
-    Raises LegalityError if the shapes differ.
+    Raise LegalityError if the shapes differ.
     """
     trace = current()
     target = in_hbm(dst, "dst", "store")

@@ -1,4 +1,7 @@
-"""Define what tensors of both APIs have in common: views, and refusals of numpy functions and of values."""
+"""Define what tensors of both APIs have in common: views, and refusals of numpy functions and of values.
+
+A tensor has no values while a kernel is traced.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ SHAPE_FUNCTIONS: dict[Any, Callable[[Tensor], Any]] = {
 
 
 class Tensor(tensor.Tensor):
-    """Give a kernel's tensors the methods that both APIs have."""
+    """A kernel's tensor, with the methods that both APIs have."""
 
     __slots__ = ()
 
@@ -33,8 +36,8 @@ class Tensor(tensor.Tensor):
         refuse("tile_value", f"{self.label} can not be iterated over", "index it in a loop")
 
     def __bool__(self) -> bool:
-        """Return True for a tensor in HBM, because kernels test arguments for None this way. Raises LegalityError for a
-        tile on chip.
+        """Return True for a tensor in HBM, because kernels test arguments for None in this way. Raise
+        Raise LegalityError for a tile on chip.
         """
         if self.space is Space.HBM:
             return self._given()
@@ -45,7 +48,7 @@ class Tensor(tensor.Tensor):
         )
 
     def _given(self) -> bool:
-        """Return True, and add a notice that a tensor as a condition only says that it is not None."""
+        """Return True, and add a notice to the program: a tensor as a condition only tells that it is not None."""
         trace = current()
         trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
         return True
@@ -57,16 +60,22 @@ class Tensor(tensor.Tensor):
         placement.assign(self[key], value)
 
     def view(self, dtype: object) -> tensor.Tensor:
-        """Return the same bits read as ``dtype``. If the element width differs, the view may be read-only."""
+        """Return a view of the same bits, read as ``dtype``. A view with another element width may be
+        read-only.
+        """
         name = dtypes.dtype_name(dtype)
         if DTYPE_BYTES[name] != DTYPE_BYTES[self.dtype_name]:
             return elementwise.bitcast(self, name)
         return self.like(replace(self.access, dtype=name))
 
     def assert_shape(self, shape: Sequence[int]) -> tensor.Tensor:
-        """Return the tensor if it has this shape. Raises LegalityError if it has another one."""
+        """Return the tensor. Raise LegalityError if its shape is not ``shape``."""
         if tuple(shape) != self.shape:
-            refuse("shape", f"{self.label} has shape {self.shape}, not {tuple(shape)}")
+            refuse(
+                "shape",
+                f"{self.label} has shape {self.shape}, and assert_shape asks for {tuple(shape)}",
+                "make both equal",
+            )
         return self
 
     def __float__(self) -> float:
@@ -84,7 +93,7 @@ class Tensor(tensor.Tensor):
         return self._numpy({"add": "sum", "multiply": "prod"}.get(name, name) if method == "reduce" else name)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return the shape, rank or size for ``np.shape``, ``np.ndim`` or ``np.size``. Raises LegalityError for any
+        """Return the shape, rank or size for ``np.shape``, ``np.ndim`` or ``np.size``. Raise LegalityError for any
         other numpy function.
         """
         if func in SHAPE_FUNCTIONS:
@@ -95,7 +104,9 @@ class Tensor(tensor.Tensor):
         self._numpy("array")
 
     def _numpy(self, name: str) -> tensor.Tensor:
-        """Raise LegalityError for numpy's function ``name``, and name the function of ``nl`` to use instead."""
+        """Raise LegalityError for numpy's function ``name``. The hint names the function of ``nl`` to use
+        instead.
+        """
         near = f"use nl.{name}" if name in language.names() else "use functions of nl and nisa, which take tiles"
         refuse(
             "numpy_on_tile",

@@ -1,4 +1,6 @@
-"""Translate names in kernels of operations and engines, such as ``nl.add``, ``np.max`` or ``nisa.vector_engine``."""
+"""Translate the names that kernels give to operations and engines, such as ``nl.add``, ``np.max`` or
+``nisa.vector_engine``.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ WITHOUT = {
 
 
 class EngineName(IntEnum):
-    """List the engines as kernels name them: ``nisa.engine``."""
+    """The engines as kernels name them: ``nisa.engine``."""
 
     unknown = 0
     tensor = 1
@@ -60,7 +62,7 @@ class EngineName(IntEnum):
 
 
 class ReduceCommand(IntEnum):
-    """List the commands for the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
+    """The commands to the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
 
     idle = 0
     reset = 1
@@ -81,7 +83,9 @@ ENGINES = {
 
 
 def engine_of(value: object) -> Engine:
-    """Return the engine that an ``engine=`` argument names, UNKNOWN for None. Raises LegalityError for anything else."""
+    """Return the engine that an ``engine=`` argument names; UNKNOWN for None. Raise LegalityError for any other
+    value.
+    """
     if value is None:
         return Engine.UNKNOWN
     if isinstance(value, EngineName):
@@ -95,9 +99,9 @@ def _called(op: object) -> str:
 
 
 def alu_op(op: object) -> str:
-    """Return the program's name of the ALU operation in an ``op=`` argument.
+    """Return the name that programs have for the ALU operation in an ``op=`` argument.
 
-    Raises LegalityError for an operation that the engines of this API do not have.
+    Raise LegalityError for an operation that the engines of this API lack.
     """
     name = _called(op)
     name = ALU_ALIASES.get(name, name)
@@ -110,8 +114,8 @@ def alu_op(op: object) -> str:
 
 
 def reduce_op(op: object) -> str:
-    """Return the program's name of the operation with which a reduction folds. Raises LegalityError if the operation
-    can not fold.
+    """Return the name that programs have for the operation of a reduction. Raise LegalityError if ``op`` can
+    not reduce.
     """
     name = alu_op(op)
     if name not in REDUCE_OPS:
@@ -120,9 +124,9 @@ def reduce_op(op: object) -> str:
 
 
 def activation_function(op: object) -> str:
-    """Return the program's name of the activation function in an ``op=`` argument.
+    """Return the name that programs have for the activation function in an ``op=`` argument.
 
-    Raises LegalityError for a function that the scalar engine does not have.
+    Raise LegalityError for a function that the scalar engine lacks.
     """
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)
@@ -149,7 +153,7 @@ INSTEAD = {
 
 
 class NcVersion(IntEnum):
-    """List the generations of NeuronCores as kernels name them: ``nisa.nc_version``."""
+    """The generations of NeuronCores as kernels name them: ``nisa.nc_version``."""
 
     gen2 = 2
     gen3 = 3

@@ -1,6 +1,7 @@
 """Declare buffers, and assign results to tensors.
 
-An assigned result is written to the tensor by the result's own instruction where possible; otherwise it is copied.
+If possible, the instruction that made a result is changed to write to the assigned tensor. The result is then
+*renamed*. Otherwise the result is copied.
 """
 
 from __future__ import annotations
@@ -41,15 +42,17 @@ def declare(
     blocks: tuple[tuple[int, int], ...] = (),
     site: Site | None = None,
 ) -> Tensor:
-    """Return a view of all of a new buffer. Raises LegalityError for a shape that the chip can not hold.
+    """Declare a buffer, and return a view of all of it. Raise LegalityError for a shape that the chip can not
+    hold.
 
-    ``scope`` has the loops around the declaration, by default all open ones. ``address`` is (partition, byte offset);
-    ``blocks`` has such an address for each block. ``site`` is the place in the source, by default the kernel's call.
+    ``scope`` has the ids of the loops around the declaration, by default of all open loops. ``address`` is
+    (partition, byte offset); ``blocks`` has such an address for each block. ``site`` is the position in the
+    source, by default that of the kernel's call.
     """
     sizes = tuple(map(operator.index, cast("Sequence[Any]", shape)))
     line, calls = trace.session.position()
     if min(sizes, default=0) < 0:
-        raise LegalityError(f"negative size in shape {sizes}", rule="shape", line=line)
+        raise LegalityError(f"the shape {sizes} has a negative size: every size is at least 0", rule="shape", line=line)
     axis = -1
     if space is not Space.HBM:
         marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
@@ -72,17 +75,17 @@ def declare(
             )
         if axis > 0 and trace.session.options.strict_block_dims:
             raise LegalityError(
-                "block dimensions are not allowed",
+                f"the tensor has block dimensions {sizes[:axis]}, which this trace does not allow",
                 rule="block_dim",
                 line=line,
-                hint="use one tensor a block, or the free axis",
+                hint="declare one tensor a block, or put the blocks on the free axis",
             )
     elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
         raise LegalityError(
             f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
             rule="hbm_capacity",
             line=line,
-            hint="use smaller shapes",
+            hint="declare a smaller tensor",
         )
     here, variable = call_place()
     place = site or here
@@ -111,9 +114,10 @@ def declare(
 
 
 def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[TileDim, ...]]:
-    """Return a shape with its free dimensions merged into one, and the axes of ``sizes`` as steps in that shape.
+    """Return the shape of a buffer whose free dimensions are merged into one, and the axes of ``sizes`` as
+    steps in that shape.
 
-    On chip, the dimensions up to the partition ``axis`` stay. In HBM all dimensions are merged.
+    On chip, the dimensions up to the partition ``axis`` stay. In HBM (``axis`` -1) all dimensions are merged.
     """
     kept = sizes[: axis + 1]
     free = sizes[axis + 1 :]
@@ -143,7 +147,8 @@ def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, .
 def assign(target: Tensor, value: object) -> None:
     """Write ``value``, a tile or a number, to ``target``: ``target[...] = value``.
 
-    The instruction that produced the tile writes to ``target`` if that is possible. Otherwise a copy is emitted.
+    If possible, the instruction that produced the tile is changed to write to ``target``. Otherwise a copy is
+    emitted.
     """
 
     trace = current()
@@ -189,8 +194,9 @@ def assign(target: Tensor, value: object) -> None:
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
-    """Return the mask under which ``value`` was computed. A copy needs the same mask, because other elements are
-    undefined.
+    """Return the mask that a copy of ``value`` needs: the one under which ``value`` was computed.
+
+    Elements outside of that mask are undefined.
     """
     if value.produced is None:
         return ()
@@ -201,7 +207,7 @@ def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
 
 
 def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the instruction that produced ``value`` write to ``target`` instead.
+    """Change the instruction that produced ``value`` to write to ``target``, and return True.
 
     Return False, and change nothing, if that could change what the program computes.
     """
@@ -237,8 +243,8 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
         if instruction.op in IN_PLACE and moved and value.access.buffer != buffer:
             refuse(
                 "overlap",
-                f"the instruction writes {target.label} over elements of it that it reads at other positions: what is read "
-                "there is undefined on a chip",
+                f"the instruction reads {target.label} at other positions than it writes it: the values that it reads there "
+                "are undefined on a chip",
                 "write to another tile, or in place at the same positions",
             )
         return False
@@ -262,7 +268,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
 
 
 def _certainly_meet(one: Access, other: Access) -> bool:
-    """Return True if two accesses of one buffer share an element in every iteration. False if that is not certain."""
+    """Tell whether two accesses of one buffer certainly share an element in every iteration."""
     if one.indirect or other.indirect:
         return False
     mine, its = box(one), box(other)
@@ -277,7 +283,7 @@ def _certainly_meet(one: Access, other: Access) -> bool:
 
 
 def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction:
-    """Return ``instruction`` with other destinations."""
+    """Return ``instruction`` with ``dsts`` as its destinations."""
     return Instruction(
         instruction.op,
         instruction.engine,
@@ -300,7 +306,7 @@ def fresh(
     scope: tuple[int, ...] | None = None,
     name: str = "",
 ) -> Tensor:
-    """Return a new tile for the result of an instruction that is about to be emitted."""
+    """Declare a tile for the result of an instruction that is about to be emitted, and return it."""
     sizes = tuple(shape)
     if len(sizes) < 2:
         sizes = (*sizes, *(1,) * (2 - len(sizes)))
@@ -310,15 +316,16 @@ def fresh(
 def mark_produced(
     trace: Trace, tensor: Tensor, slot: Slot, position: int = 0, siblings: tuple[Slot, ...] = ()
 ) -> Tensor:
-    """Return ``tensor`` after noting that the instruction in ``slot`` writes it, so that an assignment can redirect
-    that.
+    """Record that the instruction in ``slot`` makes ``tensor``, so that an assignment can change its
+    destination. Return ``tensor``.
 
-    ``position`` is the number of ``tensor`` among the instruction's destinations.
+    ``position`` is the number of ``tensor`` among the instruction's destinations. ``siblings`` are further
+    instructions that write it.
     """
     tensor.produced = Produced(slot, position, trace.sequence, siblings)
     return tensor
 
 
 def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
-    """Copy ``value`` to ``target``, both of the same shape."""
+    """Copy the tile ``value`` to the tile ``target`` of the same shape."""
     current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)

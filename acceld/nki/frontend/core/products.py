@@ -22,8 +22,8 @@ FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
 
 
 def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most: int) -> None:
-    """Refuse a tile that is larger than the engine takes in one dimension. ``size`` is the tile's size, ``most`` the
-    limit.
+    """Raise LegalityError if ``size`` elements in dimension ``dimension`` of a tile are more than the ``most``
+    that the engine takes.
     """
     if size > most:
         shown = f"{name}[{', '.join(map(str, tensor.shape))}]"
@@ -35,7 +35,9 @@ def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Return the tile with its free axes merged into one, or unchanged if they do not form one strided run."""
+    """Return the tile with its free axes merged into one. If they do not form one strided run, return the tile
+    unchanged.
+    """
     free = [dim for dim in tensor.access.dims[1:] if dim.count != 1]
     if len(free) <= 1:
         rank = len(tensor.declared.shape)
@@ -51,7 +53,7 @@ def flat(tensor: Tensor) -> Tensor:
 def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
     """Return the mask of a matrix product as patterns over the axes (K, M, N).
 
-    The first axis of ``mask`` is K. Its last axis is N, or M if its size differs from N.
+    The first axis of ``mask`` is K. The last axis is N; if its size differs from N, it is M.
     """
     if not isinstance(mask, Predicate):
         return masked(mask, (k, m, n))
@@ -72,7 +74,10 @@ def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
             "copy it to SBUF with nl.copy first",
         )
     if current().read_only.get(tensor.access.buffer) == INDIRECT:
-        unsupported(f"{INDIRECT} as '{name}' of '{call}', whose offsets are shared by 32 partitions", "copy it first")
+        unsupported(
+            f"operand '{name}' of '{call}' is {INDIRECT}, which is not simulated here: 32 partitions share its offsets",
+            "copy it to a tile first",
+        )
 
 
 def nc_matmul(
@@ -90,8 +95,8 @@ def nc_matmul(
 ) -> Tensor:
     """Return stationary[K, M].T @ moving[K, N] in a new PSUM tile [M, N] of float32: ``nisa.nc_matmul``.
 
-    In a double-row mode each operand has two rows in a partition, [K, 2, M] and [K, 2, N]. One instruction for each row
-    is emitted, marked with the mode, and the products of both rows are added.
+    In a double-row mode each operand has two rows in a partition, [K, 2, M] and [K, 2, N]. One instruction for
+    each row is emitted, marked with the mode, and the products of both rows are added.
     """
     left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
     right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
@@ -100,13 +105,13 @@ def nc_matmul(
             "partition_mismatch",
             f"number of partitions (dimension 0 size of a tile) mismatch in parameters (stationary{list(left.shape)}, "
             f"moving{list(right.shape)}) of 'nc_matmul'",
-            "both operands hold the contraction dimension on the partitions",
+            "put the contraction dimension of both operands on the partitions",
         )
     mode = str(getattr(perf_mode, "name", perf_mode or "none"))
     if mode.startswith("double_row"):
         return _double_row(left, right, mode, mask)
     if mode != "none":
-        unsupported(f"nisa.nc_matmul in performance mode {mode}")
+        unsupported(f"nisa.nc_matmul in performance mode {mode} is not simulated", "leave perf_mode out")
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     _limit(left, "stationary", "nc_matmul", 1, rows, STATIONARY_COLUMNS)
     _limit(right, "moving", "nc_matmul", 1, columns, current().chip.moving_columns)
@@ -127,16 +132,19 @@ def nc_matmul(
 
 
 def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
-    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile, as one instruction for each
-    row.
+    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile. It takes one
+    instruction for each row.
     """
     if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
-        refuse("perf_mode", f"performance mode {mode} needs float8 operands and a chip after trn1")
+        refuse(
+            "perf_mode", f"performance mode {mode} needs float8 operands and a chip after trn1", "leave perf_mode out"
+        )
     if left.ndim != 3 or right.ndim != 3 or left.shape[1] != 2 or right.shape[1] != 2:
         refuse(
             "matmul_shape",
             f"performance mode {mode} takes operands [K, 2, M] and [K, 2, N], not {list(left.shape)} and "
             f"{list(right.shape)}",
+            "put two rows of the contraction in each partition",
         )
     rows, columns = left.shape[2], right.shape[2]
     _limit(left, "stationary", "nc_matmul", 2, rows, STATIONARY_COLUMNS)
@@ -162,7 +170,7 @@ def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
 def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None, **kwargs: Any) -> Tensor:
     """Return x @ y in a new PSUM tile: ``nl.matmul``.
 
-    ``x`` is [M, K] and first transposed on the tensor engine; with ``transpose_x`` it is [K, M].
+    ``x`` is [M, K] and is first transposed on the tensor engine. With ``transpose_x``, ``x`` is [K, M].
     """
     left, right = moved_to_sbuf(operand(x, "x", "matmul")), moved_to_sbuf(operand(y, "y", "matmul"))
     if transpose_x:
@@ -173,7 +181,7 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
         refuse(
             "matmul_shape",
             f"the contraction dimensions of x{list(left.shape)} and y{list(right.shape)} of 'matmul' differ",
-            "x is [M, K] (or [K, M] with transpose_x=True) and y [K, N]",
+            "pass x as [M, K] (or [K, M] with transpose_x=True), and y as [K, N]",
         )
     turned = result(
         "transpose",
@@ -193,8 +201,8 @@ def nc_transpose(
 ) -> Tensor:
     """Return ``data`` transposed from [P, F] to [F, P] in a new tile: ``nisa.nc_transpose``.
 
-    The tensor engine writes the tile to PSUM, the vector engine to SBUF. Without ``engine`` the vector engine
-    transposes tiles of at most 32 x 32.
+    The tensor engine writes the tile to PSUM, the vector engine to SBUF. By default the vector engine
+    transposes tiles of at most 32 x 32, and the tensor engine all larger ones.
     """
     tile = operand(data, "data", "nc_transpose")
     chosen = engine_of(engine)
@@ -215,8 +223,8 @@ def nc_transpose(
 
 
 def notice_wide_transpose(engine: Engine, rows: int, columns: int) -> None:
-    """Add a notice for a transpose on the vector engine that is larger than documented. Some measured kernels contain
-    one.
+    """Add a notice to the program if the vector engine transposes a larger tile than documented. Some kernels
+    that were measured on chips do this.
     """
     if engine is Engine.VECTOR and max(rows, columns) > VECTOR_TRANSPOSE:
         trace = current()

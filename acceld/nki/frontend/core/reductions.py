@@ -18,7 +18,7 @@ from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
-    """Return the numbers of the axes in an ``axis=`` argument, sorted. Raises LegalityError if the partition axis is
+    """Return the axis numbers in an ``axis=`` argument, sorted. Raise LegalityError if the partition axis is
     one of them.
     """
     given = axis if isinstance(axis, Sequence) else [axis]
@@ -67,7 +67,9 @@ def reduce(
 
 
 def axes_last(tile: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-    """Return a view of ``tile`` with ``axes`` moved to the end, and for each axis of the view its number in ``tile``."""
+    """Return a view of ``tile`` with ``axes`` moved to the end, and for each axis of the view its number in
+    ``tile``.
+    """
     order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
     return tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order))), order
 
@@ -81,13 +83,16 @@ def reduce_into(
     negate: bool,
     patterns: tuple[Pattern, ...],
 ) -> Tensor:
-    """Emit the fold of the last free axes of ``tile``, and return the new tile of ``shape`` and dtype ``kind``."""
+    """Emit an instruction that folds the last free axes of ``tile``, and return the result.
+
+    The result is a new tile of shape ``shape`` and dtype ``kind``. ``axes`` are the folded axes.
+    """
     attrs: dict[str, Attr] = {"op": op, "axes": axes, "negate": bool(negate)}
     return result("tensor_reduce", Engine.VECTOR, shape, kind, [tile], attrs=attrs, mask=patterns)
 
 
 def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return a view of the tile with ``shape``, which may differ from the tile's only in axes of one element."""
+    """Return a view of ``tile`` in ``shape``, which differs from the tile's shape only in axes of one element."""
     made = conform(tile, shape)
     assert made is not None
     return made
@@ -140,7 +145,7 @@ def rms_norm(
     tile = operand(x, "x", "rms_norm")
     count = as_number(n)
     if count is None:
-        refuse("operand_type", "n of 'rms_norm' must be a number")
+        refuse("operand_type", f"n of 'rms_norm' is {type(n).__name__}", "pass the number of elements in a row")
     inner = compute_dtype or "float32"
     squares = unary("square", tile, dtype=inner, mask=mask)
     total = reduce("add", squares, axis, mask=mask, keepdims=True, call="rms_norm")

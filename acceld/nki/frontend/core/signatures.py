@@ -1,4 +1,4 @@
-"""Check the arguments of API functions: an unknown option is refused by name, not ignored."""
+"""Check the arguments of API functions, so that an unknown option is refused by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_CODE = sys.stdlib_module_names | {__name__.partition(".")[0], "numpy", "ml_d
 
 
 def defined_in(*modules: ModuleType) -> Iterator[Callable[..., Any]]:
-    """Yield the public functions that modules define so far, in their order."""
+    """Yield the public functions that ``modules`` define so far, in their order."""
     for module in modules:
         for name, function in list(vars(module).items()):
             own = isinstance(function, FunctionType) and function.__module__ == module.__name__
@@ -34,9 +34,10 @@ def defined_in(*modules: ModuleType) -> Iterator[Callable[..., Any]]:
 
 
 def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function``, which then raises LegalityError for options that it does not have.
+    """Return a version of ``function`` that raises LegalityError for an option that the function lacks.
 
-    ``module`` is its module's name for messages. UnsupportedCall for a documented option that the simulator lacks.
+    For a documented option that the simulator lacks, the version raises UnsupportedCall. ``module`` is the
+    module's name for messages.
     """
     signature = inspect.signature(function)
     known = frozenset(signature.parameters)
@@ -47,7 +48,7 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if not taken.issuperset(kwargs):
             option = min(kwargs.keys() - taken)
             message = f"{module}.{call.__name__} has no option {option!r}"
-            hint = f"{did_you_mean(option, known)} its arguments: {shown_arguments(signature)}".strip()
+            hint = f"{did_you_mean(option, known)} its parameters are: {shown_arguments(signature)}".strip()
             if option in LACKING.get(call.__name__, ()):
                 unsupported(message, hint)
             raise LegalityError(message, rule="signature", line=current().line(), hint=hint)
@@ -58,9 +59,9 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` such that every error it raises names it.
+    """Return a version of ``function`` whose errors all name the function.
 
-    A Python error about the arguments, such as TypeError, becomes a LegalityError that lists them.
+    A Python error about the arguments, such as TypeError, becomes a LegalityError that lists the parameters.
     """
     signature = inspect.signature(function)
 
@@ -79,10 +80,10 @@ def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             given = [*map(_shown, args), *(f"{key}={_shown(value)}" for key, value in kwargs.items())]
             raise LegalityError(
-                f"{name} can not take ({', '.join(given)})",
+                f"{name} can not take the arguments ({', '.join(given)})",
                 rule="operand_type",
                 line=current().line(),
-                hint=f"its arguments: {shown_arguments(signature)}",
+                hint=f"its parameters are: {shown_arguments(signature)}",
             ) from error
 
     return call
@@ -94,8 +95,8 @@ def _word(function: Callable[..., Any]) -> str:
 
 
 def _is_ours(traceback: TracebackType | None) -> bool:
-    """Return True if no function of the kernel ran between the API call and the error, so that the error is about the
-    call.
+    """Tell whether an error is about the API call itself: no function of the kernel ran between the call and
+    the error.
     """
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -106,14 +107,16 @@ def _is_ours(traceback: TracebackType | None) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return an argument for a message: a number, a text or a name as written, else the name of its type."""
+    """Return an argument for a message: a number, a text or a name as written; for other values the name of the
+    type.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)[:60]
     return type(value).__name__
 
 
 def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise LegalityError if ``signature`` does not accept these arguments."""
+    """Raise LegalityError if a call with ``args`` and ``kwargs`` does not fit ``signature``."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -121,5 +124,5 @@ def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
             f"{name}: {error}",
             rule="signature",
             line=current().line(),
-            hint=f"its arguments: {shown_arguments(signature)}",
+            hint=f"its parameters are: {shown_arguments(signature)}",
         ) from None

@@ -1,7 +1,7 @@
-"""Hold the state of one trace of a kernel: reads and writes so far, and results that may be renamed.
+"""Hold the state of one trace of a kernel: reads and writes so far, and renamed results.
 
-A result is renamed if the kernel assigns it to a part of a tensor and the result's instruction is then changed to write
-that part directly. A compiler does the same; a copy would cost time.
+If a kernel assigns a result to a part of a tensor, the result's instruction may be changed to write that part
+directly. The result is then *renamed*. A compiler does the same; a copy would cost time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Hold the part of a tile that an index without loop variables selects.
+    """The part of a tile that one index without loop variables selects, kept for the next use of the same
+    index.
 
-    ``start``, ``dims`` and ``overrun`` belong to the selected view. ``of`` keeps the tile and the index alive, because
+    ``start``, ``dims`` and ``overrun`` belong to the selected view. ``of`` keeps tile and index alive, because
     :attr:`Trace.selected` finds this record by their identity.
     """
 
@@ -46,10 +47,11 @@ class Selected:
 
 @dataclass(slots=True)
 class Lens:
-    """Describe a view that has a buffer of its own here, although on the chip it shares memory with a part of
+    """A view with a buffer of its own in the program, although on the chip it shares memory with a part of
     ``source``.
 
-    ``take`` emits the instructions that copy the source's values into the view, ``give`` those that copy them back.
+    ``take`` emits the instructions that copy the values of ``source`` into the view. ``give`` emits those that
+    copy the view's values back.
     """
 
     source: Tensor
@@ -63,13 +65,13 @@ class Lens:
 
 
 def _covers(tensor: Tensor) -> bool:
-    """Return True if a view is sure to contain every element of its tensor."""
+    """Tell whether a view certainly contains every element of its buffer."""
     single = all(any(dim.steps) for dim in tensor.access.dims if dim.count > 1)
     return single and not tensor.access.indirect and tensor.size == tensor.declared.elements
 
 
 class Trace(LoopContext):
-    """Hold the state of one run of a kernel, check reads and writes, and emit instructions."""
+    """The state of one run of a kernel. It checks reads and writes, and emits instructions."""
 
     tensor_class: ClassVar[type[Tensor]] = Tensor
     """The class of the tensors that kernels get. It has the methods of the kernel's API."""
@@ -121,17 +123,18 @@ class Trace(LoopContext):
 
     @property
     def hbm_bytes(self) -> int:
-        """Return the bytes of HBM of the physical cores that run the kernel."""
+        """Return the bytes of HBM that the physical cores of the kernel have."""
         return self.chip.hbm_capacity_bytes * max(1, self.session.lnc)
 
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
-        """Return a view of a buffer, with the methods of the kernel's API. ``scope`` has the loops around its
-        declaration.
+        """Return a view of a buffer, with the methods of the kernel's API.
+
+        ``scope`` has the ids of the loops around the buffer's declaration.
         """
         return self.tensor_class(access, scope)
 
     def forget(self, buffer: int) -> None:
-        """Forget everything about a discarded buffer, because its number will be reused."""
+        """Delete what the trace noted about a discarded buffer, because another buffer will get its number."""
         for known in (self.touched, self.writes, self.aliases, self.sites):
             known.pop(buffer, None)
         self.engines_written.discard(buffer)
@@ -139,21 +142,25 @@ class Trace(LoopContext):
     def next_program(self) -> None:
         """Begin the next program of the launch grid.
 
-        Each tensor that the program declares in shared HBM is the one that the first program declared at the same
-        position.
+        The tensors that this program declares in shared HBM are those that the first program declared, in the
+        same order.
         """
         self._shared_next = 0
 
     def shared_tensor(self, shape: tuple[int, ...], dtype: str, name: str = "") -> Tensor | None:
-        """Return the tensor in shared HBM that the first program declared at this position; None in the first program.
+        """Return the tensor in shared HBM that the first program declared at this point; None while the first
+        program runs.
 
-        Raises LegalityError if that tensor has another shape, dtype or name: which of its tensors a program means is
-        undefined then.
+        Raise LegalityError if that tensor has another shape, dtype or name: it is then undefined which tensor of
+        the first program is meant.
         """
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
-            unsupported("programs of one launch declare different tensors in shared HBM")
+            unsupported(
+                "programs of one launch declare different tensors in shared HBM, which is not simulated",
+                "declare the same tensors, in the same order, in each program",
+            )
         known, given = self.shared_tensors[self._shared_next]
         if (known.shape, known.dtype_name, given) != (shape, dtype, name):
             called = f" named {given!r}" if given else ""
@@ -179,10 +186,10 @@ class Trace(LoopContext):
         accumulates: bool = False,
         reduced: tuple[int, ...] = (),
     ) -> Slot:
-        """Append an instruction after a check that its tiles may be used here, and return its place in the program.
+        """Check that an instruction may use its tiles here, append it, and return its position in the program.
 
-        ``accumulates``: the instruction updates its destinations, so that their index need not contain every loop.
-        ``reduced``: loops over which the instruction itself reduces.
+        With ``accumulates`` the instruction updates its destinations, whose index then need not contain the
+        variable of every loop. ``reduced`` has the loops over which the instruction itself reduces.
         """
         if self.broken is not None:
             raise self.broken
@@ -218,7 +225,9 @@ class Trace(LoopContext):
         return slot
 
     def _not_elsewhere(self, op: str, dsts: Sequence[Tensor], srcs: Sequence[object]) -> None:
-        """Refuse an instruction that writes elements of a tile at run-time offsets and reads it at other offsets."""
+        """Raise LegalityError for an instruction that writes a tile at run-time offsets and reads the same tile
+        at other offsets.
+        """
         for dst in dsts if not self._carrying else ():
             lens = self.lenses.get(dst.access.buffer)
             if lens is None or not lens.offsets:
@@ -234,18 +243,24 @@ class Trace(LoopContext):
                 if read.access.buffer == lens.source.access.buffer and overlaps(read.access, lens.source.access):
                     refuse(
                         "overlap",
-                        f"{op} writes {lens.source.label} at offsets of the run and reads it at others: what is read there is "
-                        "undefined on a chip",
-                        "read and write at the same offsets, or copy what is read to a tile of its own first",
+                        f"{op} writes {lens.source.label} at run-time offsets and reads it at other offsets: the values that it reads "
+                        "are undefined on a chip",
+                        "read and write at the same offsets, or copy the values to a tile of their own first",
                     )
 
     def share(self, made: Tensor, lens: Lens) -> None:
-        """Note that on the chip ``made`` shares memory with ``lens.source``, and give it the source's present values."""
+        """Record that on the chip ``made`` shares memory with ``lens.source``, and copy the present values of
+        the source to ``made``.
+        """
         self.lenses[made.access.buffer] = lens
         self._take(made.access.buffer)
 
     def _take(self, buffer: int) -> None:
-        """Copy the source's values into a view with a buffer of its own, if the source was written since the last copy."""
+        """Copy the values of its source into the view in ``buffer``, if the source was written since the last
+        copy.
+
+        Do nothing if ``buffer`` does not hold such a view (:class:`Lens`).
+        """
         lens = self.lenses.get(buffer)
         if lens is None or self._carrying:
             return
@@ -254,7 +269,10 @@ class Trace(LoopContext):
             self._carry(lens, lens.take)
 
     def _give(self, buffer: int) -> None:
-        """Copy the values that were written through a view with a buffer of its own back to its source."""
+        """Copy values that were written through the view in ``buffer`` back to the view's source.
+
+        Do nothing if ``buffer`` does not hold such a view (:class:`Lens`).
+        """
         lens = self.lenses.get(buffer)
         if lens is None or self._carrying:
             return
@@ -262,7 +280,9 @@ class Trace(LoopContext):
         self._give(lens.source.access.buffer)
 
     def _carry(self, lens: Lens, emitting: Callable[[], object]) -> None:
-        """Emit the instructions that copy values between a view and its source."""
+        """Call ``emitting``, which emits the copies between a view and its source. These copies cause no
+        further copies.
+        """
         self._carrying = True
         try:
             emitting()
@@ -271,15 +291,17 @@ class Trace(LoopContext):
         lens.at = self.sequence
 
     def _warn_of_rounding(self, source: str, target: str) -> None:
-        """Add a notice if a DMA converts floats to integers, because its rounding is not documented."""
+        """Add a notice to the program if a DMA converts floats to integers, because that rounding is not
+        documented.
+        """
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
             self.builder.notice(
                 self.line(), f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed"
             )
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
-        """Return the access with which an instruction reads ``tensor`` here. Raises LegalityError if it may not be read
-        here.
+        """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if it
+        may not be read here.
         """
         self._usable(tensor, masked=masked)
         self._take(tensor.access.buffer)
@@ -291,7 +313,10 @@ class Trace(LoopContext):
         return tensor.access
 
     def check_alias(self, tensor: Tensor) -> None:
-        """Note a read of a renamed result. Raises Retrace if the result's place has been overwritten since."""
+        """Record a read of ``tensor`` if it is a renamed result.
+
+        Raise Retrace if the elements that hold the result have been overwritten since.
+        """
         alias = tensor.alias
         if alias is None:
             return
@@ -305,8 +330,8 @@ class Trace(LoopContext):
             self.aliases.setdefault(alias.access.buffer, []).append(alias)
 
     def check_own(self, tensor: Tensor) -> None:
-        """Raise Retrace if ``tensor`` is a renamed result, because a write to it would change the tensor it was
-        assigned to.
+        """Raise Retrace if ``tensor`` is a renamed result: a write to it would also change the tensor to which
+        it was assigned.
         """
         if tensor.alias is not None:
             raise Retrace(keep=frozenset({tensor.alias.site}))
@@ -321,9 +346,9 @@ class Trace(LoopContext):
         accumulates: bool,
         reduced: tuple[int, ...],
     ) -> Access:
-        """Return the access with which an instruction writes ``tensor`` here.
+        """Record that an instruction writes ``tensor`` here, and return the access.
 
-        Raises LegalityError if all iterations of an affine loop would write the same place.
+        Raise LegalityError if all iterations of an affine loop would write the same elements.
         """
         self._usable(tensor, masked=masked)
         self.check_own(tensor)
@@ -334,13 +359,13 @@ class Trace(LoopContext):
         return access
 
     def written(self, access: Access, op: str) -> None:
-        """Note that operation ``op`` writes ``access`` here.
+        """Record that operation ``op`` writes the elements of ``access`` here.
 
-        Raises Retrace if that place holds a renamed result that a later iteration of a loop still reads.
+        Raise Retrace if these elements hold a renamed result that a later iteration of a loop still reads.
         """
         if access.buffer in self.read_only and access.buffer not in self.lenses:
             unsupported(
-                f"a write through {self.read_only[access.buffer]}",
+                f"a write through {self.read_only[access.buffer]} is not simulated",
                 "write the tensor itself, before taking the view",
             )
         for alias in self.aliases.get(access.buffer, ()):
@@ -353,7 +378,9 @@ class Trace(LoopContext):
             self.engines_written.add(access.buffer)
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
-        """Refuse a write whose place is the same in all iterations of an affine loop around it."""
+        """Raise LegalityError if a write reaches the same elements in all iterations of an affine loop around
+        it.
+        """
         access = tensor.access
         if access.indirect:
             return
@@ -379,11 +406,11 @@ class Trace(LoopContext):
             )
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return True if a tensor may be used here: the loops around its declaration are still open."""
+        """Tell whether a tensor may be used here: the loops around its declaration are still open."""
         return tensor.scope == self.scope[: len(tensor.scope)]
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
-        """Refuse a tensor whose loop is over, or one that is indexed out of bounds without a mask."""
+        """Raise LegalityError for a tensor whose loop has ended, or for an index out of bounds without a mask."""
         if not self.reaches(tensor):
             refuse(
                 "local_scope",
@@ -401,7 +428,9 @@ class Trace(LoopContext):
 
 
 def overlaps(one: Access, other: Access) -> bool:
-    """Return True if two accesses of one buffer may share an element, and also where a quick test can not tell."""
+    """Tell whether two accesses of one buffer may share an element. The answer is also True where a quick test
+    can not tell.
+    """
     if one.indirect or other.indirect:
         return True
     for d, (a, b) in enumerate(zip(one.start, other.start, strict=True)):
@@ -417,7 +446,7 @@ def overlaps(one: Access, other: Access) -> bool:
 
 
 def current() -> Trace:
-    """Return the running trace. KernelCrash if a kernel's file calls an NKI function outside of a running kernel."""
+    """Return the running trace. Raise KernelCrash if the kernel's file calls an NKI function while it loads."""
     trace = context.current()
     assert isinstance(trace, Trace)
     return trace

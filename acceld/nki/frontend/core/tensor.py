@@ -14,15 +14,16 @@ from acceld.nki.ir.program import Access, Buffer, Space
 
 
 class ParDim(int):
-    """Mark the partition dimension in the shape of an on-chip tensor: ``nl.par_dim(n)``."""
+    """The size of the partition dimension in the shape of an on-chip tensor: ``nl.par_dim(n)``."""
 
 
 @dataclass(slots=True)
 class Alias:
-    """Describe a renamed result: its instruction was changed to write into the tensor that the result was assigned to.
+    """The facts about a renamed result. Its instruction now writes into a part of another tensor.
 
-    ``site`` is the assignment, ``access`` the written part of that tensor, ``sequence`` the number of the write,
-    ``scope`` the loops around it. ``reads`` has the loops around each later read of the result in other loops.
+    ``site`` is the position of the assignment that renamed the result. ``access`` is the written part,
+    ``sequence`` the number of the write, ``scope`` the loops around the write. ``reads`` has, for each later
+    read of the result in other loops, the loops around the read.
     """
 
     site: Site
@@ -34,10 +35,10 @@ class Alias:
 
 @dataclass(slots=True)
 class Produced:
-    """Describe the instruction that made a result, as long as the result has a buffer of its own.
+    """The instruction that made a result. The result still has a buffer of its own.
 
-    ``slot`` is the instruction's place in the program, ``position`` the number of the result among its destinations,
-    ``sequence`` the number of the instruction.
+    ``slot`` is the instruction's position in the program, ``position`` the number of the result among its
+    destinations, ``sequence`` the number of the instruction.
     """
 
     slot: Slot
@@ -48,10 +49,10 @@ class Produced:
 
 
 class Tensor:
-    """Represent a view of a buffer: a declared tensor, an indexed part of one, or the result of an instruction.
+    """A view of a buffer: a declared tensor, an indexed part of one, or the result of an instruction.
 
-    ``access.dims`` are the view's axes. The first axis of an on-chip tensor without block dimensions is the partition
-    axis.
+    ``access.dims`` are the view's axes. The first axis of an on-chip tensor without block dimensions is the
+    partition axis.
     """
 
     __slots__ = ("access", "alias", "overrun", "padded", "produced", "scope", "whole")
@@ -104,16 +105,19 @@ class Tensor:
 
     @property
     def dtype_name(self) -> str:
-        """Return the program's name of the element type."""
+        """Return the name that programs have for the element type."""
         return self.access.dtype or self.declared.dtype
 
     @property
     def label(self) -> str:
-        """Return the tensor's name for messages."""
+        """Return the tensor's name in quotes for messages; ``a tile`` if it has no name."""
         return f"'{self.declared.name}'" if self.declared.name else "a tile"
 
     def like(self, access: Access) -> Self:
-        """Return a view of the same buffer through another ``access``."""
+        """Return a view of the same buffer through another ``access``.
+
+        From then on an assignment of this tensor copies it, because the new view reads its buffer too.
+        """
         self.produced = None
         made = type(self)(access, self.scope)
         made.alias, made.overrun = self.alias, self.overrun
@@ -121,9 +125,9 @@ class Tensor:
 
 
 def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
-    """Return ``tensor`` after a check that an engine can read it.
+    """Return ``tensor`` if an engine can read it.
 
-    Raises LegalityError for a tensor in HBM, with fewer than two axes, or whose partition axis is not the first.
+    Raise LegalityError for a tensor in HBM, with fewer than two axes, or whose partition axis is not the first.
     ``name`` and ``call`` name the operand and the NKI function in messages.
     """
     if tensor.space is Space.HBM:
@@ -137,7 +141,7 @@ def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
         refuse(
             "insufficient_rank",
             f"Insufficient rank: operand '{name}' of '{call}' has shape {tensor.shape}",
-            "a tile has a partition and at least one free dimension",
+            "pass a tile with a partition and at least one free dimension",
         )
     if any(dim.steps[at] and dim.count > 1 for dim in tensor.access.dims[1:]):
         refuse(

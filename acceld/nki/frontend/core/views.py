@@ -1,4 +1,7 @@
-"""Make views of tensors: apply an index, a reshape or a broadcast to the strided access of a tensor."""
+"""Make views of tensors: apply an index, a reshape or a broadcast to the strided access of a tensor.
+
+The entries of an index, such as slices and numbers, are its *keys*.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ T = TypeVar("T", bound=Tensor)
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
-    """Add ``by`` steps along an axis to the start of an access, in place."""
+    """Move the start of an access by ``by`` steps along an axis, in place. ``steps`` are the axis's steps in
+    each dimension.
+    """
     if not by.const and not by.terms:
         return
     for d, step in enumerate(steps):
@@ -30,12 +35,14 @@ def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None
 
 @lru_cache(maxsize=4096)
 def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
-    """Return an axis of ``count`` elements, from a cache."""
+    """Return an axis of ``count`` elements with the steps ``steps``. Results are cached."""
     return TileDim(count, steps)
 
 
 def select(tensor: Tensor, key: object) -> Tensor:
-    """Return the view ``tensor[key]``. Raises LegalityError if the index does not fit or mixes slices with nl.arange."""
+    """Return the view ``tensor[key]``. Raise LegalityError if the index does not fit or mixes slices with
+    nl.arange.
+    """
     trace = current()
     tile = tensor.access
     memo = None
@@ -52,7 +59,10 @@ def select(tensor: Tensor, key: object) -> Tensor:
     if len(keys) == 1 and isinstance(keys[0], Predicate):
         if keys[0].holds_everywhere:
             return tensor
-        unsupported(f"a tile of {tensor.label} indexed with a mask", "pass the condition as mask= of the instruction")
+        unsupported(
+            f"{tensor.label} is indexed with a mask, which is not simulated",
+            "pass the condition as mask= of the instruction",
+        )
     _check_open(trace, keys)
     if any(k is Ellipsis for k in keys):
         at = next(i for i, k in enumerate(keys) if k is Ellipsis)
@@ -62,7 +72,7 @@ def select(tensor: Tensor, key: object) -> Tensor:
         refuse(
             "index_rank",
             f"too many indices for {tensor.label} of shape {tensor.shape}",
-            "index at most each dimension once",
+            "give at most one index for each dimension",
         )
     advanced = [k for k in keys if (isinstance(k, Expr) and k.shape) or isinstance(k, Tensor)]
     if advanced:
@@ -90,9 +100,13 @@ def select(tensor: Tensor, key: object) -> Tensor:
 
 
 def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]:
-    """Return ``keys`` with each slice replaced by the positions it selects, on an axis of its own."""
+    """Return ``keys`` with each slice replaced by the positions it selects, along an axis of its own."""
     if any(key is None for key in keys):
-        refuse("mixed_indexing", "a new axis can not stand beside an element of a tile", "reshape the result")
+        refuse(
+            "mixed_indexing",
+            "an index has both a new axis (None) and an element of a tile",
+            "index without None, and reshape the result",
+        )
     keys = keys + [slice(None)] * (tensor.ndim - len(keys))
     slices = [number for number, key in enumerate(keys) if isinstance(key, slice | DynamicSlice)]
     for place, number in enumerate(slices):
@@ -107,7 +121,8 @@ def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]
 def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
     """Return a part of a row of an HBM tensor, such as ``x[1, 0]``.
 
-    A row has one axis, but is held as a tile of two. ``padded`` is the number of the added axis.
+    A kernel sees such a row as a tensor of one axis. The simulator's view has a second axis of one element,
+    whose number is ``padded``.
     """
     dims = tensor.access.dims
     row = tensor.like(replace(tensor.access, dims=dims[:padded] + dims[padded + 1 :]))
@@ -116,20 +131,20 @@ def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
 
 
 def _check_open(trace: Trace, keys: list[object]) -> None:
-    """Refuse an index that uses the variable of a loop that has ended."""
+    """Raise LegalityError if an index uses the variable of a loop that has ended."""
     for k in keys:
         parts = (k.start, k.stop) if isinstance(k, slice) else (k.start,) if isinstance(k, DynamicSlice) else (k,)
         for part in parts:
             if isinstance(part, Expr) and any(loop not in trace.scope for loop, _ in part.base.terms):
                 refuse(
                     "local_scope",
-                    f"the loop variable in {part!r} is used outside of its loop",
+                    f"the index {part!r} has a loop variable and is used after that loop has ended",
                     "use it inside of the loop only",
                 )
 
 
 def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None = None) -> Tensor:
-    """Return the view that integers, slices and None select."""
+    """Return the view that an index of integers, slices and None selects."""
     rank = len(tensor.declared.shape)
     start, dims = list(tensor.access.start), list[TileDim]()
     partition = tensor.declared.partition_axis
@@ -186,7 +201,7 @@ def _shown(key: object) -> str:
 
 
 def _reach(begin: Expr | int, extent: int) -> tuple[int, int]:
-    """Return the least and greatest position of a slice that begins at ``begin`` and extends by ``extent``."""
+    """Return the least and the greatest position of a slice from ``begin`` to ``begin`` + ``extent``."""
     low, high = begin.bounds() if isinstance(begin, Expr) else (begin, begin)
     return low + min(0, extent), high + max(0, extent)
 
@@ -224,7 +239,7 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
 
 
 def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
-    """Return the view that index expressions, tiles of indices and integers select."""
+    """Return the view that an index of index expressions, tiles of indices and integers selects."""
     rank = len(tensor.declared.shape)
     if len(keys) != tensor.ndim:
         refuse(
@@ -270,10 +285,11 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
 def _spanned(
     forms: tuple[tuple[tuple[int, ...], tuple[int, ...] | None] | None, ...], dims: tuple[TileDim, ...], rank: int
 ) -> tuple[tuple[TileDim, ...], tuple[tuple[int, int], ...]]:
-    """Return the axes of the tile that an index selects, and for each key how far it reaches below and above its base.
+    """Return the axes of the tile that an index selects, and for each key how far it reaches below and above
+    its base.
 
-    ``forms`` has for each key its shape and its coefficients. The coefficients are None for a tile of indices; the
-    whole form is None for a number.
+    ``forms`` has a pair (shape, coefficients) for each key. The coefficients are None for a tile of indices.
+    The entry is None for a number.
     """
     longest = max(len(form[0]) for form in forms if form is not None)
     # The axes of a tile of indices begin with the partitions, so missing axes are added at its end. AWS's dma_transpose
@@ -296,10 +312,10 @@ def _spanned(
 
 
 def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
-    """Return the run-time index that a tile of integers gives along one axis of ``tensor``."""
+    """Return the run-time index that the tile of integers ``index`` gives along the axis ``dim`` of ``tensor``."""
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
-        unsupported("an index tile for a reshaped dimension")
+        unsupported("an index tile along a reshaped dimension is not simulated", "index the tensor before the reshape")
     index = index.like(
         replace(
             index.access, dims=tuple(dim if any(dim.steps) else _tile_dim(1, dim.steps) for dim in index.access.dims)
@@ -307,7 +323,7 @@ def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
     )
     long = [k for k, count in enumerate(index.shape) if count > 1]
     if len(long) > 1:
-        unsupported("an index tile with two axes", "index with a (P, 1) tile")
+        unsupported("an index tile with several elements along two axes is not simulated", "index with a (P, 1) tile")
     if index.dtype_name in FLOAT_DTYPES:
         refuse(
             "dtype",
@@ -318,7 +334,9 @@ def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:
-    """Return a view of the elements, in C order, in ``shape``. UnsupportedCall if they do not form a strided view."""
+    """Return a view of the elements, in C order, in ``shape``. Raise UnsupportedCall if they do not form a
+    strided view.
+    """
     trace = current()
     if -1 in shape:
         rest = -prod(shape)
@@ -327,7 +345,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
         refuse(
             "shape",
             f"{tensor.label} of shape {tensor.shape} can not be reshaped to {shape}",
-            "both shapes have the same number of elements",
+            "give a shape with the same number of elements",
         )
     rank = len(tensor.declared.shape)
     old = [dim for dim in tensor.access.dims if dim.count != 1]
@@ -356,7 +374,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
             if site not in trace.flatten:
                 raise Retrace(flatten=frozenset({site}))
             unsupported(
-                f"reshape of {tensor.label} from {tensor.shape} to {shape}: its elements are no strided view",
+                f"a reshape of {tensor.label} from {tensor.shape} to {shape} is not simulated: its elements do not form a strided view",
                 "copy the tile with nl.copy first, then reshape the copy",
             )
         inner = 1
@@ -367,7 +385,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
 
 
 def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
-    """Return the steps of one axis that runs through all elements of ``dims``; None if their strides do not allow that."""
+    """Return the steps of one axis that runs through all elements of ``dims``; None if no single axis does."""
     steps = dims[-1].steps
     inner = dims[-1].count
     for dim in reversed(dims[:-1]):
@@ -391,9 +409,7 @@ def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` with ``shape``, which may differ only in axes of one element; None if it differs
-    more.
-    """
+    """Return a view of ``tensor`` in ``shape``; None if the shapes differ in more than axes of one element."""
     if tensor.shape == shape:
         return tensor
     if squeeze(tensor.shape) != squeeze(shape):
@@ -407,12 +423,14 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def is_never(pattern: Pattern) -> bool:
-    """Return True if it is plain that a pattern of a mask holds nowhere."""
+    """Tell whether a pattern of a mask certainly holds nowhere."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` whose free axes of one element are repeated to ``shape``; None if that does not fit."""
+    """Return a view of ``tensor`` in ``shape``, with free axes of one element repeated; None if that does not
+    fit.
+    """
     if tensor.shape == shape:
         return tensor
     if len(tensor.shape) > len(shape):

@@ -25,25 +25,29 @@ def activation(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to op(data * scale + bias). With ``reduce_cmd`` the result is also folded along the free axes into
+    """Set dst to op(data * scale + bias). With ``reduce_cmd``, also fold the result along the free axes into
     reduce_res.
 
     ``engine`` is an argument of NKI 0.7.
     """
     target, tile = matched(dst, "activation", data=data)
     if activation_function(op) == "prelu":
-        refuse("activation_function", "prelu in 'activation', which has no slope", "use nisa.activate2 with relu_param")
+        refuse(
+            "activation_function",
+            "'activation' can not compute prelu, because it has no argument for the slope",
+            "use nisa.activate2 with relu_param",
+        )
     command = word_of(reduce_cmd)
     if command == "load_reduce":
         refuse(
             "reduce_cmd",
             "'activation' can not take reduce_cmd.load_reduce",
-            "its registers are reset to 0: use reset_reduce",
+            "use reset_reduce: the registers of the scalar engine can only start from 0",
         )
     if (reduce_op is not None or reduce_res is not None) and command in (None, "idle"):
         refuse(
             "reduce_cmd",
-            "'activation' with reduce_op or reduce_res, but no reduce_cmd",
+            "'activation' got reduce_op or reduce_res, but no reduce_cmd",
             "pass reduce_cmd=nisa.reduce_cmd.reset_reduce, or use nisa.activation_reduce",
         )
     srcs: list[Tensor | Number | Pattern] = [
@@ -56,17 +60,21 @@ def activation(
         attrs |= {"reduce_op": "add" if reduce_op is None else fold(reduce_op), "reduce_cmd": command}
     chosen = _activating(engine)
     if chosen is Engine.GPSIMD and "reduce_op" in attrs:
-        refuse("engine", "'activation' that reduces on GpSimd, which has no accumulators", "leave engine out")
+        refuse("engine", "'activation' can not reduce on GpSimd, which has no accumulators", "leave engine out")
     emit("activation", chosen, [target, *reduced(reduce_res, "activation")], srcs, pattern=None, **attrs)
 
 
 def _activating(engine: object) -> Engine:
-    """Return the engine of an activation, by default the scalar engine. Raises LegalityError for GpSimd on chips
-    without it.
+    """Return the engine that an activation runs on, by default the scalar engine. Raise LegalityError for
+    GpSimd on a chip whose GpSimd has no activation.
     """
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.GPSIMD and trace.chip.generation < 4:
-        refuse("chip", f"an activation on GpSimd of {trace.chip.name}: NeuronCore-v4 has it", "leave engine out")
+        refuse(
+            "chip",
+            f"GpSimd of {trace.chip.name} has no activation; NeuronCore-v4 is the first that has it",
+            "leave engine out",
+        )
     if chosen is Engine.GPSIMD:
         trace.builder.notice(
             trace.line(),
@@ -116,11 +124,15 @@ def activate2(
     func, pair = activation_function(op), (alu_op(op0), alu_op(op1))
     if pair not in ACTIVATE2_PAIRS:
         listed = ", ".join(f"({one}, {two})" for one, two in sorted(ACTIVATE2_PAIRS))
-        refuse("alu_op", f"activate2 with the operations ({pair[0]}, {pair[1]})", f"its pairs are {listed}")
+        refuse(
+            "alu_op",
+            f"activate2 does not have the operations ({pair[0]}, {pair[1]})",
+            f"use one of its pairs: {listed}",
+        )
     if isinstance(imm0, Tensor) is not isinstance(imm1, Tensor) and "bypass" not in pair:
         refuse(
             "operand_type",
-            "imm0 and imm1 of 'activate2' must be two numbers or two tiles",
+            "imm0 and imm1 of 'activate2' are a number and a tile",
             "pass two numbers or two tiles",
         )
     srcs = [tile, scalar(imm0, "imm0", "activate2", tile), scalar(imm1, "imm1", "activate2", tile)]
@@ -167,7 +179,7 @@ def tensor_scalar(
 ) -> None:
     """Set dst to (data op0 operand0) op1 operand1. Each operand is a number or a (P, 1) tile.
 
-    An operation of one value takes no operand.
+    An operation of one value, such as nl.rsqrt, takes no operand.
     """
     target, tile = matched(dst, "tensor_scalar", data=data)
     first, operand = _stage(op0, operand0, "operand0", tile)
@@ -178,7 +190,7 @@ def tensor_scalar(
         attrs["reverse1"] = bool(reverse1)
         srcs.append(operand)
     elif operand1 is not None:
-        refuse("signature", "'tensor_scalar' with operand1, but no op1", "pass op1, or leave operand1 out")
+        refuse("signature", "'tensor_scalar' got operand1, but no op1", "pass op1, or leave operand1 out")
     chosen = engine_of(engine)
     if chosen is Engine.GPSIMD and first not in ("rsqrt", "power"):
         trace = current()
@@ -189,7 +201,11 @@ def tensor_scalar(
 
 
 def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, Tensor | Number | Pattern]:
-    """Return the name of one operation of a tensor_scalar, and its operand; 0 for an operation of one value."""
+    """Return the name of one operation of a tensor_scalar, and its operand. The operand of an operation of one
+    value is 0.
+
+    ``name`` is the name of the operand's argument for messages.
+    """
     invert = getattr(op, "__name__", op) == "invert"
     word = "bitwise_xor" if invert else alu_op(op)
     if not invert and word not in UNARY_ALU_OPS:
@@ -245,17 +261,17 @@ def tensor_scalar_reduce(
 
 
 def _loaded(value: object, command: object, call: str) -> float | None:
-    """Return the ``reduce_init=`` argument of a fold; None without ``reduce_cmd.load_reduce``, the only command that
-    reads it.
+    """Return the ``reduce_init=`` argument of a fold; None unless the command is ``reduce_cmd.load_reduce``,
+    the only one that reads it.
     """
     loads = word_of(command) == "load_reduce"
     start = as_number(value)
     if isinstance(value, Tensor):
-        unsupported(f"a tile as reduce_init of {call}", "pass a number")
+        unsupported(f"a tile as reduce_init of {call} is not simulated", "pass a number")
     if (value is not None and not loads) or (value is not None and start is None):
         refuse(
             "reduce_init",
-            f"reduce_init of '{call}' must be a number, beside reduce_cmd.load_reduce",
+            f"reduce_init of '{call}' needs a number, and reduce_cmd.load_reduce, which reads it",
             "pass reduce_cmd=nisa.reduce_cmd.load_reduce, or leave reduce_init out",
         )
     return float(start or 0) if loads else None
@@ -271,7 +287,7 @@ def tensor_scalar_cumulative(
     reduce_cmd: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to a running fold with op1, along the free axis, of src op0 imm0."""
+    """Set dst to the running fold of (src op0 imm0) with op1, along the free axis."""
     target, tile = matched(dst, "tensor_scalar_cumulative", src=src)
     srcs: list[Tensor | Number | Pattern] = [tile, scalar(imm0, "imm0", "tensor_scalar_cumulative", tile)]
     if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
@@ -307,7 +323,9 @@ def scalar_tensor_tensor(
     reduce_res: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to (data op0 operand0) op1 operand1. operand0 is a number or a (P, 1) tile, operand1 a tile like data."""
+    """Set dst to (data op0 operand0) op1 operand1. operand0 is a number or a (P, 1) tile. operand1 is a tile of
+    the shape of data.
+    """
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
     if isinstance(operand0, Tensor) and operand0.dtype_name != "float32":
         trace = current()
@@ -346,7 +364,9 @@ def exponential(
     reduce_init: object = 0.0,
     name: str | None = None,
 ) -> None:
-    """Set dst to exp(src - max_value), and reduce_res to the sum along the free axes if it is given (trn3)."""
+    """Set dst to exp(src - max_value) (trn3). If reduce_res is given, set it to the sum of dst along the free
+    axes.
+    """
     target, tile = matched(dst, "exponential", src=src)
     emit(
         "exponential",
@@ -369,7 +389,9 @@ def select_reduce(
     reverse_pred: bool = False,
     name: str | None = None,
 ) -> None:
-    """Set dst to on_true where predicate is non-zero, else to on_false."""
+    """Set dst to on_true where predicate is non-zero, elsewhere to on_false. If reduce_res is given, also fold
+    dst along the free axes into it.
+    """
     target, *sources = matched(dst, "select_reduce", predicate=predicate, on_true=on_true)
     other = scalar(on_false, "on_false", "select_reduce", target)
     if isinstance(other, Tensor):
@@ -389,6 +411,6 @@ def select_reduce(
 
 
 def dropout(dst: object, data: object, prob: object, name: str | None = None) -> None:
-    """Set dst to data, with each element zero with probability prob."""
+    """Set dst to data, in which each element is set to zero with probability prob."""
     target, tile = matched(dst, "dropout", data=data)
     emit("dropout", Engine.VECTOR, [target], [tile, scalar(prob, "prob", "dropout", tile)])

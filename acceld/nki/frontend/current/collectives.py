@@ -1,6 +1,7 @@
 """Provide ``nki.collectives``: operations in which several ranks take part.
 
-:mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because none is published.
+:mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because no figures are
+published. A replica group consists of lists of ranks; a collective works inside each list.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FOLDS = ("add", "min", "max")
 
 
 class rg_partition_op(Enum):  # the API's name
-    """List the functions by which ``ReplicaGroup.from_partition_op`` puts ranks into groups (NKI 0.7)."""
+    """The functions by which ``ReplicaGroup.from_partition_op`` puts ranks into groups (NKI 0.7)."""
 
     bitwise_and = "and"
     div = "div"
@@ -36,15 +37,15 @@ class rg_partition_op(Enum):  # the API's name
 
 
 class ReplicaGroup(NKIObject):
-    """Hold lists of ranks. A collective works inside each list."""
+    """Lists of ranks. A collective works inside each list."""
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         super().__init__(groups=[[operator.index(rank) for rank in ranks] for ranks in groups])
 
     @staticmethod
     def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
-        """Return groups of the ranks 0 to ``world_size`` - 1. Ranks for which ``op`` gives the same number are in one
-        group.
+        """Return groups of the ranks 0 to ``world_size`` - 1. Two ranks are in one group if ``op`` gives the
+        same number for both.
         """
         number: Callable[[int], int] = {
             rg_partition_op.bitwise_and: lambda rank: rank & operand,
@@ -61,58 +62,72 @@ ReplicaGroup.__module__ = rg_partition_op.__module__ = "nki.collectives"
 
 
 def _groups(value: object, call: str) -> dict[str, Attr]:
-    """Return the attributes of a replica group: the ranks of all lists, one list after another, and the length of each
-    list.
+    """Return a replica group as attributes of an instruction: the ranks of all lists one after another, and the
+    length of a list.
+
+    Raise LegalityError if the lists differ in length, or if a rank is in two lists.
     """
     lists: Any = getattr(value, "groups", value)
     if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
         refuse(
-            "replica_group", f"the lists of '{call}' must have equally many ranks", "pass nki.collectives.ReplicaGroup"
+            "replica_group",
+            f"the lists of the replica group of '{call}' do not have equally many ranks, or are empty",
+            "pass a nki.collectives.ReplicaGroup whose lists have equally many ranks",
         )
     ranks = tuple(operator.index(rank) for one in lists for rank in one)
     if len(set(ranks)) != len(ranks) or min(ranks) < 0:
-        refuse("replica_group", f"'{call}': each rank must be in one list of the group")
+        refuse(
+            "replica_group",
+            f"a rank is negative, or in two lists of the replica group of '{call}': name each rank once",
+        )
     return {"ranks": ranks, "members": len(lists[0])}
 
 
 def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]:
-    """Return each source with its destination. Raises LegalityError if their numbers or memories do not fit."""
+    """Return each source with its destination. Raise LegalityError if their numbers or memories do not fit."""
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):
         one = cast("Sequence[object]", given if isinstance(given, list | tuple) else [given])
         lists.append([tensor(item, word, call) for item in one])
     sources, targets = lists
     if len(sources) != len(targets) or not sources:
-        refuse("operand_type", f"'{call}' takes as many srcs as dsts")
+        refuse("operand_type", f"'{call}' got {len(sources)} srcs and {len(targets)} dsts: pass as many of each")
     spaces = {one.space for one in (*sources, *targets)}
     if len(spaces) != 1 or Space.PSUM in spaces:
-        refuse("address_space", f"tensors of '{call}' must be all in HBM or all in SBUF")
+        refuse(
+            "address_space",
+            f"the tensors of '{call}' are in different memories, or in PSUM: put all in HBM, or all in SBUF",
+        )
     if len(sources) > 1 and Space.SBUF in spaces:
-        refuse("operand_type", f"'{call}' of several tensors at once needs them in HBM")
+        refuse("operand_type", f"'{call}' got {len(sources)} tensors in SBUF: put them in HBM, or pass one at a time")
     return list(zip(sources, targets, strict=True))
 
 
 def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **attrs: Attr) -> None:
-    """Emit one collective from ``source`` to ``target``, which must have ``shape`` and the source's dtype."""
+    """Emit one collective from ``source`` to ``target``. Raise LegalityError unless ``target`` has ``shape``
+    and the source's dtype.
+    """
     if target.shape != shape or target.dtype_name != source.dtype_name:
         refuse(
             "shape",
-            f"dst{list(target.shape)} {target.dtype_name} of '{kind}' should be {list(shape)} {source.dtype_name}",
+            f"the dst of '{kind}' is {list(target.shape)} {target.dtype_name}: declare it as {list(shape)} {source.dtype_name}",
         )
     current().emit("collective", Engine.DMA, [target], [source], attrs={"kind": kind, **attrs})
 
 
 def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,)) -> int:
-    """Return the axis of a ``collective_dim=`` argument. Raises LegalityError if the collective does not take it."""
+    """Return the axis that a ``collective_dim=`` argument names. Raise LegalityError if the collective can not
+    use that axis.
+    """
     axis = operator.index(cast("Any", dim))
     if axis not in (allowed if source.space is Space.HBM else (0, 1)) or axis >= source.ndim:
-        refuse("operand_type", f"collective_dim {axis} of '{call}'", "use 0")
+        refuse("operand_type", f"'{call}' can not work along collective_dim {axis}", "use 0")
     return axis
 
 
 def _fold(op: object, call: str) -> str:
-    """Return the program's name of the operation with which a collective folds. Raises LegalityError if none of add,
-    min and max.
+    """Return the name that programs have for the operation with which a collective folds. Raise LegalityError
+    for any but add, min and max.
     """
     word = alu_op(op)
     if word not in FOLDS:
@@ -121,16 +136,21 @@ def _fold(op: object, call: str) -> str:
 
 
 def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tuple[int, ...]:
-    """Return ``shape`` with its size along ``axis`` multiplied by ``times`` and divided by ``parts``."""
+    """Return ``shape`` with its size along ``axis`` multiplied by ``times`` and divided by ``parts``. Raise
+    Raise LegalityError if ``parts`` does not divide the size.
+    """
     if shape[axis] % parts:
-        refuse("shape", f"axis {axis} of {list(shape)} does not divide among {parts} ranks")
+        refuse(
+            "shape",
+            f"axis {axis} of a tensor {list(shape)} can not be divided evenly among {parts} ranks: make its size a multiple of {parts}",
+        )
     return (*shape[:axis], shape[axis] * times // parts, *shape[axis + 1 :])
 
 
 def all_reduce(
     srcs: object, dsts: object, replica_group: object, op: object, priority: object = None, name: str | None = None
 ) -> None:
-    """Set each dst to the srcs of all ranks of the list, folded with op."""
+    """Set each dst to its src folded with op over all ranks of the list."""
     groups, word = _groups(replica_group, "all_reduce"), _fold(op, "all_reduce")
     for source, target in _pairs(srcs, dsts, "all_reduce"):
         _emit("all_reduce", source, target, source.shape, op=word, **groups)
@@ -140,7 +160,7 @@ def all_gather(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to the srcs of all ranks of the list, one after another along axis ``collective_dim``."""
+    """Set each dst to its src of all ranks of the list, one after another along axis ``collective_dim``."""
     groups = _groups(replica_group, "all_gather")
     for source, target in _pairs(srcs, dsts, "all_gather"):
         axis = _axis(collective_dim, source, "all_gather")
@@ -152,7 +172,9 @@ def reduce_scatter(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, op: object, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to this rank's part, along axis ``collective_dim``, of the srcs of all ranks folded with op."""
+    """Fold each src with op over all ranks of the list, and set dst to this rank's part of the result along
+    axis ``collective_dim``.
+    """
     groups, word = _groups(replica_group, "reduce_scatter"), _fold(op, "reduce_scatter")
     for source, target in _pairs(srcs, dsts, "reduce_scatter"):
         axis = _axis(collective_dim, source, "reduce_scatter")
@@ -164,7 +186,9 @@ def all_to_all(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send part i of each src, along axis ``collective_dim``, to rank i of the list."""
+    """Send part i of each src along axis ``collective_dim`` to rank i of the list, and set dst to the received
+    parts.
+    """
     groups = _groups(replica_group, "all_to_all")
     for source, target in _pairs(srcs, dsts, "all_to_all"):
         axis = _axis(collective_dim, source, "all_to_all")
@@ -174,7 +198,7 @@ def all_to_all(
 
 @dataclass(frozen=True, slots=True)
 class PreparedCollective(NkiInstruction):
-    """Hold what a ``..._prepare`` call checked, until its ``..._trigger`` emits the collective."""
+    """The result of a ``..._prepare`` call: a checked collective that its ``..._trigger`` emits."""
 
     kind: str
     emitting: Callable[[], None]
@@ -188,7 +212,9 @@ def _varied(
     rows = tensor(metadata_tensor, "metadata_tensor", kind)
     members = cast("int", groups["members"])
     ((source, target),) = (
-        pairs if len(pairs) == 1 else refuse("operand_type", f"'{kind}' of {len(pairs)} tensors", "one")
+        pairs
+        if len(pairs) == 1
+        else refuse("operand_type", f"'{kind}' got {len(pairs)} tensors", "pass one src and one dst")
     )
     if {source.space, target.space, rows.space} != {Space.HBM}:
         refuse("address_space", f"tensors of '{kind}' must be in HBM", "copy them there with nisa.dma_copy")
@@ -196,11 +222,13 @@ def _varied(
     if rows.dtype_name != "uint32" or rows.ndim != 2 or not least <= rows.shape[0] <= 4 or rows.shape[1] != members:
         refuse(
             "shape",
-            f"metadata_tensor {list(rows.shape)} {rows.dtype_name} of '{kind}'",
-            f"uint32 of {least} to 4 rows (counts and displacements sent, then received) and {members} columns",
+            f"metadata_tensor of '{kind}' is {list(rows.shape)} {rows.dtype_name}",
+            f"pass uint32 of {least} to 4 rows (counts and displacements sent, then received) and {members} columns",
         )
     if source.dtype_name != target.dtype_name:
-        refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both must have the same type")
+        refuse(
+            "dtype", f"'{kind}' can not cast {source.dtype_name} to {target.dtype_name}: give src and dst the same type"
+        )
     used = cast("NkiTensor", rows)[0 : 4 if displaced else 2, :]
     trace = current()
     trace.builder.notice(
@@ -217,7 +245,9 @@ def all_to_all_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send a part of src to each rank ``d`` of the list. Column ``d`` of the metadata has the part's size and place."""
+    """Send a part of src to each rank ``d`` of the list. Column ``d`` of the metadata has the part's size and
+    position.
+    """
     _varied("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
 
@@ -225,12 +255,14 @@ def all_gather_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send one part of src to all ranks of the list. The first column of the metadata has the part's size and place."""
+    """Send one part of src to all ranks of the list. The first column of the metadata has the part's size and
+    position.
+    """
     _varied("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
 
 def _prepare(kind: str) -> Callable[..., NkiInstruction]:
-    """Return the function ``..._prepare`` of a collective."""
+    """Return the function that prepares the collective ``kind``: its name is ``kind`` with ``_prepare``."""
 
     def prepare(
         srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
@@ -239,8 +271,8 @@ def _prepare(kind: str) -> Callable[..., NkiInstruction]:
         trace = current_trace()
         if trace.prepared is not None:
             refuse(
-                "collective_order", f"'{kind}_prepare' comes before the trigger of the prepare in line {trace.prepared}",
-                "each prepare is followed by its trigger",
+                "collective_order", f"'{kind}_prepare' comes before the trigger of the collective that line {trace.prepared} prepared",
+                "call each trigger before the next prepare",
             )  # fmt: skip
         trace.prepared = trace.line()
         emitting = _varied(kind, srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)
@@ -251,12 +283,16 @@ def _prepare(kind: str) -> Callable[..., NkiInstruction]:
 
 
 def _trigger(kind: str) -> Callable[..., None]:
-    """Return the function ``..._trigger`` of a collective."""
+    """Return the function that emits a prepared collective ``kind``: its name is ``kind`` with ``_trigger``."""
 
     def trigger(prepare_instr: object, name: str | None = None) -> None:
         trace = current_trace()
         if not isinstance(prepare_instr, PreparedCollective) or prepare_instr.kind != kind or trace.prepared is None:
-            refuse("collective_order", f"'{kind}_trigger' without its prepare", f"pass what '{kind}_prepare' returned")
+            refuse(
+                "collective_order",
+                f"'{kind}_trigger' did not get the result of '{kind}_prepare'",
+                f"pass what '{kind}_prepare' returned, once",
+            )
         trace.prepared = None
         prepare_instr.emitting()
 
@@ -272,7 +308,7 @@ def collective_permute(
     flat = tuple(operator.index(rank) for pair in source_target_pairs for rank in pair)
     targets = flat[1::2]
     if not flat or len(set(targets)) != len(targets):
-        refuse("replica_group", "'collective_permute' names a target twice, or names no target")
+        refuse("replica_group", "'collective_permute' got a target rank twice, or no pairs: name each target rank once")
     for source, target in _pairs(srcs, dsts, "collective_permute"):
         _emit("collective_permute", source, target, source.shape, ranks=flat, members=2)
 
@@ -281,7 +317,7 @@ def collective_permute_implicit(
     srcs_by_channel: Sequence[object], dsts_by_channel: Sequence[object], replica_group: object,
     channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to the src of the previous rank in the list. The list is a ring."""
+    """Set each dst to the src of the previous rank in the list, which is a ring."""
     groups = _groups(replica_group, "collective_permute_implicit")
     for sources, targets in zip(srcs_by_channel, dsts_by_channel, strict=True):
         for source, target in _pairs(sources, targets, "collective_permute_implicit"):
@@ -298,7 +334,10 @@ def collective_permute_implicit_reduce(
     for first, second, targets in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
         ((left, target),), ((right, _),) = _pairs(first, targets, call), _pairs(second, targets, call)
         if (right.shape, target.shape, right.dtype_name) != (left.shape, left.shape, left.dtype_name):
-            refuse("shape", f"'{call}' of {list(left.shape)}, {list(right.shape)} and {list(target.shape)}")
+            refuse(
+                "shape",
+                f"the tensors of '{call}' differ: src0 {list(left.shape)}, src1 {list(right.shape)}, dst {list(target.shape)}: give all the same shape, and src1 the type of src0",
+            )
         current().emit("collective", Engine.DMA, [target], [left, right], attrs={"kind": call, "op": word, **groups})
 
 
@@ -315,7 +354,9 @@ def collective_permute_implicit_current_processing_rank_id(
 
 
 def _ranked(groups: dict[str, Attr], steps: int) -> Register:
-    """Return a register that holds the rank ``steps`` steps before this one in its group."""
+    """Return a register that holds a rank of this rank's group: the one ``steps`` positions before this rank in
+    the ring.
+    """
     made = Register(current_trace().builder.register())
     current().emit("register_rank", Engine.SYNC, [], [steps], attrs={"register": made.number, **groups})
     return made

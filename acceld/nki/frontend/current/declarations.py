@@ -26,7 +26,7 @@ def ndarray(
     name: str = "",
     address: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Return a new tensor without values, by default in SBUF. ``address`` is (partition, byte offset)."""
+    """Return a new tensor without values, by default in SBUF. ``address`` is (start partition, byte offset)."""
     trace = current_trace()
     if name:
         trace.name_once(name, "nl.ndarray")
@@ -34,7 +34,9 @@ def ndarray(
     given = memory.as_shape(shape)
     if any(isinstance(n, ParDim) for n in given[1:]):
         refuse(
-            "block_dim", "nl.par_dim marks a dimension other than the first", "blocks go on the free axis or in a list"
+            "block_dim",
+            "nl.par_dim marks a dimension other than the first",
+            "put blocks on the free axis, or declare a list of tiles",
         )
     sizes = tuple(operator.index(cast("Any", n)) for n in given)
     if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype), name)) is not None:
@@ -54,7 +56,7 @@ def full(
     """Return a new tensor filled with one number."""
     number = index.as_number(fill_value)
     if number is None:
-        refuse("operand_type", "fill_value must be a number")
+        refuse("operand_type", f"fill_value is {type(fill_value).__name__}", "pass a number")
     made = ndarray(shape, dtype, buffer, name)
     memory.fill(current(), made, number, lazy=False)
     return made
@@ -71,12 +73,14 @@ def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: st
 
 
 def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor without values, of the shape of ``x``, and by default of its dtype and in its memory."""
+    """Return a new tensor without values, of the shape of ``x``. By default it has the dtype and the memory of
+    ``x``.
+    """
     return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 
 def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor of zeros, of the shape of ``x``, and by default of its dtype and in its memory."""
+    """Return a new tensor of zeros, of the shape of ``x``. By default it has the dtype and the memory of ``x``."""
     return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 
@@ -91,6 +95,6 @@ def rand(shape: Sequence[object], dtype: object, buffer: object = None, name: st
     """Return a new tile on chip with uniform random values in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
     if made.space is Space.HBM:
-        unsupported("nl.rand in HBM", "make it in nl.sbuf and copy it with nisa.dma_copy")
+        unsupported("nl.rand in HBM is not simulated", "make the tile in nl.sbuf and copy it with nisa.dma_copy")
     emit("random", Engine.VECTOR, [made])
     return made

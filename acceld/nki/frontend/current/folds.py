@@ -38,7 +38,7 @@ def tensor_reduce(
             trace.line(), f"axis {axis} of {list(tile.shape)} is read as NKI before 0.3 did: write axis={list(last)}"
         )
     if view is None:
-        refuse("shape", f"dst{list(target.shape)} of 'tensor_reduce' should hold {list(kept)}")
+        refuse("shape", f"the dst of 'tensor_reduce' has shape {list(target.shape)}: declare it with {list(kept)}")
     if axes != last:
         last_axes("tensor_reduce", axes, tile)
         tile, order = axes_last(tile, axes)
@@ -47,7 +47,7 @@ def tensor_reduce(
 
 
 def _without(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``shape`` with the size 1 along ``axes``."""
+    """Return ``shape`` with the size along each of ``axes`` set to 1."""
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 

@@ -37,7 +37,7 @@ import nki.isa as nisa
 
 
 class CurrentFrontEnd:
-    """Trace one kernel of the package ``nki``."""
+    """The front end for the package ``nki``. It traces one kernel."""
 
     roots = ("nki",)
     prelude = PRELUDE
@@ -75,7 +75,8 @@ class CurrentFrontEnd:
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc, compiler)}
 
     def _checked(self, options: Mapping[str, object]) -> None:
-        """Refuse the options of ``nki.jit`` that the trace's version lacks, and note options that no page of NKI lists.
+        """Check the options of ``nki.jit``. Raise LegalityError for one that the trace's version lacks, and
+        note those that no page of NKI lists.
 
         AWS's own library gives unlisted options. They have no effect here.
         """
@@ -88,15 +89,19 @@ class CurrentFrontEnd:
                 self.notes[self.session.line()] = f"{what}: {unknown}"
 
     def read(self, tree: ast.Module) -> None:
-        """Refuse or note syntax and imports in the kernel's file that the trace's version of ``nki`` does not accept."""
+        """Check the syntax and the imports of the kernel's file against the trace's version of ``nki``.
+
+        Raise LegalityError for what that version certainly refuses, and add a notice for what it may refuse.
+        """
         if self.session.options.nki is not None:
             for need in file_needs(tree, self.session.entry):
                 self.session.need(need.what, need.life, need.line)
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel and return its Program, with loops in place of unrolled iterations.
+        """Trace the kernel and return its Program. Its loops stand for iterations that Python ran one by one.
 
-        The kernel is traced again with other settings as long as a trace asks for that.
+        If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
+        traced again.
         """
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
@@ -129,10 +134,14 @@ class CurrentFrontEnd:
             finally:
                 deactivate()
             flatten |= trace.to_flatten
-        raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)
+        raise LimitExceeded(
+            f"the kernel was traced {MAX_RETRACES} times, and its assignments still ask for another trace: write results to declared tensors",
+            rule="retrace_limit",
+            line=self.session.last_line,
+        )
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel once and return its Program. Each iteration is still a loop of its own."""
+        """Trace the kernel once and return its Program. Each traced iteration is still a loop of its own there."""
         session = self.session
         values: dict[str, object] = {}
         inputs: list[int] = []
@@ -156,11 +165,11 @@ class CurrentFrontEnd:
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
         if grid not in ((), (1,), (session.lnc,)):
             raise LegalityError(
-                f"a launch of {list(grid)} programs on {session.lnc} {'core' if session.lnc == 1 else 'cores'}: the launch "
-                "grid of nki is the number of cores, LNC 1 or 2",
+                f"the launch grid {list(grid)} does not fit {session.lnc} {'core' if session.lnc == 1 else 'cores'}: the launch "
+                "grid of nki is the number of cores, 1 or 2",
                 rule="grid_limit",
                 line=session.last_line,
-                hint="use --lnc 2 (kernel[2]), and loops inside of the kernel for more programs",
+                hint="use --lnc 2 (kernel[2]), and loops inside the kernel for more programs",
             )
         session.running = True
         trace.grid = grid
@@ -172,10 +181,10 @@ class CurrentFrontEnd:
             raise trace.broken
         if trace.prepared is not None:
             raise LegalityError(
-                "a collective is prepared and never triggered",
+                "the collective that is prepared here is never triggered",
                 rule="collective_order",
                 line=trace.prepared,
-                hint="pass what the prepare returns to its trigger",
+                hint="pass the result of the prepare call to its trigger",
             )
         outputs = finish_outputs(trace, value)
         for line, text in self.notes.items():
@@ -199,7 +208,7 @@ class CurrentFrontEnd:
     def _programs(
         self, trace: CurrentTrace, target: Any, positional: tuple[object, ...], keyword: dict[str, object]
     ) -> object:
-        """Call the kernel for each program of the launch grid, and return its result."""
+        """Call the kernel once for each program of the launch grid, and return the result of the last call."""
         value: object = None
         for number, ids in enumerate(product(*(range(operator.index(n)) for n in trace.grid))):
             if number:

@@ -1,4 +1,8 @@
-"""Provide ``nl.tiles``, ``nl.blocks`` and their allocations (NKI 0.7): tensors that are indexed by tile or block."""
+"""Provide ``nl.tiles``, ``nl.blocks`` and their allocations (NKI 0.7): tensors that are indexed by tile or
+block.
+
+Such a tensor is a *grid*. One step of its index is a *unit*: a tile or a block.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ from acceld.nki.ir.program import Space
 
 @dataclass(frozen=True, slots=True)
 class _Backing:
-    """Hold the tensor behind a grid.
+    """The tensor in which a grid keeps its elements.
 
-    An allocation on chip keeps its tiles side by side in the same partitions: ``counts`` tiles, each of ``tile``
-    elements. ``tile`` is None for a tensor that is not stored in tiles.
+    An allocation on chip keeps its tiles side by side in the same partitions: ``counts`` tiles along each axis,
+    each of ``tile`` elements. ``tile`` is None for a tensor that is not stored in tiles.
     """
 
     tensor: NkiTensor
@@ -29,11 +33,11 @@ class _Backing:
     counts: tuple[int, int] = (1, 1)
 
     def has(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        """Return True if one tensor can have exactly the elements that begin at ``begins`` and extend over ``sizes``."""
+        """Tell whether the elements from ``begins`` on, ``sizes`` along each axis, can be one tensor."""
         return self.tile is None or begins[0] // self.tile[0] == (begins[0] + sizes[0] - 1) // self.tile[0]
 
     def part(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> NkiTensor:
-        """Return the tensor with the elements that begin at ``begins`` and extend over ``sizes``."""
+        """Return the elements from ``begins`` on, ``sizes`` along each axis, as one tensor."""
         if self.tile is not None:
             row, begin = divmod(begins[0], self.tile[0])
             column = row * self.counts[1] * self.tile[1] + begins[1]
@@ -44,7 +48,10 @@ class _Backing:
 
 @dataclass(frozen=True, slots=True)
 class NkiGrid:
-    """Represent a tensor that is indexed in units of tiles or blocks. Units at the end of an axis may be smaller."""
+    """A tensor that is indexed in units of tiles or blocks. Units at the end of an axis may be smaller.
+
+    An index with a number selects one unit of an axis; the axis then no longer counts in :attr:`shape`.
+    """
 
     backing: _Backing
     begins: tuple[int, ...]
@@ -57,12 +64,14 @@ class NkiGrid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the number of tiles or blocks along each axis of which no single unit is selected."""
+        """Return the number of tiles or blocks along each axis. An axis is left out if an index has selected
+        one unit of it.
+        """
         return tuple(-(-self.sizes[axis] // self.units[axis]) for axis in self._axes())
 
     @property
     def index_step_elements(self) -> tuple[int, ...]:
-        """Return the number of elements of one step of the index, along each axis of which no single unit is selected."""
+        """Return the number of elements of one unit along each axis of :attr:`shape`."""
         return tuple(self.units[axis] for axis in self._axes())
 
     @property
@@ -92,43 +101,58 @@ class NkiGrid:
 
     @property
     def data(self) -> NkiTensor:
-        """Return the selected elements as a tensor, to pass to an instruction. UnsupportedCall if they are not one
-        tensor.
+        """Return the selected elements as a tensor, to pass to an instruction. Raise UnsupportedCall if they
+        can not be one tensor.
         """
         if not self.is_data_representable:
             unsupported(
-                f".data of several rows of tiles of {self.backing.tensor.label} at once", "select one row of tiles"
+                f".data of several rows of tiles of {self.backing.tensor.label} at once is not simulated",
+                "select one row of tiles",
             )
         whole = self.backing.part(self.begins, self.sizes)
         gone = [axis for axis in range(len(self.sizes)) if not self._shown(axis)]
         return whole.reshape(self.element_shape) if gone else whole
 
     def _axes(self) -> list[int]:
-        """Return the axes of which no single unit is selected."""
+        """Return the numbers of the axes that count in :attr:`shape`."""
         return [axis for axis, kept in enumerate(self.kept) if kept]
 
     def _shown(self, axis: int) -> bool:
-        """Return True if :attr:`data` has this axis: it is tiled, or no single position of it is selected."""
+        """Tell whether :attr:`data` has this axis: the axis is tiled, or no index has selected one position of
+        it.
+        """
         return self.kept[axis] or axis >= len(self.sizes) - len(self.tile_shape)
 
     def __getitem__(self, key: object) -> Self:
         keys = key if isinstance(key, tuple) else (key,)
         axes = self._axes()
         if len(keys) > len(axes):
-            refuse("index_rank", f"{len(keys)} indices of a grid of {len(axes)} axes", f"its shape is {self.shape}")
+            refuse(
+                "index_rank",
+                f"a grid of {len(axes)} axes got {len(keys)} indices",
+                f"give at most one for each axis of its shape {self.shape}",
+            )
         begins, sizes, kept = list(self.begins), list(self.sizes), list(self.kept)
         for axis, count, one in zip(axes, self.shape, keys, strict=False):
             if isinstance(one, slice):
                 first, stop, step = one.indices(count)
                 if step != 1 or stop <= first:
-                    refuse("out_of_bounds", f"the slice {one} of {count} tiles or blocks", "take a range with step 1")
+                    refuse(
+                        "out_of_bounds",
+                        f"the slice {one} selects none of the {count} tiles or blocks, or has a step",
+                        "take a range with step 1",
+                    )
                 number = stop - first
             else:
                 first, number = operator.index(cast("Any", one)), 1
                 first += count if first < 0 else 0
                 kept[axis] = False
                 if not 0 <= first < count:
-                    refuse("out_of_bounds", f"index {one} of {count} tiles or blocks", "check it")
+                    refuse(
+                        "out_of_bounds",
+                        f"index {one} is outside of the {count} tiles or blocks",
+                        f"use 0 to {count - 1}",
+                    )
             unit = self.units[axis]
             begins[axis] += first * unit
             sizes[axis] = min(number * unit, sizes[axis] - first * unit)
@@ -136,13 +160,13 @@ class NkiGrid:
 
 
 class NkiTileGrid(NkiGrid):
-    """Represent a tensor that is indexed by tile."""
+    """A tensor that is indexed by tile."""
 
     __slots__ = ()
 
 
 class NkiBlockGrid(NkiGrid):
-    """Represent a tensor that is indexed by block. A block is a group of tiles."""
+    """A tensor that is indexed by block. A block is a group of tiles."""
 
     __slots__ = ()
 
@@ -154,10 +178,12 @@ class NkiBlockGrid(NkiGrid):
 
 
 def _sizes(value: object, name: str, least: int = 1) -> tuple[int, ...]:
-    """Return a tuple of positive sizes. Raises LegalityError if ``value`` is something else or shorter than ``least``."""
+    """Return ``value`` as a tuple of positive sizes. Raise LegalityError if it has fewer than ``least`` entries
+    or is something else.
+    """
     sizes = tuple(value) if isinstance(value, tuple | list) else ()
     if len(sizes) < least or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
-        refuse("shape", f"{name}={value!r}", f"a tuple of at least {least} whole numbers from 1 on")
+        refuse("shape", f"{name} is {value!r}", f"pass a tuple of at least {least} whole numbers from 1 on")
     return sizes
 
 
@@ -165,7 +191,7 @@ _Grid = TypeVar("_Grid", bound=NkiGrid)
 
 
 def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Sequence[int], call: str) -> _Grid:
-    """Return a grid over a tensor, or over the elements that another grid has selected."""
+    """Return a grid of class ``kind`` over a tensor, or over the elements that another grid has selected."""
     if isinstance(source, NkiGrid):
         shape = source.tile_shape if tile_shape is None else _sizes(tile_shape, "tile_shape", 2)
         backing, begins, sizes = source.backing, source.begins, source.sizes
@@ -175,11 +201,17 @@ def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Se
         backing, begins, sizes = _Backing(cast("NkiTensor", given)), (0,) * given.ndim, given.shape
     if len(shape) > len(sizes):
         refuse(
-            "shape", f"'{call}' with tile_shape={shape} of {list(sizes)}", "as many sizes as the last axes, or fewer"
+            "shape",
+            f"tile_shape={shape} of '{call}' has more axes than the tensor {list(sizes)}",
+            "give a size for each of the last axes, at most",
         )
     blocks = tuple(block_shape) or (1,) * len(shape)
     if len(blocks) != len(shape):
-        refuse("shape", f"'{call}' with block_shape={blocks} and tile_shape={shape}", "give as many sizes in both")
+        refuse(
+            "shape",
+            f"block_shape={blocks} and tile_shape={shape} of '{call}' differ in length",
+            "give as many sizes in both",
+        )
     before = len(sizes) - len(shape)
     units = (1,) * before + tuple(size * count for size, count in zip(shape, blocks, strict=True))
     kept = source.kept[:before] + (True,) * len(shape) if isinstance(source, NkiGrid) else (True,) * len(sizes)
@@ -187,15 +219,16 @@ def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Se
 
 
 def tiles(source: object, *, tile_shape: tuple[int, ...] | None = None) -> NkiTileGrid:
-    """Return a tensor indexed in tiles of ``tile_shape``, which covers its last axes.
+    """Return ``source`` indexed in tiles. ``tile_shape`` has the sizes of a tile along the last axes of
+    ``source``.
 
-    If ``source`` is a grid, ``tile_shape`` may be None to keep its tiles.
+    If ``source`` is a grid, ``tile_shape`` may be None, which keeps the grid's tiles.
     """
     return _over(NkiTileGrid, source, tile_shape, (), "tiles")
 
 
 def blocks(source: object, *, tile_shape: tuple[int, ...] | None = None, block_shape: tuple[int, ...]) -> NkiBlockGrid:
-    """Return a tensor indexed in blocks, each of ``block_shape`` tiles of ``tile_shape``."""
+    """Return ``source`` indexed in blocks. Each block has ``block_shape`` tiles of ``tile_shape`` elements."""
     return _over(NkiBlockGrid, source, tile_shape, _sizes(block_shape, "block_shape"), "blocks")
 
 
@@ -207,7 +240,10 @@ def _allocated(
     if buffer_kind(buffer).space is Space.HBM:
         return _over(NkiTileGrid, ndarray(shape, dtype, buffer, name, address), tile, (), call)
     if len(tile) != 2 or len(shape) != 2:
-        unsupported(f"'{call}' on chip with tile_shape={tile} of {list(shape)}", "use tiles of two axes")
+        unsupported(
+            f"'{call}' on chip with tile_shape={tile} for a tensor {list(shape)} is not simulated",
+            "use tiles of two axes",
+        )
     counts = (-(-shape[0] // tile[0]), -(-shape[1] // tile[1]))
     made = ndarray((tile[0], prod(counts) * tile[1]), dtype, buffer, name, address)
     backing = _Backing(cast("NkiTensor", made), (tile[0], tile[1]), counts)

@@ -1,4 +1,6 @@
-"""Provide ``nki.isa``: one function for each instruction. Its first argument is the destination."""
+"""Provide ``nki.isa``: one function for each instruction. The first argument of most functions is the
+destination.
+"""
 
 from __future__ import annotations
 
@@ -25,26 +27,34 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 class DmaEngine(IntEnum):
-    """List the engines that exchange tiles between cores: ``nisa.dma_engine``. The choice changes no values."""
+    """The engines that exchange tiles between cores: ``nisa.dma_engine``. The choice changes no values."""
 
     dma = 0
     gpsimd_dma = 1
 
 
 class NkiInstruction:
-    """Represent the result of a call of ``nki.isa``. It decides nothing: program order and data decide what waits for
-    what.
+    """The result of a call of ``nki.isa``. A kernel can use it to ask for an order of instructions.
+
+    The order that the kernel asks for has no effect here. Program order and data decide which instruction waits
+    for which.
     """
 
     def depends_on(self, *producers: object) -> NkiInstruction:
-        """Return this handle, and add a notice that the wait is not part of a predicted latency."""
+        """Return this instruction, and add a notice to the program: the wait for ``producers`` is not part of a
+        predicted latency.
+        """
         trace = current()
         trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
         return self
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with its arguments and their versions checked. If it returns None, the caller gets a handle."""
+    """Return a version of ``function`` that checks its arguments, and whether the trace's version of ``nki``
+    has them.
+
+    Where ``function`` returns None, the version returns a NkiInstruction.
+    """
     guarded = checked("nisa", function)
     handle = NkiInstruction()
     late = options_of(function.__name__)

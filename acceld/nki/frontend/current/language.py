@@ -50,12 +50,16 @@ PLAIN_VALUES = (bool, int, float, str, tuple)
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
-    """Return the arguments of Python's ``range`` for the arguments of a range of this API."""
+    """Return the arguments of Python's ``range`` for the arguments of a range function of this API."""
     return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
 
 
 def _unrolled(function: str) -> Callable[..., Iterator[object]]:
-    """Return a range function whose iterations are marked in the program, so that they can be turned back into a loop."""
+    """Return the range function ``function``, which marks its iterations in the program.
+
+    After the trace, marked iterations are turned back into loops
+    (:mod:`acceld.nki.frontend.current.loop_rerolling`).
+    """
 
     def call(*args: Any, **kwargs: Any) -> Iterator[object]:
         trace = current()
@@ -63,9 +67,10 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
         numbers = range(*bounds)
         if len(numbers) > MAX_TRIPS:
             raise LimitExceeded(
-                f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+                f"{function} has {len(numbers)} iterations; at most {MAX_TRIPS} are allowed",
                 rule="trip_limit",
                 line=trace.line(),
+                hint="use larger tiles, or fewer iterations",
             )
         return _iterations(current_trace(), loop_variable(), numbers, call_site())
 
@@ -75,9 +80,11 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
 
 
 def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
-    """Yield the numbers, or samples of them if they are those of a ``for`` statement, whose variable is ``name``.
+    """Yield ``numbers`` to a loop over ``name``, each as an iteration of its own. A long ``for`` statement may
+    get samples instead.
 
-    What other code does with them is out of sight of snapshots: a list of them, a comprehension, a kernel's own generator.
+    Samples need a ``for`` statement, because snapshots do not see what a list, a comprehension or a kernel's
+    own generator does with the numbers.
     """
     line, frame = trace.line(), caller()
     alone = not name or frame is None or frame.f_code.co_flags & inspect.CO_GENERATOR
@@ -100,7 +107,10 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 def _samples(
     trace: CurrentTrace, samples: dict[int, Sample], name: str, numbers: range, site: Site
 ) -> Iterator[object]:
-    """Yield the indices of some iterations, from which the others follow. Retrace if they do not."""
+    """Yield the indices of some iterations. The other iterations follow from these.
+
+    Raise Retrace if Python values that the iterations change show that they do not follow.
+    """
     line = trace.line()
     run = sampling.SampledLoop(len(numbers), site, len(trace.scope), bool(trace.sampled))
     trace.sampled.append(run)
@@ -133,10 +143,16 @@ def _samples(
 
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
-    """Run a loop whose bounds may be registers, by calling ``body_fun`` with the index. ``body_fun`` returns nothing."""
+    """Run a loop by calling ``body_fun`` with the index. The bounds may be registers. ``body_fun`` returns
+    nothing.
+    """
     trace = current_trace()
     if trace.keeps_order:
-        refuse("control_flow", "nl.fori_loop inside of nl.no_reorder", "put nl.no_reorder into the loop's body")
+        refuse(
+            "control_flow",
+            "nl.fori_loop can not stand inside of nl.no_reorder",
+            "put nl.no_reorder into the loop's body",
+        )
     known = not any(isinstance(bound, Register) for bound in (lower, upper, step))
     indices = (
         map(LoopIndex, _unrolled("fori_loop")(lower, upper, step)) if known else _run_time_loop(lower, upper, step)
@@ -144,22 +160,28 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
     for index in indices:
         if body_fun(index) is not None:
             refuse(
-                "control_flow", "the body of nl.fori_loop returns a value", "write results to tensors; return nothing"
+                "control_flow",
+                "the body of nl.fori_loop returns a value",
+                "write results to tensors, and return nothing",
             )
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """Yield one register, the index of a loop whose bounds may be registers, because the body is traced once."""
+    """Yield the index of a loop whose bounds may be registers, once: one traced iteration stands for all. The
+    index is a register.
+    """
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
         refuse(
-            "dtype", "a loop with an int64 bound: trips are counted with 32 bits", "load the bound from an int32 tile"
+            "dtype",
+            "a bound of the loop is an int64 register, and iterations are counted with 32 bits",
+            "load the bound from an int32 tile",
         )
     if isinstance(step, Register):
-        refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
+        refuse("control_flow", "the step of the loop is a register, and must be known while tracing", "pass a number")
     by = operator.index(cast("Any", step))
     if by < 1:
-        refuse("control_flow", f"a loop with step {by}", "steps are positive")
+        refuse("control_flow", f"the loop has step {by}", "use a step of 1 or more")
     trips = _register_of(upper).combined("subtract", lower)
     if by > 1:
         rounded = trips.combined("add", by - 1)
@@ -175,9 +197,10 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
 
 @contextmanager
 def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
-    """Open a run-time loop whose number of iterations is in ``register``, around instructions that are traced once.
+    """Open a run-time loop for the time of a ``with`` block, which is traced once for all iterations.
 
-    If the block is left early, the trace ends with a LegalityError.
+    ``register`` has the number of iterations, or the condition of a while loop. If the block is left early, the
+    trace ends with a LegalityError.
     """
     trace = current()
     line = trace.line()
@@ -190,10 +213,10 @@ def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
     finally:
         if not finished and trace.broken is None:
             trace.broken = LegalityError(
-                "a loop with run-time bounds is left early; its body is traced once for all iterations",
+                "the loop has run-time bounds and is left early, but its body is traced once for all iterations",
                 rule="loop_exit",
                 line=line,
-                hint="let it run to its end",
+                hint="let the loop run to its end: no break, no return",
             )
     trace.close(loop.id)
 
@@ -204,8 +227,9 @@ def _register_of(value: object) -> Register:
 
 
 def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
-    """Run a loop while its register is not 0. ``body_fun`` gets the register and returns the register of the next
-    condition.
+    """Run a loop while the register ``init`` is not 0.
+
+    ``body_fun`` gets the register, and returns the register with the next condition.
     """
     if not isinstance(init, Register):
         refuse("operand_type", "the condition of nl.while_loop must be a register", "load one with nisa.register_load")
@@ -213,14 +237,18 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
     with _looped("while", LoopKind.WHILE, held):
         following = body_fun(held)
         if not isinstance(following, Register):
-            refuse("operand_type", "the body of nl.while_loop returns the register of its next condition")
+            refuse(
+                "operand_type",
+                f"the body of nl.while_loop returned {type(following).__name__}",
+                "return the register that holds the next condition",
+            )
         register_move(held, following)
 
 
 def while_statement(test: Callable[[], object]) -> Iterator[None]:
-    """Yield the iterations of a ``while`` statement with the condition ``test``.
+    """Yield once for each iteration of a ``while`` statement with the condition ``test``.
 
-    If the condition is a register, one iteration is traced for all.
+    If the condition is a register, one traced iteration stands for all.
     """
     held = test()
     if isinstance(held, Register):
@@ -228,7 +256,11 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
         with _looped("while", LoopKind.WHILE, held):
             yield
             if test() is not held:
-                refuse("control_flow", "another register is the condition of the next iteration", "load it again")
+                refuse(
+                    "control_flow",
+                    "the condition of the while is another register after the loop's body",
+                    "write the next condition to the same register, with nisa.register_move",
+                )
         return
     while held:
         yield
@@ -236,8 +268,8 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
 
 
 def is_statement(one: object, other: object) -> bool:
-    """Return ``one is other``. Raises LegalityError for two tensors, which compilers refuse too: ``is`` does not
-    compare their values.
+    """Return ``one is other``. Raise LegalityError for two tensors: compilers refuse that too, because ``is``
+    does not compare values.
     """
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse(
@@ -249,7 +281,7 @@ def is_statement(one: object, other: object) -> bool:
 
 
 def is_hbm(buffer: object) -> bool:
-    """Return True if ``buffer`` is one of the buffers in HBM."""
+    """Return True if ``buffer`` names a memory in HBM: ``nl.hbm``, ``nl.private_hbm`` or ``nl.shared_hbm``."""
     return memory.buffer_kind(buffer).space is Space.HBM
 
 
@@ -279,7 +311,9 @@ class no_reorder:  # the API's name
 
 
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
-    """Return the iterations of ``nl.dynamic_range``: one traced for all if a bound is a register, else each."""
+    """Return the iterations of ``nl.dynamic_range``. If a bound is a register, one traced iteration stands for
+    all.
+    """
     bounds = _bounds(*args, **kwargs)
     if any(isinstance(bound, Register) for bound in bounds):
         lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
@@ -341,11 +375,11 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
 
 
 class NKIObject:
-    """Be the base of a kernel's own classes, which behave as data classes with and without ``@dataclass`` (NKI language
-    guide).
+    """The base of a kernel's own classes, which behave as data classes with and without ``@dataclass`` (NKI
+    language guide).
 
-    With ``@dataclass`` every plain class attribute is a field, even without an annotation. A field without a default
-    value is None if the caller does not give it.
+    With ``@dataclass`` every plain class attribute is a field, even without an annotation. A field without a
+    default value is None if the caller does not give it.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -371,4 +405,4 @@ class NKIObject:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Do nothing. A kernel's class may define it."""
+        """Do nothing after construction. A kernel's class may define what to do."""

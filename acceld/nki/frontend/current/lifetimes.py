@@ -1,4 +1,4 @@
-"""List which versions of the package ``nki`` have a function, an option or a form of Python."""
+"""List which versions of the package ``nki`` have which function, option and form of Python."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def lifetime(name: str) -> Lifetime:
 
 
 def options_of(function: str) -> dict[str, Lifetime]:
-    """Return the options of a function that not every version of NKI has, with their versions."""
+    """Return the lifetimes of those options of a function that some versions of NKI lack, by name."""
     return {
         option: Lifetime(since, instead=f"leave {option} out")
         for (of, option), since in OPTIONS_SINCE.items()
@@ -101,7 +101,7 @@ def since(name: str) -> str:
 
 
 def withheld(names: Iterable[str], version: str | None) -> dict[str, Lifetime]:
-    """Return those of ``names`` that ``version`` of NKI lacks, with their versions; empty if ``version`` is None."""
+    """Return the lifetimes of those of ``names`` that ``version`` of NKI lacks; {} if ``version`` is None."""
     lives = {name: lifetime(name) for name in names}
     return {} if version is None else {name: life for name, life in lives.items() if not life.covers(version)}
 

@@ -1,9 +1,12 @@
-"""Turn loops that Python unrolled while tracing back into loops.
+"""Turn iterations that Python ran one by one while tracing back into loops.
 
-While tracing, each iteration is wrapped in a loop of one trip, whose name is marked. Neighboring marked loops become
-one loop if they differ only in the constants of affine expressions, and these constants grow by the same step from each
-iteration to the next. Any other marked loop is replaced by its body. The resulting program performs the same operations
-in the same order.
+While tracing, each iteration is wrapped in a loop of one trip with a marked name. Neighboring marked loops
+become one loop under two conditions. They differ only in the constants of affine expressions. Each constant
+grows by the same step from one iteration to the next. Any other marked loop is replaced by its body. The
+resulting program performs the same operations in the same order.
+
+Iterations may stand for others that were not traced: :mod:`acceld.nki.frontend.current.sampling` defines
+samples and pieces.
 """
 
 from __future__ import annotations
@@ -32,15 +35,15 @@ MARK = "*"
 
 
 def mark(name: str) -> str:
-    """Return the name of a marked loop over the variable ``name``."""
+    """Return the marked name of a loop over the variable ``name``."""
     return MARK + name
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Describe a traced iteration that may stand for others: iteration ``position`` of the loop at ``site``.
+    """One traced iteration that may stand for others: iteration ``position`` of the loop at ``site``.
 
-    ``pieces`` are the ranges of alike iterations of this run of the loop.
+    ``pieces`` are the ranges of iterations into which this run of the loop was cut.
     """
 
     pieces: Sequence[range]
@@ -49,12 +52,14 @@ class Sample:
 
     @property
     def piece(self) -> range:
-        """Return the piece that has the iteration."""
+        """Return the piece that contains the iteration."""
         return self.pieces[bisect_right(self.pieces, self.position, key=lambda piece: piece.start) - 1]
 
 
 class SamplesDiffer(Exception):
-    """Stop the rerolling, because the samples of the loop at ``site`` are not one iteration advanced by equal steps."""
+    """Raised because the samples of the loop at ``site`` do not advance by equal steps. They can not stand for
+    other iterations.
+    """
 
     def __init__(self, site: Site) -> None:
         super().__init__("samples differ")
@@ -62,10 +67,10 @@ class SamplesDiffer(Exception):
 
 
 def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Program:
-    """Return the same program with its marked loops turned into loops or replaced by their bodies.
+    """Return the program with its marked loops joined into loops or replaced by their bodies.
 
-    ``samples`` has, by loop id, the marked loops that stand for further iterations. Ids are numbered from 0 again.
-    SamplesDiffer if the samples of a loop do not determine its other iterations.
+    ``samples`` has, by loop id, the marked loops that may stand for further iterations. Loops and buffers are
+    numbered from 0 again. Raise SamplesDiffer if the samples of a loop do not determine its other iterations.
     """
     scopes = _narrowed_scopes(program)
     buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]
@@ -74,12 +79,12 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
 
 
 def _is_mark(node: Node) -> bool:
-    """Return True if ``node`` is a marked loop."""
+    """Tell whether ``node`` is a marked loop."""
     return isinstance(node, Loop) and node.name.startswith(MARK) and node.trips == 1
 
 
 def _used(access: Access) -> Iterator[int]:
-    """Yield the buffers that an access uses, including those of its index tiles."""
+    """Yield the ids of the buffers that an access uses: its own, and those of its tiles of indices."""
     yield access.buffer
     for indirect in access.indirect:
         if indirect.index is not None:
@@ -87,7 +92,7 @@ def _used(access: Access) -> Iterator[int]:
 
 
 def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
-    """Return, for each buffer, the loops that contain its declaration and all of its uses."""
+    """Return, for each buffer, the ids of the loops that contain its declaration and all of its uses."""
     scopes = [buffer.scope for buffer in program.buffers]
     for instruction, loops in program.walk():
         path = tuple(loop.id for loop in loops)
@@ -101,7 +106,7 @@ def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
 
 
 class _Roller:
-    """Turn marked loops into loops, from the innermost ones outwards."""
+    """Joins marked loops into loops, from the innermost ones outwards."""
 
     def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample], lnc: int = 1) -> None:
         self.buffers = buffers
@@ -113,7 +118,7 @@ class _Roller:
                 self.local.setdefault(loop, []).append(buffer.id)
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return a body whose marked loops, at all depths, are turned into loops or replaced by their bodies."""
+        """Return ``nodes`` with the marked loops at all depths joined into loops or replaced by their bodies."""
         inner = [replace(node, body=self.body(node.body)) if isinstance(node, Loop) else node for node in nodes]
         out: list[Node] = []
         at = 0
@@ -136,7 +141,9 @@ class _Roller:
         return tuple(out)
 
     def rolled(self, run: list[Loop]) -> Iterator[Node]:
-        """Yield a loop for each longest stretch of iterations that advance evenly, and the bodies of single iterations."""
+        """Yield a loop for each longest stretch of iterations in ``run`` that advance evenly, and the body of
+        each other iteration.
+        """
         pieces = list(self.pieces(run))
         at, offset = 0, 0
         while at < len(pieces):
@@ -153,7 +160,7 @@ class _Roller:
                 yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body)
 
     def pieces(self, run: list[Loop]) -> Iterator[_Piece]:
-        """Yield each iteration, or several at once that samples stand for."""
+        """Yield each iteration of ``run``. Iterations that samples stand for are yielded as one piece."""
         at = 0
         while at < len(run):
             sample = self.samples.get(run[at].id)
@@ -169,7 +176,9 @@ class _Roller:
             at += count
 
     def _positions(self, run: list[Loop], first: Sample) -> list[int]:
-        """Return the traced iterations of the piece of ``first``, with which ``run`` begins."""
+        """Return the positions of the iterations at the start of ``run`` that belong to the same piece as
+        ``first``.
+        """
         piece, found = first.piece, list[int]()
         for loop in run:
             sample = self.samples.get(loop.id)
@@ -179,7 +188,9 @@ class _Roller:
         return found
 
     def _completed(self, run: list[Loop], positions: list[int], first: Sample) -> _Piece:
-        """Return the iterations that the samples in ``run`` stand for."""
+        """Return the iterations that the samples in ``run`` stand for, as one piece. Raise SamplesDiffer if the
+        samples do not advance evenly.
+        """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
         starts = forms[0].constants
         if (
@@ -202,7 +213,9 @@ def _exchanges(node: Node) -> bool:
 
 
 class _Form:
-    """Hold an iteration as a structure without the constants of affine expressions, and these constants in order."""
+    """One iteration without the constants of its affine expressions (``structure``), and these constants in
+    order.
+    """
 
     def __init__(self, roller: _Roller, loop: Loop) -> None:
         self.constants: list[int] = []
@@ -263,7 +276,9 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Hold one iteration, or ``length`` iterations that advance by ``steps`` from each to the next."""
+    """One iteration, or ``length`` consecutive iterations whose constants grow by ``steps`` from each to the
+    next.
+    """
 
     loops: tuple[Loop, ...]
     """The marked loops of its first iterations."""
@@ -281,9 +296,10 @@ class _Piece:
 
 
 def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int], int, int]:
-    """Return the number of iterations that advance evenly from one on, each constant's step, and the iteration after them.
+    """Return a stretch of iterations that advance evenly: its length, the step of each constant, and where the
+    next iteration is.
 
-    An iteration is given by the place of its piece and its place in the piece.
+    An iteration is given by the number of its piece (``at``) and its position in that piece (``offset``).
     """
     first = pieces[at]
     length, steps = first.length - offset, first.steps if first.length - offset > 1 else None
@@ -304,7 +320,7 @@ def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int]
 
 
 def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
-    """Return the node with each affine constant growing by its step in each iteration of ``loop``.
+    """Return ``node`` with each affine constant made to grow by its step in each iteration of ``loop``.
 
     ``steps`` come in the order in which _Form lists the constants.
     """
@@ -394,6 +410,6 @@ def _renumbered(program: Program) -> Program:
 
 
 def _loops_of(value: object, loops: dict[int, int]) -> tuple[int, ...]:
-    """Return the new numbers of the loops in an attribute."""
+    """Return an attribute that lists loop ids, with the new ids. ``loops`` maps old to new ids."""
     assert isinstance(value, tuple)
     return tuple(loops[loop] for loop in value)

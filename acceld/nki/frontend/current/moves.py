@@ -34,7 +34,7 @@ def dma_copy(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to src, in HBM or SBUF, through a DMA. The numbers of elements must agree; the types may differ."""
+    """Set dst to src through a DMA; each is in HBM or SBUF. Both need as many elements; their types may differ."""
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:
@@ -47,18 +47,22 @@ def dma_copy(
     _check_priority(priority, "dma_copy")
     if source.dtype_name != target.dtype_name and "int64" in (source.dtype_name, target.dtype_name):
         unsupported(
-            f"dma_copy from {source.dtype_name} to {target.dtype_name}",
+            f"dma_copy from {source.dtype_name} to {target.dtype_name} is not simulated",
             "no page describes a cast of int64; to copy its low words, take every other element of .view(nl.int32)",
         )
     _member(oob_mode, OobMode, "oob_mode", "dma_copy")
     indirect = [tile for tile in (target, source) if tile.access.indirect]
     if word_of(oob_mode) == "skip" and not indirect:
-        refuse("oob_mode", "oob_mode.skip of a 'dma_copy' without a run-time index", "leave oob_mode out")
+        refuse(
+            "oob_mode",
+            "'dma_copy' got oob_mode.skip, but has no run-time index that could be out of bounds",
+            "leave oob_mode out",
+        )
     if word_of(dge_mode) == "hwdge" and any(map(_gathers, indirect)):
         refuse(
             "dge_mode",
             "'dma_copy' by hardware DGE can not take a vector_offset",
-            "gathers and scatters use dge_mode.swdge, or leave dge_mode out",
+            "use dge_mode.swdge for a gather or scatter, or leave dge_mode out",
         )
     if source.space is target.space is Space.SBUF:
         _unsure("dma_copy from SBUF to SBUF: a compiler of NKI 0.4 refused it, pages of nki.isa allow it")
@@ -75,12 +79,12 @@ def sendrecv(
     dma_engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to the src of the other physical core of the logical core; the other core gets this core's src."""
+    """Set dst to the src of the other physical core of the logical core. That core gets this core's src."""
     trace = current_trace()
     if trace.session.lnc != 2 or len(trace.grid) != 1 or trace.grid[0] != 2:
         refuse(
             "exchange_cores",
-            "'sendrecv' outside of a launch on the two physical cores in a logical core",
+            "'sendrecv' needs a launch on the two physical cores of a logical core",
             "launch with lnc 2",
         )
     other = 1 - operator.index(cast("Any", trace.program_ids[0]))
@@ -93,24 +97,30 @@ def sendrecv(
     target, source = tensor(dst, "dst", "sendrecv"), tensor(src, "src", "sendrecv")
     if target.dtype_name != source.dtype_name:
         refuse(
-            "dtype", f"'sendrecv' from {source.dtype_name} to {target.dtype_name}: both sides must have the same dtype"
+            "dtype",
+            f"'sendrecv' can not cast {source.dtype_name} to {target.dtype_name}: give src and dst the same dtype",
         )
     emit("exchange", Engine.DMA, [target], [same(source, target, "sendrecv")])
 
 
 def _gathers(tile: Tensor) -> bool:
-    """Return True if a view takes its rows at several run-time indices. A single one is a scalar_offset."""
+    """Tell whether a view selects its rows by a tile of several run-time indices. A single index is a
+    scalar_offset.
+    """
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
 def _unsure(text: str) -> None:
-    """Add a notice about something on which the documentation and the observed compilers disagree."""
+    """Add a notice to the program about something on which the documentation and the observed compilers
+    disagree.
+    """
     trace = current()
     trace.builder.notice(trace.line(), text)
 
 
 def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
-    """Refuse an argument that is no member of the enumeration ``kind``. A number only gets a notice.
+    """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A number only gets
+    a notice.
 
     Measured kernels of NKI before 0.3 pass numbers.
     """
@@ -118,24 +128,28 @@ def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
         return
     words = ", ".join(one.name for one in kind)
     if not isinstance(value, int):
-        refuse("operand_type", f"{name}={value!r} of '{call}'", f"pass a member of nisa.{name}: {words}")
+        refuse("operand_type", f"'{call}' can not take {name}={value!r}", f"pass a member of nisa.{name}: {words}")
     _unsure(f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{name} only ({words})")
 
 
 def _check_priority(priority: object, call: str) -> None:
-    """Refuse a ``priority=`` argument that the chip does not take."""
+    """Raise LegalityError for a ``priority=`` argument that the chip does not take."""
     if priority is None:
         return
     trace = current()
     if trace.chip.generation < 4:
-        refuse("chip", f"priority of '{call}' on {trace.chip.name}: NeuronCore-v4 has it", "leave priority out")
+        refuse(
+            "chip",
+            f"{trace.chip.name} has no priority for '{call}'; NeuronCore-v4 is the first that has it",
+            "leave priority out",
+        )
     if not isinstance(priority, int) or priority < 0:
-        refuse("operand_type", f"priority={priority!r} of '{call}'", "pass a whole number")
+        refuse("operand_type", f"'{call}' can not take priority={priority!r}", "pass a whole number")
     _unsure(f"priority={priority}: whether it is in the range of the page of nisa.{call} is not checked")
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
-    """Refuse operands that the chosen builder of DMA descriptors does not take.
+    """Raise LegalityError for operands that the chosen builder of DMA descriptors does not take.
 
     The choice changes no values, and the performance model times all builders alike.
     """
@@ -145,21 +159,23 @@ def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor,
     if hardware and source.dtype_name != target.dtype_name:
         refuse(
             "dge_dtype",
-            f"'{call}' by hardware DGE from {source.dtype_name} to {target.dtype_name}: it moves bytes and casts nothing",
-            "use .view() for the same bits, dge_mode.swdge or dge_mode.none for a cast",
+            f"'{call}' by hardware DGE can not cast {source.dtype_name} to {target.dtype_name}: it only moves bytes",
+            "use .view() to keep the bits, or dge_mode.swdge or dge_mode.none to cast",
         )
     if chosen is not Engine.UNKNOWN and (not hardware or chosen not in (Engine.SYNC, Engine.SCALAR)):
         refuse(
             "engine",
-            f"engine of '{call}' is for dge_mode.hwdge, and then nisa.engine.sync or nisa.engine.scalar",
+            f"'{call}' takes an engine only with dge_mode.hwdge, and then nisa.engine.sync or nisa.engine.scalar",
             "leave engine out",
         )
 
 
 def _no_skipping(oob_mode: object, call: str) -> None:
-    """Refuse ``oob_mode.skip`` where the simulator does not have it."""
+    """Raise UnsupportedCall for ``oob_mode.skip``, which the simulator does not have for the function ``call``."""
     if word_of(oob_mode) == "skip":
-        unsupported(f"{call} with oob_mode.skip", "keep the indices inside, or use nisa.dma_copy")
+        unsupported(
+            f"{call} with oob_mode.skip is not simulated", "keep the indices inside of the tensor, or use nisa.dma_copy"
+        )
 
 
 def dma_compute(
@@ -171,7 +187,7 @@ def dma_compute(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to the sum of srcs, computed by the DMA engines in float32."""
+    """Set dst to the sum of srcs. The DMA engines add in float32."""
     target = tensor(dst, "dst", "dma_compute")
     weights = [] if scales is None else [as_number(scale) for scale in cast("Sequence[object]", scales)]
     refused = {
@@ -183,8 +199,8 @@ def dma_compute(
         if given:
             refuse(
                 "dma_compute",
-                f"dma_compute with {option}: the DMA engines only add, each source with weight 1.0",
-                "scale with nisa.tensor_scalar before, or fold with nisa.tensor_tensor",
+                f"dma_compute can not take {option}: the DMA engines only add, each source with weight 1.0",
+                "scale with nisa.tensor_scalar first, or fold with nisa.tensor_tensor",
             )
     _no_skipping(oob_mode, "dma_compute")
     tiles = [same(tensor(src, "srcs", "dma_compute"), target, "dma_compute") for src in srcs]
@@ -200,7 +216,7 @@ def dma_transpose(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to src with its axes reordered during the transfer. The first and the last axis change places."""
+    """Set dst to src with its axes reordered by a DMA. The first and the last axis change places."""
     source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
     _no_skipping(oob_mode, "dma_transpose")
     _check_dge(dge_mode, None, source, target, "dma_transpose")
@@ -210,21 +226,21 @@ def dma_transpose(
     if order is None or (axes is not None and tuple(axes) != order):
         refuse(
             "transpose_axes",
-            f"'dma_transpose' of {list(source.shape)} with axes {None if axes is None else tuple(axes)}",
-            "the axes are (1, 0), (2, 1, 0) or (3, 1, 2, 0)",
+            f"'dma_transpose' can not reorder {list(source.shape)} by axes {None if axes is None else tuple(axes)}",
+            "pass axes (1, 0), (2, 1, 0) or (3, 1, 2, 0), one for each axis of src",
         )
     turned = tuple(source.shape[axis] for axis in order)
     if target.shape != turned or target.dtype_name != source.dtype_name:
         refuse(
             "shape",
-            f"dst{list(target.shape)} {target.dtype_name} of 'dma_transpose' should be {list(turned)} {source.dtype_name}",
-            f"axes {order} of src{list(source.shape)}, in its type",
+            f"the dst of 'dma_transpose' is {list(target.shape)} {target.dtype_name}, and must be {list(turned)} {source.dtype_name}",
+            f"declare dst with the axes {order} of src {list(source.shape)}, and its type",
         )
     emit("dma_transpose", Engine.DMA, [target], [source], axes=order)
 
 
 def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
-    """Check the memories, types and descriptors of a transposing DMA."""
+    """Raise LegalityError if a transposing DMA can not take the memories, types or descriptors given."""
     if source.space is not Space.HBM and not source.access.indirect:
         _unsure(
             "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), and AWS's own library "
@@ -252,7 +268,9 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
 def tensor_copy(
     dst: object, src: object, engine: object = None, name: str | None = None, *, dtype: object = None
 ) -> None:
-    """Set dst to src, both on chip. ``dtype`` is an argument of NKI 0.2 without effect: dst has its own type."""
+    """Set dst to src, both on chip. ``dtype`` is an argument of NKI 0.2 without effect, because dst has a type
+    of its own.
+    """
     target, tile = matched(dst, "tensor_copy", src=src)
     if dtype is not None:
         trace = current()
@@ -261,16 +279,20 @@ def tensor_copy(
 
 
 def memset(dst: object, value: object, engine: object = None, name: str | None = None) -> None:
-    """Set every element of dst to value. An integer tile takes an integer."""
+    """Set every element of dst to value. An integer tile needs an integer."""
     target = destination(dst, "memset")
     if isinstance(value, float) and target.dtype_name in INTEGER_DTYPES:
         refuse(
             "memset_dtype",
-            f"'memset' of {target.dtype_name} with the float {value}: the value must be of the type of dst",
+            f"'memset' can not write the float {value} to {target.dtype_name}: the value must be of the type of dst",
             f"pass {value:.0f}",
         )
     if target.dtype_name in PACKED_DTYPES and as_number(value) != 0:
-        refuse("memset_dtype", f"'memset' of {target.dtype_name} with {value!r}: packed types take 0 only", "pass 0")
+        refuse(
+            "memset_dtype",
+            f"'memset' can not write {value!r} to {target.dtype_name}: packed types take 0 only",
+            "pass 0",
+        )
     if isinstance(value, int) and value < 0 and target.dtype_name.startswith("uint"):
         _unsure(f"memset of {target.dtype_name} with {value}, which is outside of the type's range")
     emit("memset", engine_of(engine), [target], [number(value, "value", "memset")])
@@ -279,15 +301,17 @@ def memset(dst: object, value: object, engine: object = None, name: str | None =
 def tensor_copy_predicated(
     dst: object, src: object, predicate: object, reverse_pred: bool = False, name: str | None = None
 ) -> None:
-    """Set dst to src, a tile or a number, where predicate is non-zero. ``reverse_pred``: where predicate is zero."""
+    """Set dst to src, a tile or a number, where predicate is non-zero. With ``reverse_pred``, set it where
+    predicate is zero.
+    """
     value = as_number(src)
     if value is None:
         target, source, chosen = matched(dst, "tensor_copy_predicated", src=src, predicate=predicate)
         if reverse_pred:
             refuse(
                 "operand_type",
-                "'tensor_copy_predicated' with reverse_pred of a tile",
-                "compare the other way round; reverse_pred goes with a number as src",
+                "'tensor_copy_predicated' can not take reverse_pred when src is a tile",
+                "make a predicate with the opposite comparison, or pass a number as src",
             )
         emit("copy_predicated", Engine.VECTOR, [target], [source, chosen], reverse=False)
         return
@@ -297,7 +321,7 @@ def tensor_copy_predicated(
         refuse(
             "dtype",
             f"the number {value!r} as 'src' of 'tensor_copy_predicated' to {target.dtype_name}: it must be {kind}",
-            "a number has the kind of dst: integers for integer types, floats for the others",
+            "pass an integer for integer types, a float for the others",
         )
     emit("copy_predicated", Engine.VECTOR, [target], [value, chosen], reverse=bool(reverse_pred))
 

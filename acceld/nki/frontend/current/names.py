@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ReduceCommand(Enum):
-    """List the commands for the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
+    """The commands to the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
 
     idle = 0
     reset = 1
@@ -17,14 +17,14 @@ class ReduceCommand(Enum):
 
 
 class OobMode(Enum):
-    """List what a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
+    """The ways in which a DMA treats an index outside of the tensor: ``nisa.oob_mode``."""
 
     error = 0
     skip = 1
 
 
 class DgeMode(Enum):
-    """List the builders of DMA descriptors: ``nisa.dge_mode``."""
+    """The builders of DMA descriptors: ``nisa.dge_mode``."""
 
     unknown = 0
     swdge = 1
@@ -33,14 +33,14 @@ class DgeMode(Enum):
 
 
 class MatmulPerfMode(Enum):
-    """List the performance modes of a matrix product: ``nisa.matmul_perf_mode``."""
+    """The performance modes of a matrix product: ``nisa.matmul_perf_mode``."""
 
     none = 0
     double_row = 1
 
 
 class AddressRotation(Enum):
-    """List the permissions for the compiler to move tensors to other addresses."""
+    """The permissions for the compiler to place tensors at other addresses."""
 
     AUTO = 0
     ENABLE = 1
@@ -49,7 +49,7 @@ class AddressRotation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompileConfig:
-    """Hold options of the compiler for one kernel (NKI 0.7). They change no value and no predicted latency."""
+    """Options of the compiler for one kernel (NKI 0.7). They change no value and no predicted latency."""
 
     address_rotation: AddressRotation = AddressRotation.AUTO
     non_ssa_legalization: bool = False
@@ -61,7 +61,7 @@ class CompileConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpecializationConfig:
-    """Hold options of NKI's own tracer for one kernel (NKI 0.7). They have no effect here."""
+    """Options of NKI's own tracer for one kernel (NKI 0.7). They have no effect here."""
 
     allow_nested_config_override: bool = False
 

@@ -1,4 +1,7 @@
-"""Check operands of ``nki.isa``, fit their shapes, and emit instructions."""
+"""Check the operands of ``nki.isa``, fit their shapes to each other, and emit instructions.
+
+``name`` and ``call`` name the operand and the NKI function in messages.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ Number = float | int
 
 
 def destination(value: object, call: str) -> Tensor:
-    """Return the destination of an instruction. Raises LegalityError if it is not a tile on chip."""
+    """Return ``value``, the destination of an instruction. Raise LegalityError if it is not a tile on chip."""
     return operand(value, "dst", call)
 
 
 def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
     """Return the destination and the sources as tiles of one shape, in the order given.
 
-    Axes of one element are added or dropped. If tiles have equally many elements a partition but different axes, all of
-    them are split into common, finer axes, because engines only count elements. Nothing is repeated: AWS's compiler
-    refuses tiles with different numbers of elements.
+    Axes of one element are added or dropped. Engines only count elements: if all tiles have equally many
+    elements a partition but different axes, all are split into common, finer axes. No axis is repeated, because
+    AWS's compiler refuses tiles with different numbers of elements.
     """
     target = destination(dst, call)
     tiles = {name: operand(value, name, call) for name, value in sources.items()}
@@ -45,7 +48,7 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
         name = next(name for name, view in views.items() if view is None)
         refuse(
             "shape",
-            f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, the destination {list(target.shape)}",
+            f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, and dst has {list(target.shape)}",
             _repeating(tiles[name], target),
         )
     return tuple(split(tile, axes) for tile in (target, *tiles.values()))
@@ -64,7 +67,9 @@ def _repeating(tile: Tensor, target: Tensor) -> str:
 
 
 def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
-    """Refuse named tiles that differ in the number of partitions or of elements in each."""
+    """Raise LegalityError if the named tiles differ in the number of partitions, or in the number of elements a
+    partition.
+    """
     (first, one), *rest = named
     for name, tile in rest:
         if (tile.shape[0], prod(tile.shape)) != (one.shape[0], prod(one.shape)):
@@ -76,15 +81,17 @@ def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return free axes into which all tiles can be split; None if their sizes differ or their axes do not nest."""
+    """Return free axes into which all tiles can be split; None if the tiles differ in size or have axes that do
+    not nest.
+    """
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
     return finest_axes([tile.shape[1:] for tile in tiles])
 
 
 def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the coarsest axes into which all shapes can be split; None if there are none. All shapes have the same
-    size.
+    """Return the coarsest axes into which all shapes can be split; None if there are no such axes. All shapes
+    must have the same size.
     """
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):
@@ -93,7 +100,7 @@ def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 
 def split(tile: Tensor, axes: tuple[int, ...], *, whole: bool = False) -> Tensor:
-    """Return ``tile`` with its free axes split into ``axes``; with ``whole`` its partition axis too."""
+    """Return ``tile`` with its free axes split into ``axes``. With ``whole``, the partition axis is split too."""
     left = list(axes)
     dims: list[TileDim] = []
     for dim in reversed(tile.access.dims[not whole :]):
@@ -130,10 +137,10 @@ def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number
 
 
 def number(value: object, name: str, call: str) -> Number:
-    """Return ``value`` as a Python number. Raises LegalityError if it is something else."""
+    """Return ``value`` as a Python number. Raise LegalityError if it is not a number."""
     number = as_number(value)
     if number is None:
-        refuse("operand_type", f"'{name}' of '{call}' must be a number")
+        refuse("operand_type", f"'{name}' of '{call}' is {type(value).__name__}: pass a number")
     return number
 
 
@@ -143,21 +150,22 @@ def word_of(value: object) -> str | None:
 
 
 def integers(value: object) -> tuple[int, ...] | None:
-    """Return ``value`` as a tuple of integers; None if it is empty or None."""
+    """Return ``value`` as a tuple of integers; None if ``value`` is empty or None."""
     return tuple(operator.index(cast("Any", n)) for n in cast("Any", value)) or None if value else None
 
 
 def tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in any memory. Raises LegalityError if it is something else."""
+    """Return ``value``, a tensor in any memory. Raise LegalityError if it is not a tensor."""
     if isinstance(value, Tensor):
         return value
-    refuse("operand_type", f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}")
+    refuse("operand_type", f"operand '{name}' of '{call}' is {type(value).__name__}: pass a tensor")
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """Return a view of ``source`` in the shape of ``target``. Raises LegalityError if their numbers of elements differ.
+    """Return a view of ``source`` in the shape of ``target``. Raise LegalityError if they differ in the number
+    of elements.
 
-    A DMA repeats nothing by itself.
+    A DMA does not repeat elements by itself.
     """
     if source.shape == target.shape:
         return source
@@ -176,8 +184,8 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
     """Return target and source of a copy as views of one shape.
 
-    It is the shape of the tile on chip, whose partitions come first. Otherwise it is the target's, or the source's if
-    only the target has a view in that shape.
+    If one tensor is on chip and the other in HBM, the shape is that of the tile on chip. Otherwise it is the
+    shape of the target. If the source has no view in that shape, it is the shape of the source.
     """
     if target.space is Space.HBM and source.space is not Space.HBM and target.shape != source.shape:
         view = conform(target, source.shape)
@@ -198,16 +206,18 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
 
 
 def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
-    """Refuse axes that are not the last ones of the tile, which an engine can not fold. Axes of one element do not count."""
+    """Raise LegalityError if ``axes`` are not the last axes of the tile: an engine folds only those. Axes of
+    one element do not count.
+    """
     wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
     if wide[len(wide) - len(axes) :] != list(axes):
         refuse(
             "reduce_axis",
-            f"'{call}' over axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
-            "order the axes with tile.permute(dims), such that the folded ones come last",
+            f"'{call}' can not fold axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
+            "reorder the axes with tile.permute(dims), so that the folded axes come last",
         )
 
 
 def fold(op: object) -> str:
-    """Return the program's name of the operation with which an instruction folds."""
+    """Return the name that programs have for the operation with which an instruction folds."""
     return reduce_op(op)

@@ -40,22 +40,28 @@ LEAST_FLOAT32 = -3.4028235e38
 def _affine(
     pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, tiles: Sequence[Tensor]
 ) -> tuple[Pattern, list[Tensor]]:
-    """Return a pattern of integers, and the tiles with axes that fit it.
+    """Return a pattern of integers, and the tiles with axes that fit the pattern.
 
-    The integer at a position is ``offset + channel_multiplier * partition + sum(step * index)``, with one step and
-    index for each pair [step, count] of ``pattern``. Free axes of the tiles are split where the pattern has finer ones.
+    The integer at a position is ``offset + channel_multiplier * partition + sum(step * index)``. Each pair
+    [step, count] of ``pattern`` has one index. If the pattern has finer axes than the tiles, the tiles' free
+    axes are split.
     """
     pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
     if len(pairs) > PATTERN_AXES:
         refuse(
-            "access_pattern", f"a pattern of {len(pairs)} axes", f"an engine counts along {PATTERN_AXES}: merge some"
+            "access_pattern",
+            f"the pattern has {len(pairs)} axes; an engine counts along at most {PATTERN_AXES}",
+            "merge axes of the pattern",
         )
     counts, free = tuple(count for _, count in pairs), tiles[0].shape[1:]
     views = list(tiles)
     if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1):
         axes = finest_axes([counts, free]) if prod(counts) == prod(free) else None
         if axes is None:
-            refuse("shape", f"the pattern covers {list(counts)}, the destination {list(free)}")
+            refuse(
+                "shape",
+                f"the pattern covers {list(counts)} elements, and dst has {list(free)}: give the pattern the counts of dst",
+            )
         views, free = [split(tile, axes) for tile in tiles], axes
     left = [(step, count) for step, count in pairs if count != 1]
     steps: list[int] = []
@@ -81,7 +87,9 @@ def iota(
     channel_multiplier: int = 0,
     name: str | None = None,
 ) -> None:
-    """dst = an affine pattern of integers."""
+    """Set dst to integers that are affine in the position: ``offset + channel_multiplier * partition + sum(step
+    * index)``.
+    """
     values, tiles = _affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
     emit("iota", Engine.GPSIMD, tiles, pattern=values)
 
@@ -96,7 +104,9 @@ def affine_select(
     offset: object = 0,
     name: str | None = None,
 ) -> None:
-    """Set dst to on_true_tile where the integer of the pattern compares with zero by cmp_op, else to on_false_value."""
+    """Set dst to on_true_tile where the pattern's integer compares with zero as cmp_op asks, elsewhere to
+    on_false_value.
+    """
     tiles = matched(dst, "affine_select", on_true_tile=on_true_tile)
     values, (target, tile) = _affine(pattern, offset, channel_multiplier, tiles)
     emit(
@@ -123,16 +133,22 @@ def range_select(
     on_false_value: object = LEAST_FLOAT32,
     name: str | None = None,
 ) -> None:
-    """Set dst to on_true_tile where the free index compares with both bounds as asked, else to the least float32."""
+    """Set dst to on_true_tile where the position along the free axis compares with both bounds as asked,
+    elsewhere to the least float32.
+    """
     target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
     for word, bound in (("bound0", bound0), ("bound1", bound1)):
         if not isinstance(bound, Tensor):
-            refuse("operand_type", f"{word} of 'range_select' is a number", "pass a (P, 1) tile of float32")
+            refuse(
+                "operand_type",
+                f"{word} of 'range_select' is {type(bound).__name__}",
+                "pass a (P, 1) tile of float32",
+            )
     other = number(on_false_value, "on_false_value", "range_select")
     if np.float32(other) != np.float32(LEAST_FLOAT32):
         refuse(
             "operand_type",
-            f"on_false_value={other:g} of 'range_select', which writes the least float32",
+            f"'range_select' can not write on_false_value={other:g}: it always writes the least float32",
             "leave on_false_value out, and select another value with nisa.select_reduce",
         )
     emit(
@@ -153,12 +169,18 @@ def max8(dst: object, src: object, name: str | None = None) -> None:
     """Set dst to the eight greatest elements of each partition."""
     source = operand(src, "src", "max8")
     if source.ndim > MAX8_AXES:
-        refuse("access_pattern", f"'max8' of a tile of {source.ndim} axes", f"it takes {MAX8_AXES}: reshape the tile")
+        refuse(
+            "access_pattern",
+            f"'max8' got a tile of {source.ndim} axes; it takes at most {MAX8_AXES}",
+            "reshape the tile",
+        )
     emit("max8", Engine.VECTOR, [destination(dst, "max8")], [source])
 
 
 def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
-    """Set dst to the position in data at which each of the eight values in vals first occurs, for each partition."""
+    """Set dst, for each of the eight values of vals in a partition, to the position in data at which the value
+    first occurs.
+    """
     tiles = [operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")]
     emit("find_index8", Engine.VECTOR, [destination(dst, "nc_find_index8")], tiles)
 
@@ -201,9 +223,10 @@ def nc_n_gather(dst: object, data: object, indices: object, name: str | None = N
 
 
 def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
-    """Set val_dst and idx_dst to the greatest of n elements and their positions, for each group of sixteen partitions.
+    """Set val_dst to the greatest of n elements, and idx_dst to their positions, for each group of sixteen
+    partitions.
 
-    val_dst has as many columns as values are wanted.
+    val_dst has one column for each of the greatest elements.
     """
     trace = current()
     trace.builder.notice(
@@ -211,20 +234,24 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
     )
     dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]
     if not 8 <= int(n) < 65536:
-        refuse("free_size", f"'topk' of {n} elements: it takes 8 to 65535", "pad the source")
+        refuse(
+            "free_size",
+            f"'topk' got n={n}; it takes 8 to 65535 elements",
+            "pad a shorter source, or split a longer one",
+        )
     emit("topk", Engine.GPSIMD, dsts, [operand(src, "src", "topk")], n=int(n))
 
 
 def nonzero_with_count(
     dst: object, src: object, index_offset: int = 0, padding_val: int = -1, name: str | None = None
 ) -> None:
-    """Set dst to the positions of the non-zero elements of src, followed by their number."""
+    """Set dst to the positions of the non-zero elements of src, followed by the number of these elements."""
     target, source = destination(dst, "nonzero_with_count"), operand(src, "src", "nonzero_with_count")
     if prod(target.shape[1:]) != prod(source.shape[1:]) + 1:
         refuse(
             "operand_shape",
-            f"dst{list(target.shape)} of 'nonzero_with_count' of {list(source.shape)}",
-            f"it writes {prod(source.shape[1:]) + 1} elements a partition: the positions, then their number",
+            f"the dst of 'nonzero_with_count' has shape {list(target.shape)}, which does not fit src {list(source.shape)}",
+            f"declare dst with {prod(source.shape[1:]) + 1} elements a partition: the positions, then their number",
         )
     emit(
         "nonzero_with_count",
@@ -240,7 +267,11 @@ def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -
     """Set dst to the start and the end of the segment that each element of segment_ids belongs to."""
     ids = operand(segment_ids, "segment_ids", "sequence_bounds")
     if ids.shape[0] != 1:
-        refuse("operand_shape", f"segment_ids{list(ids.shape)} of 'sequence_bounds'", "pass one partition")
+        refuse(
+            "operand_shape",
+            f"segment_ids of 'sequence_bounds' has {ids.shape[0]} partitions",
+            "pass a tile of one partition",
+        )
     emit("sequence_bounds", Engine.GPSIMD, [destination(dst, "sequence_bounds")], [ids])
 
 
@@ -248,9 +279,11 @@ def rng(dst: object, engine: object = None, name: str | None = None) -> None:
     """Set dst to random integers over the whole range of its dtype."""
     target, chosen = destination(dst, "rng"), engine_of(engine)
     if target.dtype_name not in INTEGER_DTYPES:
-        refuse("dtype", f"'rng' into {target.dtype_name}: it draws integers", "use nl.rand, or nisa.rand2 on trn3")
+        refuse(
+            "dtype", f"'rng' can not write {target.dtype_name}: it draws integers", "use nl.rand, or nisa.rand2 on trn3"
+        )
     if chosen not in (Engine.UNKNOWN, Engine.VECTOR, Engine.GPSIMD):
-        refuse("engine", f"'rng' on the {chosen.value} engine", "use nisa.engine.vector or nisa.engine.gpsimd")
+        refuse("engine", f"the {chosen.value} engine has no 'rng'", "use nisa.engine.vector or nisa.engine.gpsimd")
     emit("random", chosen, [target])
 
 
@@ -259,9 +292,13 @@ def rand2(dst: object, min: object, max: object, name: str | None = None) -> Non
     target, trace = destination(dst, "rand2"), current()
     low, high = number(min, "min", "rand2"), number(max, "max", "rand2")
     if trace.chip.generation < 4:
-        refuse("chip", f"'rand2' on {trace.chip.name}: NeuronCore-v4 has it", "use nisa.rng or nl.rand")
+        refuse(
+            "chip",
+            f"{trace.chip.name} has no 'rand2'; NeuronCore-v4 is the first that has it",
+            "use nisa.rng or nl.rand",
+        )
     if low >= high:
-        refuse("operand_type", f"'rand2' between {low} and {high}", "min must be less than max")
+        refuse("operand_type", f"'rand2' got min {low} and max {high}", "pass a min that is less than max")
     emit("random", Engine.VECTOR, [target], [low, high])
 
 
@@ -269,13 +306,13 @@ def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
     """Seed the random number generator from a (1, 1) tile."""
     seeds = operand(src_seeds, "src_seeds", "set_rng_seed")
     if seeds.size != 1:
-        refuse("operand_shape", f"'set_rng_seed' from a tile of shape {list(seeds.shape)}", "pass a (1, 1) tile")
+        refuse("operand_shape", f"'set_rng_seed' got a tile of shape {list(seeds.shape)}", "pass a (1, 1) tile")
     emit("random_seed", Engine.VECTOR, [], [seeds])
 
 
 def rand_set_state(src_seeds: object, engine: object = None, name: str | None = None) -> None:
-    """Set the state of an engine's random number generators: six words a partition on GpSimd, 24 on the vector engine
-    (trn3).
+    """Set the state of an engine's random number generators: six words a partition on GpSimd, 24 on the vector
+    engine of trn3.
     """
     chosen = _generator(engine, "rand_set_state")
     tile = _state(operand(src_seeds, "src_seeds", "rand_set_state"), chosen, "rand_set_state")
@@ -289,14 +326,16 @@ def rand_get_state(dst: object, engine: object = None, name: str | None = None) 
 
 
 def _generator(engine: object, call: str) -> Engine:
-    """Return the engine whose random number generators a call uses, by default GpSimd. Raises LegalityError if it has
-    none.
+    """Return the engine whose random number generators a call uses, by default GpSimd. Raise LegalityError for
+    an engine without generators.
     """
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD
     if chosen not in STATE_WORDS or (chosen is Engine.VECTOR and trace.chip.generation < 4):
-        refuse("engine", f"'{call}' of the {chosen.value} engine of {trace.chip.name}", "use nisa.engine.gpsimd")
+        refuse(
+            "engine", f"'{call}' can not use the {chosen.value} engine of {trace.chip.name}", "use nisa.engine.gpsimd"
+        )
     if chosen is Engine.VECTOR:
         trace.builder.notice(
             trace.line(), "the order in which the vector engine's generators take turns is not documented"
@@ -305,12 +344,12 @@ def _generator(engine: object, call: str) -> Engine:
 
 
 def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
-    """Return a tile with the state of random number generators. Raises LegalityError if its shape or dtype does not
-    fit.
+    """Return ``tile``, which holds the state of random number generators. Raise LegalityError if its shape or
+    dtype does not fit.
     """
     words = STATE_WORDS[engine]
     if tile.dtype_name != "uint32" or tile.shape[1:] != (words,):
-        refuse("operand_shape", f"the state of '{call}' is {words} uint32 a partition, not {tile!r}")
+        refuse("operand_shape", f"the state tile of '{call}' is {tile!r}: pass {words} elements of uint32 a partition")
     return tile
 
 

@@ -33,10 +33,10 @@ def nc_matmul(
     perf_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst[M, N] to stationary[K, M].T @ moving[K, N], or add the product to dst.
+    """Set dst[M, N] to stationary[K, M].T @ moving[K, N], or add that product to dst.
 
-    ``accumulate=True`` adds, ``accumulate=False`` overwrites. Without ``accumulate`` the first product of a group of
-    products overwrites dst, and the following ones add.
+    ``accumulate=True`` adds, and ``accumulate=False`` overwrites. Without ``accumulate`` the first product of a
+    group of products overwrites dst, and each later one adds.
     """
     target, left, right = (
         destination(dst, "nc_matmul"),
@@ -50,8 +50,8 @@ def nc_matmul(
     if left.shape[0] != right.shape[0]:
         refuse(
             "partition_mismatch",
-            f"number of partitions differs: stationary{list(left.shape)}, moving{list(right.shape)} of 'nc_matmul'",
-            "both operands hold the contraction dimension on the partitions",
+            f"the operands of 'nc_matmul' differ in the number of partitions: stationary {list(left.shape)}, moving {list(right.shape)}",
+            "put the contraction dimension of both operands on the partitions",
         )
     if accumulate is None:
         _accumulates_on(target)
@@ -60,14 +60,14 @@ def nc_matmul(
         if is_transpose or is_stationary_onezero or is_moving_onezero:
             refuse(
                 "perf_mode",
-                "a product with perf_mode is not a transpose and takes no is_stationary_onezero or is_moving_onezero",
+                "nc_matmul with perf_mode can not take is_transpose, is_stationary_onezero or is_moving_onezero",
                 "leave perf_mode out",
             )
         _double_row(result, left, right, accumulate, tile_position, tile_size)
         return
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     if (result.shape[0], prod(result.shape[1:])) != (rows, columns):
-        refuse("shape", f"dst{list(target.shape)} of 'nc_matmul' should be [{rows}, {columns}]")
+        refuse("shape", f"the dst of 'nc_matmul' has shape {list(target.shape)}: declare it with [{rows}, {columns}]")
     mode = {None: "auto", True: "yes", False: "no"}[accumulate]
     emit(
         "matmul",
@@ -84,7 +84,9 @@ def nc_matmul(
 
 
 def _accumulates_on(target: Tensor) -> None:
-    """Add a notice if the first product of a group writes a PSUM tile that another instruction wrote before."""
+    """Add a notice to the program if the first product of a group writes a PSUM tile that another instruction
+    wrote before.
+    """
     trace = current()
     if target.access.buffer in trace.engines_written and trace.chip.generation < 4:
         trace.builder.notice(
@@ -105,7 +107,7 @@ def _double_row(
     kinds = {left.dtype_name, right.dtype_name}
     if not kinds <= FLOAT8_DTYPES or len(kinds & {"float8_e4m3", "float8_e4m3fn"}) > 1:
         raise LegalityError(
-            f"double_row multiplies two float8 tiles, not {left.dtype_name} and {right.dtype_name}",
+            f"double_row multiplies two float8 tiles of one format, not {left.dtype_name} and {right.dtype_name}",
             rule="perf_mode",
             line=line,
             hint="cast the operands, and do not mix float8_e4m3 with float8_e4m3fn",
@@ -117,7 +119,7 @@ def _double_row(
             f"{list(right.shape)} for {list(target.shape)}",
             rule="perf_mode",
             line=line,
-            hint="the first free axis of both operands holds the two halves of the contraction",
+            hint="put the two halves of the contraction on the first free axis of both operands",
         )
     first = {None: "auto", True: "yes", False: "no"}[accumulate]
     for row, mode in ((0, first), (1, "yes")):
@@ -163,8 +165,8 @@ def nc_matmul_mx(
 
 
 def nc_transpose(dst: object, data: object, engine: object = None, name: str | None = None) -> None:
-    """Set dst[F, P] to data[P, F]: on the tensor engine into PSUM, or on the vector engine, which takes at most 32 x
-    32.
+    """Set dst[F, P] to data[P, F]. The tensor engine writes to PSUM. The vector engine transposes at most 32 x
+    32 elements.
     """
     target, source = flat(destination(dst, "nc_transpose")), flat(operand(data, "data", "nc_transpose"))
     chosen = engine_of(engine)
@@ -173,16 +175,19 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
         if chosen is Engine.VECTOR and max(source.shape) > VECTOR_TRANSPOSE:
             refuse(
                 "transpose_shape",
-                f"a transpose of {list(source.shape)} into SBUF: the vector engine turns {VECTOR_TRANSPOSE} x {VECTOR_TRANSPOSE}",
-                "turn it into PSUM on the tensor engine",
+                f"a tile of shape {list(source.shape)} can not be transposed into SBUF: the vector engine transposes at most {VECTOR_TRANSPOSE} x {VECTOR_TRANSPOSE}",
+                "transpose it into PSUM, on the tensor engine",
             )
     if target.shape != tuple(reversed(source.shape)):
-        refuse("shape", f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}")
+        refuse(
+            "shape",
+            f"the dst of 'nc_transpose' has shape {list(target.shape)}: declare it with {list(reversed(source.shape))}",
+        )
     notice_wide_transpose(chosen, *source.shape)
     if chosen is Engine.TENSOR and source.dtype_name in INTEGER_DTYPES:
         refuse(
             "dtype",
-            f"'nc_transpose' of {source.dtype_name} on the tensor engine, which has no integers",
+            f"'nc_transpose' can not transpose {source.dtype_name} on the tensor engine, which has no integers",
             "view the tile as a float of its width, or use the vector engine",
         )
     if chosen is Engine.TENSOR and source.dtype_name != target.dtype_name:

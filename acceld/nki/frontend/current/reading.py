@@ -1,4 +1,6 @@
-"""Find in a kernel file's syntax tree what only some versions of the package ``nki`` accept. Nothing is executed."""
+"""Find in the syntax tree of a kernel's file what some versions of the package ``nki`` refuse. No code is
+executed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
 
 
 def _python(instead: str) -> Lifetime:
-    """Return the lifetime of Python syntax that NKI accepts since it traces kernels instead of parsing them."""
+    """Return the lifetime of Python syntax that NKI accepts since it traces kernels; earlier versions parsed
+    their text.
+
+    ``instead`` says what to write for the earlier versions.
+    """
     return Lifetime(TRACER_SINCE, instead=f"{instead}, or take NKI {TRACER_SINCE}, which runs any Python")
 
 
@@ -57,11 +63,11 @@ _NUMPY_TYPE = re.compile(r"(np|numpy)\.(dtype\(.*\)|float\d+|u?int\d+|bool_)")
 
 
 def file_needs(tree: ast.Module, entry: str) -> list[Need]:
-    """Return what only some versions accept in the kernel ``entry`` and the functions of its file that it reaches, by
-    line.
+    """Return, by line, what only some versions of ``nki`` accept in the kernel ``entry`` and the functions of
+    its file that it reaches.
 
-    Names of the API are left out, because a trace meets those that the kernel uses; :func:`names_needed` finds all of
-    them.
+    Names of the API are left out: a trace meets the names that the kernel uses, and :func:`names_needed` finds
+    all.
     """
     reached = _reached(tree, entry)
     found = [need for function in reached for need in _syntax(function)]
@@ -74,7 +80,7 @@ def file_needs(tree: ast.Module, entry: str) -> list[Need]:
 
 
 def names_needed(tree: ast.Module) -> list[Need]:
-    """Return the uses, anywhere in a file, of API names and options that only some versions have, by line."""
+    """Return, by line, all uses in a file of API names and options that some versions of ``nki`` lack."""
     modules, names = _aliases(tree)
     found = []
     for node in ast.walk(tree):
@@ -104,14 +110,15 @@ def names_needed(tree: ast.Module) -> list[Need]:
 
 
 def _sorted(needs: Iterable[Need]) -> list[Need]:
-    """Return the needs without repetitions, by line."""
+    """Return ``needs`` sorted by line, each once."""
     return sorted(dict.fromkeys(needs), key=lambda need: (need.line, need.what))
 
 
 def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
-    """Return the kernel's function and the functions of the file that it calls by name.
+    """Return the kernel's function and the functions of the file that it calls by name, directly or indirectly.
 
-    Of a factory only the kernels inside count: its other statements run as ordinary Python.
+    If a function makes the kernel, only the kernels inside it count: the function's other statements run as
+    ordinary Python.
     """
     functions = parsing.functions_of(tree.body)
     waiting = [functions[entry]] if entry in functions else _behind(tree, entry, functions)
@@ -127,8 +134,8 @@ def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
 
 
 def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
-    """Return the functions of a kernel that is assigned to ``name``: the one given to ``nki.jit``, or those in a
-    factory.
+    """Return the functions of a kernel that the file assigns to ``name``: the function given to ``nki.jit``, or
+    the kernels inside of a factory.
     """
     found = []
     for node in parsing.module_statements(tree.body):
@@ -140,7 +147,7 @@ def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) 
 
 
 def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
-    """Yield the syntax of one function that only some versions accept."""
+    """Yield each piece of syntax in ``function`` that some versions of ``nki`` refuse."""
     if function.args.vararg is not None:
         yield Need(function.lineno, "*arguments of a kernel's function", _python("name each argument"))
     for statement in function.body:
@@ -168,7 +175,11 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
 
 
 def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
-    """Yield a class or a value of the file that a kernel uses and that the parser of earlier versions does not read."""
+    """Yield the class or value that ``node`` defines for a kernel, if the parser of earlier versions does not
+    read it.
+
+    ``used`` has the names that the kernel uses.
+    """
     match node:
         case ast.ClassDef(name=name, bases=bases) if name in used:
             for base in map(ast.unparse, bases):
@@ -187,7 +198,9 @@ def _is_text(node: ast.expr | None) -> bool:
 
 
 def _aliases(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the file's names of the API's modules, each with its short name, and its names of the API's functions."""
+    """Return the names that the file gives to modules of the API and to functions of the API, each with the
+    API's short name.
+    """
     modules = dict(_MODULES)
     names: dict[str, str] = {}
     for node in ast.walk(tree):

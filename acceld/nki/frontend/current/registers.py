@@ -14,18 +14,19 @@ WIDTHS = ("int32", "int64")
 
 
 def _register(value: object, name: str, call: str) -> Register:
-    """Return ``value`` if it is a register. Raises LegalityError for anything else."""
+    """Return ``value`` if it is a register. Raise LegalityError for any other value."""
     if isinstance(value, Register):
         return value
     refuse(
         "operand_type",
         f"operand '{name}' of '{call}' must be a register, not {type(value).__name__}",
-        "nisa.register_alloc(5) makes one of a number, nisa.scalar_load of a tile's one element",
+        "make a register with nisa.register_alloc(5), or with nisa.scalar_load from a tile of one element",
     )
 
 
 def register_alloc(x: object = None) -> Register:
-    """Return a new register that holds ``x``: a number, another register's value or a tile's one element.
+    """Return a new register that holds ``x``: a number, the value of another register, or the one element of a
+    tile.
 
     Without ``x`` the register has no value yet.
     """
@@ -57,11 +58,15 @@ def register_load(dst: object, src: object) -> None:
 
 
 def _one_element(source: Tensor, call: str) -> None:
-    """Refuse a source that has several elements or is in PSUM."""
+    """Raise LegalityError for a source that has several elements or is in PSUM."""
     if source.size != 1:
-        refuse("operand_shape", f"'{call}' of {list(source.shape)}: a register holds one element", "index one")
+        refuse(
+            "operand_shape",
+            f"'{call}' got a tile of shape {list(source.shape)}, and a register holds one element",
+            "index one element",
+        )
     if source.space is Space.PSUM:
-        refuse("address_space", f"'{call}' from PSUM", "copy the element to SBUF with nisa.tensor_copy first")
+        refuse("address_space", f"'{call}' can not read PSUM", "copy the element to SBUF with nisa.tensor_copy first")
 
 
 def _load(dst: object, src: object, call: str) -> None:
@@ -69,7 +74,9 @@ def _load(dst: object, src: object, call: str) -> None:
     target, source = _register(dst, "dst", call), tensor(src, "src", call)
     _one_element(source, call)
     if source.dtype_name == "int64" and not target.dtype:
-        refuse("dtype", f"'{call}' of int64: a register has 32 bits", "use nisa.scalar_load, from NKI 0.7 on")
+        refuse(
+            "dtype", f"'{call}' can not load int64: its register has 32 bits", "use nisa.scalar_load, from NKI 0.7 on"
+        )
     emit("register_load", Engine.SYNC, [], [source], register=target.number)
 
 
@@ -101,7 +108,7 @@ def scalar_store(dst: object, src: object) -> None:
     if target.dtype_name not in WIDTHS or target.dtype_name != (register.dtype or target.dtype_name):
         refuse(
             "dtype",
-            f"'scalar_store' of {register.dtype or 'a scalar'} to {target.dtype_name}: both must have the same width",
+            f"'scalar_store' can not write {register.dtype or 'a scalar'} to {target.dtype_name}: both must have the same width",
             "store to a tile of the scalar's type, int32 or int64, and convert there",
         )
     _store(target, register, "scalar_store")
@@ -116,7 +123,7 @@ def core_barrier(data: object, cores: object, engine: object = None, name: str |
     elif integers(cores) != (0, 1):
         wrong = f"of cores {cores}"
     if wrong:
-        refuse("exchange_cores", f"'core_barrier' {wrong}", "it needs LNC 2 and cores (0, 1)")
+        refuse("exchange_cores", f"'core_barrier' {wrong}", "launch with lnc 2, and pass cores (0, 1)")
     if shared.space is not Space.HBM:
         trace.builder.notice(
             trace.line(),

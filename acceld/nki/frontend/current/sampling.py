@@ -1,16 +1,18 @@
 """Trace some iterations of a long loop instead of all.
 
 A range of this API returns plain integers, so Python runs every iteration. A kernel of more than a few hundred
-instructions is traced with samples: each loop runs its first iterations, its last one and one between them. Then
-:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals the
-first one advanced by equal steps.
+instructions is therefore traced with *samples*: each loop runs its first three iterations, the last one and
+perhaps one between them. Then :mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples,
+but only if each sample equals the first one advanced by equal steps.
 
-A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the index,
-the loop is cut into pieces over which the answer is the same, or the quotient and the remainder advance evenly. Each
-piece has samples of its own. Where Python needs the number itself (a list index, a size, text), every iteration runs. An
-iteration may ask for a cut that the iterations before it did not ask for; if some were left out by then, the kernel is
-traced again with that loop in full. The same happens if the samples of a loop differ, or if Python values around the loop
-change during it (:mod:`acceld.nki.frontend.current.snapshots`). After any other error the whole kernel is traced in full.
+A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides
+the index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder
+advance evenly. Each piece has samples of its own. Where Python needs the number itself (a list index, a size,
+text), every iteration runs.
+
+The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations
+were left out; the samples of the loop differ; or Python values around the loop change during it
+(:mod:`acceld.nki.frontend.current.snapshots`). After any other error the whole kernel is traced in full.
 """
 
 from __future__ import annotations
@@ -34,16 +36,18 @@ Term = tuple["SampledLoop", int, int]
 
 
 def positions(count: int, inner: bool) -> tuple[int, ...]:
-    """Return the iterations to trace of ``count``; fewer with ``inner``, for a loop that runs inside of a sampled loop."""
+    """Return which of ``count`` iterations to trace. With ``inner``, for a loop inside of a sampled loop, they
+    are fewer.
+    """
     if count < LEAST:
         return tuple(range(count))
     return (0, 1, 2, count - 1) if inner else tuple(sorted({0, 1, 2, count // 2, count - 1}))
 
 
 class SampledLoop:
-    """Choose which iterations of one run of a loop are traced.
+    """Chooses which iterations of one run of a loop are traced.
 
-    ``pieces`` are the ranges of alike iterations so far, in order. The last piece has the running iteration.
+    ``pieces`` are the pieces so far, in order. The last piece contains the running iteration.
     """
 
     def __init__(self, count: int, site: Site, depth: int, inner: bool) -> None:
@@ -63,12 +67,14 @@ class SampledLoop:
 
     @property
     def piece(self) -> range:
-        """Return the piece that has the running iteration."""
+        """Return the piece that contains the running iteration."""
         return self.pieces[-1]
 
     @property
     def is_sampled(self) -> bool:
-        """Return True if samples stand for the other iterations of the running piece."""
+        """Tell whether samples stand for other iterations of the running piece. A short piece is traced in
+        full.
+        """
         return len(self.piece) >= LEAST
 
     def following(self) -> int | None:
@@ -91,14 +97,18 @@ class SampledLoop:
         return begin + 1 if self._in_full else self._cuts[at] if at < len(self._cuts) else self.count
 
     def cut(self, before: set[int]) -> None:
-        """Cut the running piece before each of these iterations. Raises Retrace if iterations of the piece were left out."""
+        """Cut the running piece before each iteration in ``before``. Raise Retrace if iterations of the piece
+        were already left out.
+        """
         if before:
             self._refuse_late()
             self._cuts = sorted({*self._cuts, *before})
             self._divide(max((cut for cut in before if cut <= self._running), default=self.piece.start))
 
     def run_in_full(self) -> None:
-        """Trace every iteration from the running one on. Raises Retrace if iterations of the piece were left out."""
+        """Trace every iteration from the running one on. Raise Retrace if iterations of the piece were already
+        left out.
+        """
         if not self._in_full:
             self._refuse_late()
             self._in_full = True
@@ -111,7 +121,9 @@ class SampledLoop:
         self.pieces.append(range(begin, min(before.stop, self._end_of(self._running))))
 
     def _refuse_late(self) -> None:
-        """Raise Retrace if iterations of the piece were left out, because the kernel asks now what it did not ask before."""
+        """Raise Retrace if iterations of the running piece were already left out, because it is then too late
+        to change the piece.
+        """
         if self._skipped:
             raise Retrace(unroll=frozenset({self.site}))
 
@@ -122,7 +134,7 @@ class SampledLoop:
 
 
 def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
-    """Return the least and greatest value of an index over the running pieces of its loops."""
+    """Return the least and the greatest value of an index over the running pieces of its loops."""
     low = high = const
     for loop, _, factor in terms:
         ends = factor * loop.piece.start, factor * loop.piece[-1]
@@ -131,9 +143,11 @@ def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
 
 
 def _settled(value: int, terms: tuple[Term, ...], decided: Callable[[int, int], object]) -> None:
-    """Cut loops, the outermost first, until ``decided`` has one answer for all values over the running pieces.
+    """Cut loops, outermost first, until ``decided`` has one answer for all values of an index in the running
+    pieces.
 
-    ``decided`` takes the least and greatest value, and returns None if there is more than one answer between them.
+    ``decided`` takes the least and the greatest value. It returns the answer, or None if the answer differs
+    between them.
     """
     _check_running(terms)
     left = sorted(terms, key=lambda term: term[0].depth)
@@ -151,7 +165,7 @@ def _settled(value: int, terms: tuple[Term, ...], decided: Callable[[int, int], 
 
 
 def _check_running(terms: tuple[Term, ...]) -> None:
-    """Raise Retrace for loops whose index is used after the iteration from which it comes."""
+    """Raise Retrace to unroll each loop whose index is used after the iteration that it comes from has ended."""
     late = frozenset(loop.site for loop, now, _ in terms if loop.now != now)
     if late:
         raise Retrace(unroll=late)
@@ -166,7 +180,7 @@ def _number(value: object) -> Any:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Return an operator of plain numbers, which needs every iteration of the index's loops."""
+    """Return a method that applies ``function`` to plain numbers. It makes the loops of the index run in full."""
 
     def operated(self: SampledIndex, *others: object) -> object:
         return function(self.__index__(), *map(_number, others))
@@ -175,7 +189,7 @@ def _plain(function: Callable[..., object]) -> Any:
 
 
 def _turned(function: Callable[..., object]) -> Any:
-    """Return such an operator for an index that is the second operand."""
+    """Return a method like that of :func:`_plain`, for an index that is the second operand."""
 
     def operated(self: SampledIndex, other: object) -> object:
         return function(_number(other), self.__index__())
@@ -184,7 +198,9 @@ def _turned(function: Callable[..., object]) -> Any:
 
 
 def _comparison(function: Callable[[Any, Any], bool]) -> Any:
-    """Return a comparison that cuts the loops where its answer changes."""
+    """Return a method that compares an index with ``function``. It cuts the loops of the index where the answer
+    changes.
+    """
     equality = function in (operator.eq, operator.ne)
 
     def decided(low: int, high: int) -> bool | None:
@@ -206,7 +222,7 @@ def _comparison(function: Callable[[Any, Any], bool]) -> Any:
 
 
 class SampledIndex(Expr):
-    """Represent the index of a sampled iteration, or a sum or product of such indices and numbers."""
+    """The index of a sampled iteration, or a sum or product of such indices and numbers."""
 
     __slots__ = ("terms",)
 
@@ -223,7 +239,7 @@ class SampledIndex(Expr):
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return the index as an array of its number, which needs every iteration of the index's loops."""
+        """Return the index as an array of one number. The loops of the index then run in full."""
         return np.array(self.__index__(), dtype=dtype)
 
     def _sum(self, other: object, sign: int) -> Any:
@@ -269,7 +285,9 @@ class SampledIndex(Expr):
         )
 
     def __divmod__(self, other: object) -> Any:
-        """Return quotient and remainder. The loops are cut where the quotient does not advance evenly."""
+        """Return quotient and remainder of a division by ``other``. The loops are cut where the quotient does
+        not advance evenly.
+        """
         if not isinstance(other, int) or other <= 0:
             return divmod(self.__index__(), _number(other))
         by = int(other)
@@ -297,7 +315,7 @@ class SampledIndex(Expr):
         return self.__index__() % _number(other)
 
     def __index__(self) -> int:
-        """Return the number. Every iteration of the index's loops is traced for it."""
+        """Return the index as a number. The loops of the index then run in full."""
         _check_running(self.terms)
         for loop, _, _ in self.terms:
             loop.run_in_full()
@@ -344,9 +362,11 @@ class SampledIndex(Expr):
 
 
 def as_python(value: object, number: bool = False) -> object:
-    """Return ``value`` as Python's ``isinstance`` and the like shall see it: the index of a loop as an integer.
+    """Return what Python's ``isinstance`` and similar functions shall see in place of ``value``: a plain
+    integer for the index of a loop.
 
-    The integer is the index itself if ``number`` is true. Its loops are traced in full then.
+    The integer is 0; with ``number`` it is the index itself, whose loops then run in full. Any other value is
+    returned unchanged.
     """
     if isinstance(value, SampledIndex):
         return value.__index__() if number else 0
@@ -354,5 +374,5 @@ def as_python(value: object, number: bool = False) -> object:
 
 
 def _whole(factor: int, by: int) -> int:
-    """Return ``factor / by``, rounded towards zero."""
+    """Return ``factor / by`` as an integer, rounded towards zero."""
     return factor // by if factor >= 0 else -(-factor // by)

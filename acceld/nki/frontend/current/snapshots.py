@@ -1,8 +1,8 @@
-"""Compare the Python values around a sampled loop before and after its iterations, to see whether iterations change
-them.
+"""Compare the Python values around a sampled loop after its iterations, to see whether iterations change them.
 
-Only these values can be equal: immutable values of the types listed here, tensors, and containers, functions, classes
-and objects all of whose parts are equal. Any other value counts as changed, so a loop in its reach is traced in full.
+Three kinds of values can be equal: immutable values of the types listed here, tensors, and objects with parts
+that are all equal (containers, functions, classes and their instances). Any other value counts as changed, so a
+loop that can reach it is traced in full.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ Snapshot = tuple[tuple[object, ...], tuple[int, ...]]
 
 
 def changes(snapshots: list[tuple[int, Snapshot]]) -> bool:
-    """Return True if the newest snapshot shows that an iteration changed something.
+    """Tell whether the newest snapshot shows that an iteration changed a value.
 
-    Each snapshot comes with the number of the iteration after which it was taken. Its integers may grow by equal steps.
+    Each snapshot comes with the number of the iteration after which it was taken. Integers may grow by equal
+    steps.
     """
     if len(snapshots) < 2:
         return False
@@ -75,9 +76,10 @@ def changes(snapshots: list[tuple[int, Snapshot]]) -> bool:
 
 
 def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> Snapshot:
-    """Return a snapshot of the Python values that code in ``frame`` can reach, except ``variable``, the loop's own.
+    """Return a snapshot of the Python values that code in ``frame`` can reach, except the loop's own variable
+    ``variable``.
 
-    ``starts`` has the number of buffers at the start of each iteration so far.
+    ``starts`` has, for each iteration so far, the number of buffers at its start.
     """
     if frame is None:
         return (), ()
@@ -88,9 +90,10 @@ def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> S
 
 
 class _Walk:
-    """Visit each value once. ``seen`` gets a description of each; ``numbers`` gets the positions of tensors.
+    """Visits each value once. ``seen`` gets a description of each value, ``numbers`` the positions of tensors.
 
-    A tensor that an iteration of the loop made is described by the number of iterations since then, not by its buffer.
+    A tensor that an iteration of the loop made is described by the number of iterations since then, not by its
+    buffer.
     """
 
     def __init__(self, starts: Sequence[int]) -> None:
@@ -114,7 +117,7 @@ class _Walk:
             self.value(value)
 
     def _again(self, value: object) -> bool:
-        """Return True if ``value`` was visited before. Otherwise keep it alive, so that no new object gets its
+        """Tell whether ``value`` was visited before. If not, keep it alive, so that no new object gets the same
         identity.
         """
         before = self._known.setdefault(id(value), len(self._known))
@@ -125,7 +128,7 @@ class _Walk:
         return False
 
     def _unlike(self) -> None:
-        """Record a value that differs from every other value."""
+        """Record a value that is equal to no other value."""
         self.seen.append(object())
 
     def value(self, value: object) -> None:
@@ -212,7 +215,7 @@ class _Walk:
             self._object(value, kind)
 
     def _array(self, value: np.ndarray[Any, Any]) -> None:
-        """Record the content of a numpy array; an array of objects differs from every other value."""
+        """Record the content of a numpy array. An array of objects is equal to no other value."""
         if value.dtype.hasobject:
             self._unlike()
         else:
@@ -274,7 +277,7 @@ def _root(name: str) -> str:
 
 
 def _is_named(value: object, name: str) -> bool:
-    """Return True if ``value`` is found under its own name in its module, which means that a kernel did not make it."""
+    """Tell whether ``value`` is found under its own name in its module: then a kernel did not make it."""
     found: Any = sys.modules.get(getattr(value, "__module__", None) or "")
     for part in name.split("."):
         found = getattr(found, part, None) if part != "<locals>" else None
@@ -282,14 +285,14 @@ def _is_named(value: object, name: str) -> bool:
 
 
 def _is_fixed(kind: type) -> bool:
-    """Return True if a kernel does not change objects of the class ``kind``."""
+    """Tell whether the class ``kind`` is one whose objects a kernel does not change."""
     if not kind.__flags__ & _HEAP_TYPE:
         return _root(kind.__module__) in _FIXED
     return _root(kind.__module__) in _FIXED and _is_named(kind, kind.__qualname__)
 
 
 def _holds_values(value: object) -> bool:
-    """Return True if an object of a class of :data:`_FIXED` holds values that a kernel gave it."""
+    """Tell whether an object of one of the packages in :data:`_FIXED` holds values that a kernel gave it."""
     return isinstance(value, (Iterator, *_HOLDERS)) or is_dataclass(value)
 
 
@@ -299,7 +302,7 @@ def _is_library(module: ModuleType) -> bool:
 
 
 def _filled(cell: CellType) -> bool:
-    """Return True if a closure's cell has a value."""
+    """Tell whether a closure's cell has a value."""
     try:
         return cell.cell_contents is not cell
     except ValueError:  # the variable has no value yet

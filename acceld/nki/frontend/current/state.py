@@ -25,13 +25,15 @@ MOST_SOUGHT = 4096
 
 
 class SamplesWanted(BaseException):
-    """Stop the trace of a long kernel, to trace it again with samples. A BaseException, so that a kernel does not catch
-    it.
+    """Stop the trace of a long kernel, to trace it again with samples
+    (:mod:`acceld.nki.frontend.current.sampling`).
+
+    It is a BaseException, so that a kernel does not catch it.
     """
 
 
 class CurrentTrace(Trace):
-    """Hold the state of one trace of a kernel of the current API."""
+    """The state of one trace of a kernel of the current API."""
 
     tensor_class = NkiTensor
     hbm_drops_axes = True
@@ -64,10 +66,11 @@ class CurrentTrace(Trace):
         self._iterations_left = MOST_SOUGHT
 
     def leaves_loop(self) -> bool:
-        """Return True if the running loop ends after this iteration, because the kernel is traced again anyway and this
-        trace only looks for further buffers to flatten.
+        """Tell whether the running loop ends after this iteration.
 
-        Raises Retrace after many such iterations, because a kernel's ``while`` may wait for one that is left out.
+        That is so if the kernel will be traced again anyway, and this trace only looks for further buffers to
+        flatten. Raise Retrace after many such iterations, because a kernel's ``while`` may wait for an
+        iteration that is left out.
         """
         if not self.to_flatten:
             return False
@@ -77,14 +80,14 @@ class CurrentTrace(Trace):
         return True
 
     def emit(self, *args: Any, **kwargs: Any) -> Slot:
-        """Append an instruction and return its place. Raises SamplesWanted if the kernel is long."""
+        """Append an instruction and return its position. Raise SamplesWanted if the kernel is long."""
         if self.sampling_after is not None and self.sequence > self.sampling_after:
             raise SamplesWanted
         self._note_views(*args[:4])
         return super().emit(*args, **kwargs)
 
     def _note_views(self, op: str, engine: Engine, dsts: Sequence[Tensor], srcs: Sequence[object] = ()) -> None:
-        """Add notices about views that pages of NKI exclude but compilers were seen to take, or the other way round."""
+        """Add notices to the program about views on which the pages of NKI and the observed compilers disagree."""
         if engine in (Engine.DMA, Engine.SYNC):
             return
         most = VIEW_AXES.get(op, FREE_AXES)
@@ -102,23 +105,25 @@ class CurrentTrace(Trace):
                 )
 
     def next_program(self) -> None:
-        """Begin the next program of the launch grid, in which names may be used again."""
+        """Begin the next program of the launch grid. It may use the names of the program before."""
         super().next_program()
         self.names.clear()
 
     def name_once(self, name: str, call: str) -> None:
-        """Refuse a name that another tensor or instruction of the program has."""
+        """Raise LegalityError if another tensor or instruction of the program has the name ``name``; else
+        record the name.
+        """
         if name in self.names:
             refuse(
                 "duplicate_name",
-                f"the name {name!r} of {call} is given twice: tensors and instructions have names of their own",
+                f"the name {name!r} of {call} is given twice; each tensor and each instruction needs a name of its own",
                 "leave name out, or make it differ, such as f'tile_{i}' in a loop",
             )
         self.names.add(name)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return True if a tensor may be used here. The end of a run-time loop or of a core's program hides the tensors
-        declared in it.
+        """Tell whether a tensor may be used here. A tensor that a run-time loop or a core's program declares ends with
+        that loop or program; all others stay.
         """
         return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in _HIDING)
 

@@ -47,14 +47,16 @@ NOT_COMPILED = {
 
 
 def _state(name: str, offered: frozenset[str]) -> str:
-    """Return ``supported``, or ``unsupported:`` and the reason, for one function."""
+    """Return ``supported`` or ``unsupported: REASON`` for the function ``name``. ``offered`` are the names that
+    the simulator has.
+    """
     if name in NOT_COMPILED:
         return f"unsupported: {NOT_COMPILED[name]}"
     return "supported" if name in offered else "unsupported: not simulated yet"
 
 
 def surface() -> dict[str, dict[str, str]]:
-    """Return ``supported``, or ``unsupported:`` and the reason, for each module and documented function."""
+    """Return ``supported`` or ``unsupported: REASON`` for each documented function, by module."""
     language_names = frozenset(language.namespace())
     return {
         "nki.isa": dict.fromkeys(ISA_FUNCTIONS, "supported"),

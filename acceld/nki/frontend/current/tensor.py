@@ -25,18 +25,18 @@ GROUP = 16
 
 
 def _place(value: object) -> Any:
-    """Return a number of elements as an integer; the index of a sampled iteration as it is."""
+    """Return a number of elements as an integer. The index of a sampled iteration is returned unchanged."""
     return value if isinstance(value, SampledIndex) else operator.index(cast("Any", value))
 
 
 def _without(symbol: str) -> Callable[..., Any]:
-    """Return a method that refuses the operator ``symbol``, which registers do not have."""
+    """Return a method that raises LegalityError for the operator ``symbol``, which registers do not have."""
 
     def operator_of(self: object, *other: object) -> NoReturn:
         refuse(
             "control_flow",
             f"'{symbol}' can not be applied to a register: its value is not known while tracing",
-            "registers have +, *, and - with one or two operands; in place of a branch, compute the count of an nl.fori_loop",
+            "use +, - and *, which registers have; in place of a branch, compute the count of an nl.fori_loop",
         )
 
     return operator_of
@@ -44,7 +44,7 @@ def _without(symbol: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Register:
-    """Represent a scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known only at run time."""
+    """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known only at run time."""
 
     number: int
     dtype: str = ""
@@ -66,17 +66,19 @@ class Register:
         return bool(self.__index__())
 
     def combined(self, op: str, other: object) -> Register:
-        """Return a new register with this one's value combined by ``op`` with a number or another register."""
+        """Return a new register with the value of this one combined with ``other``, a number or a register, by
+        ``op``.
+        """
         trace = current()
         if not isinstance(other, Register) and not hasattr(other, "__index__"):
             refuse(
                 "operand_type",
-                f"'{op}' of a register and {type(other).__name__}",
-                "the other operand must be an integer or a register",
+                f"'{op}' can not combine a register with {type(other).__name__}",
+                "use an integer or a register",
             )
         kinds = {self.dtype, other.dtype if isinstance(other, Register) else ""} - {""}
         if len(kinds) > 1:
-            refuse("dtype", f"'{op}' of an int32 and an int64 scalar", "load both in one width")
+            refuse("dtype", f"'{op}' can not combine an int32 with an int64 register", "load both in one width")
         made = Register(trace.builder.register(), *kinds)
         attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
         if kinds:
@@ -88,7 +90,9 @@ class Register:
         return made
 
     def _operated(self, op: str, other: object) -> Register:
-        """Return :meth:`combined` after a check that the trace's version of ``nki`` has operators on registers."""
+        """Return :meth:`combined`. Raise LegalityError if the trace's version of ``nki`` has no operators on
+        registers.
+        """
         current().session.need("arithmetic on a register", REGISTER_ARITHMETIC)
         return self.combined(op, other)
 
@@ -133,7 +137,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopIndex:
-    """Represent the index of an ``nl.fori_loop``. A kernel may use it only as a run-time value, even if the bounds are
+    """The index of an ``nl.fori_loop``. A kernel may use it only as a run-time value, even if the bounds are
     known.
     """
 
@@ -160,7 +164,9 @@ class LoopIndex:
 
     @property
     def number(self) -> int:
-        """Return the index in the iteration that is traced. The simulator reads it; a kernel may not."""
+        """Return the index of the iteration that is being traced. Only the simulator may read it, not the
+        kernel.
+        """
         return operator.index(cast("Any", self.value))
 
     def _combined(self, other: object, op: Callable[[int, int], int]) -> LoopIndex:
@@ -211,7 +217,7 @@ OPERATORS = {
 
 
 def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
-    """Return the class with methods that refuse each of Python's operators."""
+    """Return the class with methods that raise LegalityError for each of Python's operators."""
     for sign, (function, names) in OPERATORS.items():
 
         def refused(self: NkiTensor, *others: object, sign: str = sign, function: str = function) -> object:
@@ -224,12 +230,12 @@ def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
 
 @_without_operators
 class NkiTensor(methods.Tensor):
-    """Represent a tensor or tile as a kernel of the current API sees it. Negative axes count from the last axis."""
+    """A tensor or tile as a kernel of the current API sees it. Negative axes count from the last axis."""
 
     __slots__ = ()
 
     def no_operator(self, sign: str, function: str) -> object:
-        """Raise LegalityError for a Python operator, and name the function of ``nl`` to use instead."""
+        """Raise LegalityError for the operator ``sign``. The hint names the function of ``nl`` to use instead."""
         return refuse(
             "tile_operator",
             f"{sign} is not defined for tensors of nki ({self.label}): they have no operators",
@@ -252,28 +258,32 @@ class NkiTensor(methods.Tensor):
         raise AttributeError(name if name.startswith("__") else f"a tensor of nki has no attribute {name!r}: {hint}")
 
     def __getitem__(self, key: object) -> Tensor:
-        """Return the view that an index selects. Raises LegalityError for an index outside of the tensor."""
+        """Return the view that an index selects. Raise LegalityError for an index outside of the tensor."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(one is None for one in keys):
-            refuse("index_type", f"{self.label} indexed with None", "use tile.expand_dim(dim)")
+            refuse("index_type", f"{self.label} can not be indexed with None", "add an axis with tile.expand_dim(dim)")
         for axis, one in enumerate(keys if all(one is not Ellipsis for one in keys) else ()):
             self._inside(axis, one)
         return super().__getitem__(key)
 
     def _inside(self, axis: int, key: object) -> None:
-        """Refuse a number outside of an axis, and a slice that begins at or after the end of the axis."""
+        """Raise LegalityError for a number outside of an axis, or a slice that begins at or after the end of
+        the axis.
+        """
         size = self.shape[axis] if axis < self.ndim else 0
         if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
             refuse(
-                "out_of_bounds", f"index {key} of axis {axis} of {self.label}, which has {size} elements", "check it"
+                "out_of_bounds",
+                f"index {key} is outside of axis {axis} of {self.label}, which has {size} elements",
+                f"use 0 to {size - 1}",
             )
         if isinstance(key, int) and key < 0:
             current().session.need(f"the negative index {key}", NEGATIVE_INDEX)
         if isinstance(key, slice) and isinstance(key.start, int) and size and key.start >= size:
             refuse(
                 "out_of_bounds",
-                f"a slice of axis {axis} of {self.label} begins at {key.start} of {size} elements",
-                "leave an empty slice out",
+                f"a slice of axis {axis} of {self.label} begins at {key.start}, beyond the {size} elements of the axis",
+                "leave out an access to an empty slice",
             )
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -286,50 +296,54 @@ class NkiTensor(methods.Tensor):
     def reshape(self, shape: Sequence[int], *more: object) -> Self:
         """Return a view of the same elements, in C order, in another shape. On chip, the partitions stay as they are."""
         if more or isinstance(shape, int):
-            refuse("signature", "reshape takes its shape as one tuple", "write tile.reshape((n, m))")
+            refuse(
+                "signature",
+                "reshape got its sizes as separate arguments",
+                "pass them as one tuple: tile.reshape((n, m))",
+            )
         wanted = tuple(operator.index(n) for n in shape)
         if self.space is not Space.HBM and wanted[:1] not in (self.shape[:1], (-1,)):
             refuse(
                 "partition_axis",
-                f"reshape of {self.label} from {self.shape} to {wanted}: the partition dimension can not be reshaped",
+                f"{self.label} can not be reshaped from {self.shape} to {wanted}, because the partition dimension must stay",
                 "keep the first size; move data between partitions with a DMA or a transpose",
             )
         return views.reshape(self, wanted)
 
     def _free_axis(self, dim: int, call: str) -> int:
-        """Return the number of an axis that a view may change. Raises LegalityError for the partition axis of a tile on
-        chip.
+        """Return the number of the axis ``dim``, which a view is about to change. Raise LegalityError for the
+        partition axis of a tile on chip.
         """
         axis = self._axis(dim)
         if axis == 0 and self.space is not Space.HBM:
             refuse(
                 "partition_axis",
-                f"{call} of axis 0 of {self.label}: views on chip keep the partition dimension",
-                "nl.broadcast_to makes a tile from one partition; move data between partitions with a DMA",
+                f"{call} can not change axis 0 of {self.label}: views on chip keep the partition dimension",
+                "repeat a partition with nl.broadcast_to; move data between partitions with a DMA",
             )
         return axis
 
     def __bool__(self) -> bool:
-        """Return True for a declared tensor, because kernels test arguments for None this way.
+        """Return True for a declared tensor, because kernels test arguments for None in this way.
 
-        Raises LegalityError for an on-chip tile of one element and for the on-chip result of an operation: the kernel
-        could mean their value, which is unknown while tracing.
+        Raise LegalityError for an on-chip tile of one element, and for the on-chip result of an operation: the
+        kernel could mean their value, which is unknown while tracing.
         """
         if self.space is not Space.HBM and (self.size == 1 or self.produced is not None):
             return super().__bool__()
         return self._given()
 
     def _axis(self, dim: int) -> int:
-        """Return the number of an axis, counted from the first. Raises LegalityError if the tensor does not have the
-        axis.
+        """Return the number of axis ``dim``, counted from the first axis. Raise LegalityError if the tensor
+        lacks that axis.
         """
         axis = operator.index(cast("Any", dim))
         if not -self.ndim <= axis < self.ndim:
-            refuse("index_rank", f"{self.label} has no axis {axis}")
+            refuse("index_rank", f"{self.label} has no axis {axis}: its axes are 0 to {self.ndim - 1}")
         return axis % self.ndim
 
     def _with(self, dims: Sequence[TileDim]) -> Self:
-        """Return a view of the same buffer with other axes."""
+        """Return a view of the same buffer with the axes ``dims``."""
         return self.like(replace(self.access, dims=tuple(dims)))
 
     def permute(self, dims: Sequence[int]) -> Self:
@@ -338,7 +352,7 @@ class NkiTensor(methods.Tensor):
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
             refuse(
                 "index_rank",
-                f"{tuple(dims)} is not an order of the axes of {self.label} that keeps the partition axis first",
+                f"{tuple(dims)} does not name each axis of {self.label} once, or moves the partition axis: name all axes, and on chip axis 0 first",
             )
         return self._with([self.access.dims[d] for d in order])
 
@@ -348,8 +362,8 @@ class NkiTensor(methods.Tensor):
         if self.shape[axis] != 1:
             refuse(
                 "shape",
-                f"axis {axis} of {self.label} has {self.shape[axis]} elements, and broadcast repeats one element",
-                f".expand_dim({axis}).broadcast({axis}, {size}) adds an axis and repeats along it",
+                f"axis {axis} of {self.label} has {self.shape[axis]} elements; broadcast can only repeat one element",
+                f"add an axis and repeat along it: .expand_dim({axis}).broadcast({axis}, {size})",
             )
         dims = list(self.access.dims)
         dims[axis] = TileDim(operator.index(size), (0,) * len(self.declared.shape))
@@ -366,7 +380,10 @@ class NkiTensor(methods.Tensor):
         """Return a view without axis ``dim``, which has one element."""
         axis = self._free_axis(dim, "squeeze_dim")
         if self.shape[axis] != 1:
-            refuse("shape", f"axis {axis} of {self.label} has {self.shape[axis]} elements, not one")
+            refuse(
+                "shape",
+                f"axis {axis} of {self.label} has {self.shape[axis]} elements: only an axis of one element can be dropped",
+            )
         return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
@@ -383,7 +400,7 @@ class NkiTensor(methods.Tensor):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Return, for each axis, the distance from one position to the next, in elements of the flattened tensor."""
+        """Return the distance between neighbors along each axis, in elements of the flattened tensor."""
         return tuple(self._linear(dim) for dim in self.access.dims)
 
     @property
@@ -398,11 +415,11 @@ class NkiTensor(methods.Tensor):
         return sum(s.const * stride for s, stride in zip(self.access.start, self.declared.strides, strict=True))
 
     def _linear(self, dim: TileDim) -> int:
-        """Return the distance from one position of an axis to the next, in elements of the flattened tensor."""
+        """Return the distance between neighbors along an axis, in elements of the flattened tensor."""
         return sum(step * stride for step, stride in zip(dim.steps, self.declared.strides, strict=True))
 
     def get_pattern(self) -> list[list[int]]:
-        """Return a list ``[stride, count]`` for each axis of the view."""
+        """Return the view's access pattern: a pair ``[stride, count]`` for each axis."""
         return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
 
     def is_indirect(self) -> bool:
@@ -410,7 +427,9 @@ class NkiTensor(methods.Tensor):
         return bool(self.access.indirect)
 
     def is_contiguous(self) -> bool:
-        """Return True if the elements of the view follow each other in C order; on chip, those of each partition."""
+        """Return True if the elements of the view follow each other in C order. On chip, only the order within
+        each partition counts.
+        """
         step = 1
         for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
             if dim.count > 1 and self._linear(dim) != step:
@@ -424,7 +443,7 @@ class NkiTensor(methods.Tensor):
         if not 0 <= start < end <= self.shape[axis] or step < 1:
             refuse(
                 "out_of_bounds",
-                f"slice {start}:{end}:{step} of axis {axis} of {self.label}, which has {self.shape[axis]} elements",
+                f"the slice {start}:{end}:{step} does not fit axis {axis} of {self.label}, which has {self.shape[axis]} elements",
             )
         return self[(*(slice(None),) * axis, slice(start, end, step))]
 
@@ -441,17 +460,21 @@ class NkiTensor(methods.Tensor):
         if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
             refuse(
                 "index_type",
-                f"a run-time index of axis {axis} of {self.label}",
-                "only one axis can have one, and not the partition axis",
+                f"axis {axis} of {self.label} can not have a run-time index",
+                "use one run-time index, and not on the partition axis",
             )
         found = self._indirect(axis, index)
         dims = [d for k, d in enumerate(self.access.dims) if k != axis]
         return self.like(replace(self.access, dims=tuple(dims), indirect=(found,)))
 
     def vector_select(self, dim: int, vector_offset: object) -> Tensor:
-        """Return rows of a tensor in HBM, one for each index in a tile."""
+        """Return rows of a tensor in HBM, one for each index in the tile ``vector_offset``."""
         if self._axis(dim) != 0 or self.space is not Space.HBM or not isinstance(vector_offset, Tensor):
-            refuse("index_type", "vector_select takes rows of a tensor in HBM by a tile of indices")
+            refuse(
+                "index_type",
+                f"vector_select can not be applied to {self.label} in {self.space.value} with {type(vector_offset).__name__}",
+                "take rows (dim 0) of a tensor in HBM by a tile of indices",
+            )
         rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
         found = self._indirect(0, vector_offset)
         return self.like(replace(self.access, dims=(rows, *self.access.dims[1:]), indirect=(found,)))
@@ -469,12 +492,18 @@ class NkiTensor(methods.Tensor):
         targets = [(one,) if isinstance(one, str) else tuple(one) for one in dst_pattern]
         names = [name for group in groups for name in group]
         if len(groups) != self.ndim or sorted(names) != sorted(name for group in targets for name in group):
-            refuse("shape", f"rearrange of {self.label}: {src_pattern} to {dst_pattern} do not name the same axes")
+            refuse(
+                "shape",
+                f"rearrange of {self.label} from {src_pattern} to {dst_pattern} does not name the same axes in both: name each axis once in each",
+            )
         for group, size in zip(groups, self.shape, strict=True):
             unknown = [name for name in group if name not in sizes]
             known = prod(sizes[name] for name in group if name in sizes)
             if len(unknown) > 1 or (known and size % known) or (not unknown and known != size):
-                refuse("shape", f"rearrange of {self.label}: sizes of {group} do not make {size}")
+                refuse(
+                    "shape",
+                    f"rearrange of {self.label} splits an axis of {size} elements into {group}, whose sizes do not multiply to {size}: correct fixed_sizes",
+                )
             sizes |= dict.fromkeys(unknown, size // known)
         split = self.reshape(tuple(sizes[name] for name in names))
         ordered = split.permute([names.index(name) for group in targets for name in group])
@@ -483,25 +512,30 @@ class NkiTensor(methods.Tensor):
     def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
         """Return elements of each partition at run-time offsets (trn3).
 
-        Sixteen partitions share their offsets: offset ``i`` is ``index[i % 16, i // 16]`` of their rows. Here a
-        separate gather makes the tile, which takes longer than on the chip, where engines gather while they read.
+        Sixteen partitions share their offsets: offset ``i`` is ``index[i % 16, i // 16]`` of their rows. On the
+        chip, engines gather while they read. Here a separate gather makes the tile, which takes longer.
         """
         trace = current()
         if trace.chip.generation < 4:
-            refuse("chip", f".indirect() on {trace.chip.name}, which has no tensor indirection", "trace it for trn3")
+            refuse("chip", f"{trace.chip.name} has no tensor indirection for .indirect()", "trace the kernel for trn3")
         if not isinstance(index, Tensor) or index.dtype_name in FLOAT_DTYPES or index.shape[:1] != self.shape[:1]:
-            refuse("index_type", "the index of .indirect() is a tile of integers of as many partitions")
+            refuse(
+                "index_type", "the index of .indirect() must be a tile of integers with as many partitions as the tile"
+            )
         if self.space is Space.HBM or index.space is not Space.SBUF:
-            refuse("address_space", ".indirect() is for tiles on the chip, with the index in SBUF")
+            refuse("address_space", ".indirect() needs a tile on the chip, and an index in SBUF: copy them there first")
         most = GROUP * prod(index.shape[1:])
         count = min(index.size, most) if num_elem is None else operator.index(num_elem)
         if not 0 < count <= most:
-            refuse("shape", f"num_elem={count} of .indirect(): the index holds {most} offsets for sixteen partitions")
+            refuse(
+                "shape",
+                f".indirect() got num_elem={count}, but the index holds {most} offsets for sixteen partitions: pass 1 to {most}",
+            )
         trace.builder.notice(trace.line(), ".indirect() is timed as a gather of its own")
         return elementwise.gathered(self, index, count)
 
     def reinterpret_cast(self, dtype: object) -> Tensor:
-        """Return the same bits read as another dtype, as ``view(dtype)`` does."""
+        """Return a view of the same bits read as another dtype, as ``view(dtype)`` does."""
         return self.view(dtype)
 
     def ap(
@@ -527,9 +561,11 @@ class NkiTensor(methods.Tensor):
         if self.size != self.declared.elements or self._begin:
             current().session.need(".ap() of a part of a tensor", VIEW_PATTERN)
         if kwargs:
-            raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
+            raise UnsupportedCall(f"ap() with {', '.join(kwargs)} is not simulated", line=line, hint="leave that out")
         if scalar_offset is not None and vector_offset is not None:
-            raise LegalityError("ap() takes a scalar_offset or a vector_offset", rule="operand_type", line=line)
+            raise LegalityError(
+                "ap() got a scalar_offset and a vector_offset: pass one of them", rule="operand_type", line=line
+            )
         pairs = [(operator.index(cast("Any", s)), operator.index(cast("Any", n))) for s, n in pattern]
         if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
             return self._recast(pairs, offset, dtype)
@@ -555,7 +591,7 @@ class NkiTensor(methods.Tensor):
         return made if dtype is None else made.view(dtype)
 
     def _over_partitions(self, pairs: list[tuple[int, int]]) -> None:
-        """Refuse a pattern on chip whose first pair does not step by whole partitions."""
+        """Raise LegalityError for a pattern on chip whose first pair does not step by whole partitions."""
         row = prod(self.declared.shape[1:])
         if self.space is Space.HBM or not pairs or pairs[0][1] == 1:
             return
@@ -563,15 +599,15 @@ class NkiTensor(methods.Tensor):
         if step < row or step % row:
             refuse(
                 "access_pattern",
-                f".ap() of {self.label}: the step {step} over partitions must be the tile's {row} elements of a partition",
+                f".ap() of {self.label} steps by {step} over partitions, and must step by a multiple of the tile's {row} elements of a partition",
                 f"write [[{row}, {pairs[0][1]}], ...]",
             )
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: Any) -> tuple[int, int, int, int] | None:
-        """Return where a pattern leaves the tensor: the dimension, its first and last element, and the dimension's
-        size.
+        """Return how a pattern leaves the tensor: the dimension, its first and last element there, and the
+        dimension's size.
 
-        None if the pattern fits.
+        The result is None if the pattern fits.
         """
         on_chip = self.space is not Space.HBM
         size = prod(self.declared.shape[on_chip:])
@@ -580,22 +616,25 @@ class NkiTensor(methods.Tensor):
         return (int(on_chip), int(low), int(high), size) if 0 <= low <= high and high >= size else None
 
     def _placeholder(self, pairs: list[tuple[int, int]]) -> Access:
-        """Return an access of the pattern's shape that stays inside the tensor. An instruction that uses the view is
-        refused.
+        """Return an access of the pattern's shape that stays inside the tensor, for a pattern that does not
+        fit.
+
+        An instruction that uses the view is refused.
         """
         rank = len(self.declared.shape)
         dims = tuple(TileDim(count, (0,) * rank) for _, count in pairs)
         return Access(self.access.buffer, (Affine(0),) * rank, dims)
 
     def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
-        """Return a pattern over the storage, whose bits are read as a type of another width."""
+        """Return a view by a pattern over the storage, whose bits are read as a type of another width."""
         whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
         narrow = cast("NkiTensor", whole.view(dtype))
         return narrow.ap(pairs, offset)
 
     def _pattern(self, pairs: list[tuple[int, int]], offset: Any) -> Access:
-        """Return the access for pairs of stride and count, in elements of the flattened tensor; on chip, of one
-        partition.
+        """Return the access for pairs (stride, count) and an offset in elements of the flattened tensor.
+
+        On chip, the first pair runs over the partitions.
         """
         buffer = self.declared
         on_chip = self.space is not Space.HBM
@@ -635,8 +674,8 @@ class NkiTensor(methods.Tensor):
     ) -> None:
         """Set in ``steps`` the step of the one dimension along which ``stride`` moves.
 
-        If no single dimension holds all ``count`` elements, the next trace gives the buffer a single dimension. Raises
-        UnsupportedCall if it has only one.
+        If no single dimension holds all ``count`` elements, ask that the next trace gives the buffer a single
+        free dimension. Raise UnsupportedCall if the buffer has only one already.
         """
         if stride == 0 or count == 1:
             return
@@ -650,17 +689,17 @@ class NkiTensor(methods.Tensor):
             trace.to_flatten.add(site)
             return
         unsupported(
-            f".ap() of {self.label}: {count} elements {stride} apart do not fit {self.declared.shape}",
-            "a pair of the pattern must stay inside the tensor",
+            f".ap() of {self.label} has {count} elements {stride} apart, which leave its shape {self.declared.shape}",
+            "keep each pair of the pattern inside one dimension of the tensor",
         )
 
     def _indirect(self, axis: int, value: object) -> Indirect:
-        """Return the run-time position along an axis of the view that ``value``, a register or a tile of integers,
-        gives.
+        """Return the run-time position along an axis of the view. ``value`` is a register or a tile of
+        integers.
         """
         trace = current()
         if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
-            refuse("dtype", "an offset must hold integers")
+            refuse("dtype", f"the run-time offset is a tile of {value.dtype_name}", "pass a tile of integers")
         dim = self.access.dims[axis]
         moved = [(d, step) for d, step in enumerate(dim.steps) if step]
         stride, buffer = self._linear(dim), self.declared
@@ -673,8 +712,14 @@ class NkiTensor(methods.Tensor):
         where, scale = moved[0] if alone else (flat, stride)
         if isinstance(value, Register):
             if value.dtype == "int64" and self.space is not Space.HBM:
-                refuse("dtype", f"an int64 offset into {self.label} on chip", "load the offset from an int32 tile")
+                refuse(
+                    "dtype",
+                    f"{self.label} is on chip and can not have an int64 offset",
+                    "load the offset from an int32 tile",
+                )
             return Indirect(dim=where, scale=scale, register=value.number)
         if isinstance(value, Tensor):
             return Indirect(dim=where, scale=scale, index=value.access, axis=0)
-        refuse("operand_type", "a run-time offset is a register or a tile of integers")
+        refuse(
+            "operand_type", f"the run-time offset is {type(value).__name__}", "pass a register or a tile of integers"
+        )

@@ -1,7 +1,8 @@
 """Provide the functions of ``nl`` that return a tile, with the arguments that the current API documents.
 
-Functions of two tiles are the current API's own, because they neither repeat an operand nor copy it out of PSUM. The
-other functions use the code of the legacy API, where they also take ``mask`` and most arguments by name only.
+Functions of two tiles have code of their own here, because they neither repeat an operand nor copy it out of
+PSUM. The other functions share the code of the legacy API. There they also take ``mask``, and most arguments by
+name only.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ SHARED_NAMES: dict[str, dict[str, str]] = {
 
 
 def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
-    """Return the variance over the axes ``axis``, which stay as axes of one element: NKI documents that it ignores
-    ``keepdims``.
+    """Return the variance over the axes ``axis``, which stay as axes of one element. NKI documents that it
+    ignores ``keepdims``.
     """
     tile = elementwise.operand(x, "x", "var")
     axes = reductions.free_axes(axis, tile, "var")
@@ -81,12 +82,12 @@ def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) 
 def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: object = None) -> Tensor:
     """Return, for each partition, the elements at the positions in ``indices`` of the flattened free axes."""
     if axis != 0:
-        unsupported(f"nl.gather_flattened with axis={axis!r}", "leave axis out, or pass 0")
+        unsupported(f"nl.gather_flattened with axis={axis!r} is not simulated", "leave axis out, or pass 0")
     return elementwise.gather_flattened(data, indices, dtype=dtype)
 
 
 def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tensor:
-    """Return a view of ``x`` broadcast to ``shape``, or a copy of it as ``dtype`` if that is given."""
+    """Return a view of ``x`` broadcast to ``shape``. With ``dtype`` the result is a copy in that type."""
     wide = elementwise.broadcast_to(x, shape=shape)
     return wide if dtype is None else elementwise.copy(wide, dtype=dtype)
 
@@ -94,7 +95,7 @@ def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tens
 def _binary(name: str) -> Callable[..., Any]:
     """Return the function ``nl.NAME`` of two tiles of one shape, or of a tile and a number.
 
-    For two numbers the result is a number.
+    The function of two numbers returns a number.
     """
 
     def call(x: object, y: object, dtype: object = None) -> Any:
@@ -104,8 +105,8 @@ def _binary(name: str) -> Callable[..., Any]:
         elif tiles and name == "power":
             refuse(
                 "operand_type",
-                "nl.power of a tile and a number: NKI does not compile it",
-                "use nl.square, nl.sqrt or nl.rsqrt, products, or nl.exp of a multiple of nl.log",
+                "NKI does not compile nl.power of a tile and a number",
+                "use nl.square, nl.sqrt, nl.rsqrt or products, or nl.exp of a multiple of nl.log",
             )
         for word, tile in tiles if name == "power" else ():
             _not_in_psum(tile, word, name, "GpSimd computes it")
@@ -115,7 +116,7 @@ def _binary(name: str) -> Callable[..., Any]:
 
 
 def _not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:
-    """Refuse an operand in PSUM. ``why`` names the engine that computes the function."""
+    """Raise LegalityError for an operand in PSUM. ``why`` names the engine that computes the function."""
     if tile.space is Space.PSUM:
         refuse(
             "address_space",
@@ -142,7 +143,7 @@ def _unary(name: str) -> Callable[..., Tensor]:
 
 
 def _reduction(name: str) -> Callable[..., Tensor]:
-    """Return the function ``nl.NAME`` that folds the last free axes.
+    """Return the function ``nl.NAME``, which folds the last free axes.
 
     Without ``keepdims`` at least one free axis must remain.
     """
@@ -154,7 +155,7 @@ def _reduction(name: str) -> Callable[..., Tensor]:
         if not keepdims and len(axes) == tile.ndim - 1:
             refuse(
                 "insufficient_rank",
-                f"nl.{name} over all free axes of a tile of shape {list(tile.shape)} leaves one dimension; SBUF needs two",
+                f"nl.{name} over all free axes of a tile of shape {list(tile.shape)} would leave one dimension, and SBUF needs two",
                 "pass keepdims=True",
             )
         made: Tensor = shared(tile, axis, dtype=dtype, keepdims=keepdims)
@@ -186,23 +187,27 @@ def _random_seed(seed: object) -> None:
     if not isinstance(seed, Tensor) or seed.size != 1:
         refuse(
             "operand_type",
-            "the seed of nl.random_seed is no (1, 1) tile",
-            "load or fill one: nl.full((1, 1), 42, nl.int32)",
+            "the seed of nl.random_seed is not a (1, 1) tile",
+            "pass a (1, 1) tile, such as nl.full((1, 1), 42, nl.int32)",
         )
     language.random_seed(seed)
 
 
 def _rms_norm(*args: object, **kwargs: object) -> Tensor:
-    """Raise LegalityError: NKI's rms_norm passes a (P, 1) tile to tensor_tensor, so no kernel with it compiles."""
+    """Raise LegalityError for every call. NKI's rms_norm passes a (P, 1) tile to tensor_tensor, so no kernel
+    with it compiles.
+    """
     return refuse(
         "shape",
-        "nl.rms_norm does not compile: NKI 0.6 gives it a (P, 1) tile as an operand of tensor_tensor",
+        "nl.rms_norm does not compile: NKI 0.6 passes a (P, 1) tile to tensor_tensor in it",
         "write it with nl.square, nl.sum(keepdims=True), nl.rsqrt and nisa.tensor_scalar",
     )
 
 
 def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``shared``, a function that reduces, with a check that it reduces the last axes."""
+    """Return a version of the reducing function ``shared`` that raises LegalityError unless the reduced axes
+    are the last ones.
+    """
 
     def call(x: object, axis: object = -1, **kwargs: object) -> Any:
         tile = elementwise.operand(x, "x", name)
@@ -213,17 +218,23 @@ def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _program_id(axis: int = 0) -> object:
-    """Return the number of the running core, because a launch has one axis."""
+    """Return the number of the running core. A launch has one axis, the cores."""
     if axis != 0:
-        refuse("grid_axis", f"nl.program_id({axis}): a launch of nki has one axis, the cores", "use nl.program_id(0)")
+        refuse(
+            "grid_axis",
+            f"nl.program_id({axis}) asks for an axis that the launch does not have: its only axis is that of the cores",
+            "use nl.program_id(0)",
+        )
     return language.program_id(axis)
 
 
 def _num_programs(axes: object = None) -> object:
-    """Return the number of cores of the launch, because a launch has one axis."""
+    """Return the number of cores of the launch. A launch has one axis, the cores."""
     if isinstance(axes, int) and axes != 0:
         refuse(
-            "grid_axis", f"nl.num_programs({axes}): a launch of nki has one axis, the cores", "use nl.num_programs(0)"
+            "grid_axis",
+            f"nl.num_programs({axes}) asks for axes that the launch does not have: its only axis is that of the cores",
+            "use nl.num_programs(0)",
         )
     return language.num_programs(cast("Any", axes))
 
@@ -244,7 +255,7 @@ OWN: Mapping[str, Callable[..., Any]] = {
 
 
 def _signature(text: str) -> inspect.Signature:
-    """Return the signature for parameters as in :data:`ARGUMENTS`."""
+    """Return the signature for a text of parameters as in :data:`ARGUMENTS`."""
     arguments = parse(f"def f({text}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     names = [one.arg for one in arguments.args.args]
@@ -256,7 +267,7 @@ def _signature(text: str) -> inspect.Signature:
 
 
 def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``shared`` with the name and the parameters that the current API documents."""
+    """Return ``shared`` under the name ``name``, with the parameters that the current API documents."""
     signature = _signature(ARGUMENTS[name])
     shared_names = SHARED_NAMES.get(name, {})
     own_names = {theirs: ours for ours, theirs in shared_names.items()}
@@ -277,7 +288,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
     def entry(*args: Any, **kwargs: Any) -> Any:
         if "mask" in kwargs:
-            refuse("mask_form", f"{name} takes no mask in this API", "use slices")
+            refuse("mask_form", f"{name} takes no mask in this API", "slice its operands instead")
         return guarded(*args, **{own_names.get(key, key): value for key, value in kwargs.items()})
 
     entry.__name__ = entry.__qualname__ = name
@@ -286,7 +297,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrappers() -> Mapping[str, object]:
-    """Return the functions by name."""
+    """Return the functions of this module by name."""
     shared: dict[str, Callable[..., Any]] = {
         **language.functions(),
         **{name: _unary(name) for name in UNARY},

@@ -25,10 +25,10 @@ Place = tuple[int, int]
 
 
 class Placement:
-    """Hold the addresses of a tensor's tiles. It is a ``buffer=`` argument of ``nl.ndarray``.
+    """The addresses of a tensor's tiles, for the ``buffer=`` argument of ``nl.ndarray``.
 
-    ``locate`` returns (start partition, byte offset) for a tile, from its block index, its number of partitions and its
-    bytes in each.
+    ``locate`` returns (start partition, byte offset) for a tile. Its arguments are the tile's block index, its
+    number of partitions and its bytes in each partition.
     """
 
     def __init__(
@@ -39,9 +39,10 @@ class Placement:
         self._tiles = tiles
 
     def places(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> tuple[Place, ...]:
-        """Return (start partition, byte offset) of each tile of the tensor, in the order of its blocks.
+        """Return (start partition, byte offset) of each tile of the tensor, in the order of its blocks; () if
+        the compiler chooses the addresses.
 
-        Empty if the compiler chooses the addresses. Raises LegalityError if a tile lies outside of the chip's memory.
+        Raise LegalityError if a tile lies outside of the chip's memory.
         """
         if self._locate is None:
             return ()
@@ -50,7 +51,10 @@ class Placement:
         axis = marked[0] if marked else 0
         blocks, partitions, free = sizes[:axis], sizes[axis], prod(sizes[axis + 1 :])
         if prod(blocks) > MAX_BLOCKS:
-            unsupported(f"an explicit allocation of {prod(blocks)} blocks")
+            unsupported(
+                f"an explicit allocation of {prod(blocks)} blocks is not simulated",
+                f"allocate at most {MAX_BLOCKS} blocks",
+            )
         width = free * DTYPE_BYTES[dtype]
         site, _ = call_place()
         if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
@@ -64,7 +68,7 @@ class Placement:
         return places
 
     def _check(self, trace: Trace, partition: int, offset: int, partitions: int, width: int) -> None:
-        """Refuse a tile that lies outside of the chip's memory or crosses a PSUM bank."""
+        """Raise LegalityError for a tile that lies outside of the chip's memory or crosses a PSUM bank."""
         psum = self.buffer_kind.space is Space.PSUM
         chip = trace.chip
         size = chip.psum_bytes_per_partition if psum else chip.sbuf_bytes_per_partition
@@ -74,7 +78,7 @@ class Placement:
             refuse(
                 "allocation",
                 f"Allocated memory out of bound {where}",
-                f"a partition has {size} bytes for explicit allocation; start at a lower address",
+                f"start at a lower address: a partition has {size} bytes for explicit allocation",
             )
         if not psum and offset + width > size - LEGACY_RESERVED_SBUF_BYTES:
             trace.builder.notice(trace.line(), "placed in the last 16 KiB of SBUF, which the compiler keeps for itself")
@@ -82,12 +86,12 @@ class Placement:
             refuse(
                 "psum_bank",
                 f"Allocated memory {where} crosses a PSUM bank",
-                "a PSUM tile takes at most 2 KiB a partition, inside one bank",
+                "place the tile inside one bank of 2 KiB a partition",
             )
 
 
 def _tuple(value: object) -> tuple[int, ...]:
-    """Return ``value``, a number or a sequence, as a tuple of integers; empty for None."""
+    """Return ``value``, a number or a sequence, as a tuple of integers; () for None."""
     if value is None:
         return ()
     if isinstance(value, Sequence):
@@ -96,9 +100,10 @@ def _tuple(value: object) -> tuple[int, ...]:
 
 
 def _modular(index: tuple[int, ...], tiles: tuple[int, ...]) -> int:
-    """Return the number of the tile that holds a block.
+    """Return the number of the tile that holds the block with the index ``index``.
 
-    Along each dimension it is the block's index modulo the number of tiles. Tiles are numbered in C order.
+    Along each dimension, the tile is the block's index modulo the number of tiles. Tiles are numbered in C
+    order.
     """
     number = 0
     padded = (1,) * (len(index) - len(tiles)) + tiles
@@ -120,10 +125,13 @@ class SbufAllocators:
     ) -> Placement:
         """Return a placement of blocks side by side along the free axis.
 
-        After ``num_free_tiles`` blocks the next one takes the address of the first one again.
+        After ``num_free_tiles`` blocks, the next block takes the address of the first block again.
         """
         if prod(_tuple(num_par_tiles)) > 1:
-            raise UnsupportedCall("sbuf.mod_alloc with more than one tile across partitions")
+            raise UnsupportedCall(
+                "sbuf.mod_alloc with more than one tile across partitions is not simulated",
+                hint="leave num_par_tiles out",
+            )
         tiles = _tuple(num_free_tiles)
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -134,8 +142,8 @@ class SbufAllocators:
     def alloc(self, func: Callable[..., tuple[int, int]]) -> Placement:
         """Return a placement whose addresses the kernel's function ``func`` computes.
 
-        ``func`` gets the block index ``idx``, the number of partitions ``pdim_size`` and the bytes in each
-        ``fdim_size``. It returns (start partition, byte address).
+        ``func`` gets the block index as ``idx``, the number of partitions as ``pdim_size`` and the bytes in
+        each partition as ``fdim_size``. It returns (start partition, byte address).
         """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -164,10 +172,12 @@ class PsumAllocators:
     ) -> Placement:
         """Return a placement with each block in the next bank.
 
-        After ``num_bank_tiles`` blocks the next one takes the bank of the first one again.
+        After ``num_bank_tiles`` blocks, the next block takes the bank of the first block again.
         """
         if prod(_tuple(num_par_tiles)) > 1 or prod(_tuple(num_free_tiles)) > 1:
-            raise UnsupportedCall("psum.mod_alloc with more than one tile in a bank")
+            raise UnsupportedCall(
+                "psum.mod_alloc with more than one tile in a bank is not simulated", hint="pass num_bank_tiles only"
+            )
         tiles = _tuple(num_bank_tiles)
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -178,8 +188,8 @@ class PsumAllocators:
     def alloc(self, func: Callable[..., tuple[int, int, int]]) -> Placement:
         """Return a placement whose addresses the kernel's function ``func`` computes.
 
-        ``func`` gets the block index ``idx``, the number of partitions ``pdim_size`` and the bytes in each
-        ``fdim_size``. It returns (bank, start partition, byte address).
+        ``func`` gets the block index as ``idx``, the number of partitions as ``pdim_size`` and the bytes in
+        each partition as ``fdim_size``. It returns (bank, start partition, byte address).
         """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -196,7 +206,9 @@ class PsumAllocators:
 
 
 class Directive(ContextDecorator):
-    """Accept a decorator or ``with`` block for the compiler. It changes no value, so a trace at most notes it."""
+    """A directive for the compiler, used as a decorator or a ``with`` block. It changes no value; a trace adds
+    a notice at most.
+    """
 
     def __init__(self, name: str, session: Session) -> None:
         self.name = name

@@ -35,14 +35,14 @@ from neuronxcc.nki.language import par_dim
 
 
 class LegacyTrace(Trace):
-    """Hold the state of one trace of a kernel of the legacy API."""
+    """The state of one trace of a kernel of the legacy API."""
 
     tensor_class = LegacyTensor
     copies_from_psum = element_beside_slices = True
 
 
 class LegacyFrontEnd:
-    """Trace one kernel of the package ``neuronxcc.nki``."""
+    """The front end for the package ``neuronxcc.nki``. It traces one kernel."""
 
     roots: tuple[str, ...] = ("neuronxcc", "nki")
     prelude = PRELUDE
@@ -82,11 +82,13 @@ class LegacyFrontEnd:
         return modules | {"nki.language.constants": constants}
 
     def read(self, tree: ast.Module) -> None:
-        """Accept any Python syntax."""
+        """Do nothing: this API takes any Python syntax."""
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel and return its Program. It is traced again with other settings as long as a trace asks for
-        that.
+        """Trace the kernel and return its Program.
+
+        If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
+        traced again.
         """
         unroll: frozenset[Site] = frozenset()
         keep: frozenset[Site] = frozenset()
@@ -109,7 +111,9 @@ class LegacyFrontEnd:
             finally:
                 deactivate()
         raise LimitExceeded(
-            "the kernel's control flow does not settle", rule="retrace_limit", line=self.session.last_line
+            f"the kernel was traced {MAX_RETRACES} times, and its control flow still asks for another trace: use nl.static_range where Python needs the value of a loop variable",
+            rule="retrace_limit",
+            line=self.session.last_line,
         )
 
     def _once(self, trace: Trace, function: Any, arguments: Mapping[str, object]) -> Program:
@@ -155,7 +159,9 @@ class LegacyFrontEnd:
 
 
 def finish_memsets(trace: Trace) -> None:
-    """Make memsets of PSUM tiles that only matrix products write free of time: the first product overwrites the zeros."""
+    """Make each memset of a PSUM tile take no time if only matrix products write the tile: the first product
+    overwrites the zeros.
+    """
     for buffer, slot in trace.lazy_candidates.items():
         if buffer not in trace.engines_written:
             attrs = tuple((k, True if k == "lazy" else v) for k, v in slot.instruction.attrs)

@@ -1,4 +1,4 @@
-"""Provide ``neuronxcc.nki.isa``."""
+"""Provide ``neuronxcc.nki.isa``: most functions return their result in a new tile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from acceld.nki.ir.regions import free_axes
 
 
 def _kind(dtype: object, *operands: Tensor) -> str:
-    """Return the program's name of ``dtype``, or without it the promoted type of the operands."""
+    """Return the name that programs have for ``dtype``; if it is None, the promoted type of the operands."""
     return dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*(tile.dtype_name for tile in operands))
 
 
@@ -90,7 +90,9 @@ def activation_reduce(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return op(data * scale + bias), and set reduce_res to it folded along the free axes: ``nisa.activation_reduce``."""
+    """Return op(data * scale + bias) in a new tile, and set reduce_res to that tile folded along the free axes:
+    ``nisa.activation_reduce``.
+    """
     return activation(
         op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
         reduce_cmd=ReduceCommand.reset_reduce, mask=mask, dtype=dtype,
@@ -175,7 +177,9 @@ def tensor_scalar_reduce(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return data op0 operand0, and set reduce_res to it folded along the free axes: ``nisa.tensor_scalar_reduce``."""
+    """Return data op0 operand0 in a new tile, and set reduce_res to that tile folded along the free axes:
+    ``nisa.tensor_scalar_reduce``.
+    """
     tile = operand(data, "data", "tensor_scalar_reduce")
     call = "tensor_scalar_reduce"
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
@@ -201,17 +205,17 @@ def tensor_scalar_cumulative(
 ) -> Tensor:
     """Return a running fold with op1, along the free axis, of src op0 imm0: ``nisa.tensor_scalar_cumulative``.
 
-    The result is a new tile, and is also written to ``dst`` if given. AWS's example
-    (``test_nki_isa_tensor_scalar_cumulative.py`` of the SDK's documentation) passes ``dst``.
+    The result is a new tile. It is also written to ``dst`` if that is given, as AWS's example does
+    (``test_nki_isa_tensor_scalar_cumulative.py`` of the SDK's documentation).
     """
     call = "tensor_scalar_cumulative"
     tile = operand(src, "src", call)
     command = ReduceCommand(operator.index(cast("Any", reduce_cmd)))
     starts = command is ReduceCommand.load_reduce
     if imm1 is None and starts:
-        refuse("reduce_init", f"reduce_cmd.load_reduce of '{call}' starts from imm1", "pass imm1")
+        refuse("reduce_init", f"'{call}' got reduce_cmd.load_reduce without imm1, from which it starts", "pass imm1")
     if masked(mask, tile.shape):
-        unsupported(f"nisa.{call} with a mask", "slice the tile")
+        unsupported(f"nisa.{call} with a mask is not simulated", "slice the tile")
     srcs: list[Any] = [tile, scalar_operand(imm0, "imm0", call, tile.shape[0])]
     if imm1 is not None and starts:  # AWS's example passes imm1 to other commands too, which do not read it
         srcs.append(scalar_operand(imm1, "imm1", call, tile.shape[0]))
@@ -298,7 +302,9 @@ def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwa
 
 
 def dropout(data: object, prob: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return data with each element zero with probability ``prob``, in a new tile: ``nisa.dropout``."""
+    """Return data, in which each element is set to zero with probability ``prob``, in a new tile:
+    ``nisa.dropout``.
+    """
     tile = operand(data, "data", "dropout")
     chance = scalar_operand(prob, "prob", "dropout", tile.shape[0])
     kind = _kind(dtype, tile)
@@ -314,7 +320,7 @@ UNSUPPORTED = {
 
 
 def _refused(name: str) -> Callable[..., object]:
-    """Return a function that raises UnsupportedCall with the reason in :data:`UNSUPPORTED`."""
+    """Return a function that raises UnsupportedCall for ``nisa.NAME``, with the reason in :data:`UNSUPPORTED`."""
 
     def call(*args: Any, **kwargs: Any) -> object:
         unsupported(
@@ -339,7 +345,9 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function``, changed so that its instructions are marked as the chip's own: the compiler does not split them."""
+    """Return a version of ``function`` whose instructions are marked as the chip's own. The compiler does not
+    split those.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -354,9 +362,10 @@ def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_axes(trace: Trace) -> None:
-    """Raise LegalityError if an instruction of ``nisa`` walks more free axes than an engine takes.
+    """Raise LegalityError if an instruction of ``nisa`` steps through more free axes than an engine takes.
 
-    Functions of ``nl`` may, because the compiler splits their instructions, as one of AWS's samples shows.
+    Functions of ``nl`` may have more axes: the compiler splits their instructions, as one of AWS's samples
+    shows.
     """
     for slot in trace.direct_slots:
         instruction = slot.instruction
@@ -367,7 +376,7 @@ def check_axes(trace: Trace) -> None:
             axes = free_axes(access, buffer) if buffer.space is not Space.HBM else 0
             if axes > FREE_AXES:
                 raise LegalityError(
-                    f"a tile of {instruction.op} has {axes} free axes; an engine takes {FREE_AXES}",
+                    f"a tile of {instruction.op} has {axes} free axes; an engine takes at most {FREE_AXES}",
                     rule="access_pattern",
                     line=instruction.line,
                     hint="merge axes, or split the instruction",

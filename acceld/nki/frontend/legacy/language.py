@@ -22,7 +22,7 @@ from acceld.nki.ir.program import Engine, LoopKind
 
 
 def _remainder(name: str) -> Callable[..., Tensor]:
-    """Return ``nl.mod`` or ``nl.fmod``, which also take ``dtype`` and ``mask`` as third and fourth argument."""
+    """Return ``nl.mod`` or ``nl.fmod``, which also takes ``dtype`` and ``mask`` as third and fourth argument."""
     shared = binary(name)
 
     def call(x: object, y: object, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
@@ -33,12 +33,12 @@ def _remainder(name: str) -> Callable[..., Tensor]:
 
 
 def affine_range(*args: object, **kwargs: Any) -> object:
-    """Return the iterations of a loop without dependencies between them: ``nl.affine_range``."""
+    """Return the iterations of a loop whose iterations do not depend on each other: ``nl.affine_range``."""
     return loops.open_loop(current(), "nl.affine_range", LoopKind.AFFINE, args)
 
 
 def sequential_range(*args: object, **kwargs: Any) -> object:
-    """Return the iterations of a loop that depend on each other: ``nl.sequential_range``."""
+    """Return the iterations of a loop whose iterations may depend on each other: ``nl.sequential_range``."""
     return loops.open_loop(current(), "nl.sequential_range", LoopKind.SEQUENTIAL, args)
 
 
@@ -48,7 +48,7 @@ def static_range(*args: Any, **kwargs: Any) -> range:
 
 
 def static_cast(input_data: object, dtype: object, **kwargs: Any) -> Tensor:
-    """Return a copy with another dtype: ``nl.static_cast``."""
+    """Return a copy of ``input_data`` with the dtype ``dtype``: ``nl.static_cast``."""
     return elementwise.copy(input_data, dtype=dtype)
 
 
@@ -85,7 +85,7 @@ def spmd_dim(*sizes: int, **kwargs: Any) -> int:
 
 
 def _refused(name: str) -> Callable[..., object]:
-    """Return a function that raises UnsupportedCall with the reason in :data:`UNSUPPORTED`."""
+    """Return a function that raises UnsupportedCall for ``nl.NAME``, with the reason in :data:`UNSUPPORTED`."""
 
     def call(*args: Any, **kwargs: Any) -> object:
         unsupported(

@@ -1,7 +1,8 @@
 """Provide the ranges of the legacy API, and folds over loops.
 
-A loop is traced once with a symbol as its variable. If the kernel needs more of the variable, the loop is cut into
-pieces, split into two nested loops, or unrolled.
+A loop is traced once, with a symbol as its variable. If the kernel needs the variable's value, the loop is
+changed in one of three ways: it is unrolled, split into two nested loops, or cut into loops over parts of its
+range (*pieces*).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from acceld.nki.ir.program import Affine, Engine, LoopKind, Space
 
 
 class UnrolledIndex(int):
-    """Represent the loop variable of one iteration of an unrolled loop, as an integer."""
+    """The variable of an unrolled loop in one iteration, as an integer."""
 
     first: bool
     """True in the first iteration of the loop."""
@@ -33,24 +34,26 @@ class UnrolledIndex(int):
 def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:
     """Yield the values of a loop variable: one symbol for all iterations, or each number if the loop has to be
     unrolled.
+
+    ``args`` are the arguments of the range function ``function``.
     """
     for arg in args:
         if isinstance(arg, Expr) and not arg.is_constant:
             refuse(
                 "symbolic_index",
-                f"the bounds of {function} must be known while tracing",
+                f"a bound of {function} depends on a loop variable, and must be known while tracing",
                 "loop over the largest bound and mask, or unroll the outer loop with nl.static_range",
             )
         if not hasattr(arg, "__index__"):
             refuse(
                 "operand_type",
-                f"the bounds of {function} must be integers, not {type(arg).__name__}",
+                f"a bound of {function} is {type(arg).__name__}, not an integer",
                 "pass a Python integer; a tile's value is not known while tracing: loop over the largest bound and mask",
             )
     numbers = range(*(operator.index(cast("Any", arg)) for arg in args))
     if len(numbers) > MAX_TRIPS:
         raise LimitExceeded(
-            f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+            f"{function} has {len(numbers)} iterations; at most {MAX_TRIPS} are allowed",
             rule="trip_limit",
             line=trace.line(),
             hint="use larger tiles, or fewer iterations",
@@ -64,7 +67,7 @@ def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[obj
 
 
 def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[object]:
-    """Yield the numbers of some iterations of an unrolled loop."""
+    """Yield the numbers at ``positions`` of an unrolled loop over ``numbers``."""
     for position in positions:
         trace.session.check_deadline()
         index = UnrolledIndex(numbers[position])
@@ -73,7 +76,7 @@ def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[
 
 
 def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
-    """Yield the loop variable once for each piece into which the loop is cut. A piece of one iteration is not a loop."""
+    """Yield the loop variable once for each piece of the loop. In a piece of one iteration it is a number."""
     points = sorted(trace.cuts.get(site, frozenset())) if trace.cuts is not None else []
     edges = [0, *(point for point in points if 0 < point < len(numbers)), len(numbers)]
     if len(edges) > 2:
@@ -91,7 +94,10 @@ def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, sit
 def _symbolic(
     trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int, offset: int
 ) -> Iterator[object]:
-    """Yield a loop's variable as one symbol, with the loop open. The loop may be split into two nested ones."""
+    """Open a loop and yield its variable as one symbol. The loop may be split into two nested ones.
+
+    ``offset`` is the number of iterations before this piece of the loop.
+    """
     inner = (trace.splits or {}).get(site, 1)
     outer = trace.open(name, len(numbers) // inner, kind, site, line)
     loops = [outer] if inner == 1 else [outer, trace.open(name, inner, kind, site, line)]
@@ -106,7 +112,7 @@ def _symbolic(
     finally:
         if not finished and trace.broken is None:
             trace.broken = LegalityError(
-                f"the loop over {name} is left early; its body is traced once for all iterations",
+                f"the loop over {name} is left early, but its body is traced once for all iterations",
                 rule="loop_exit",
                 line=line,
                 hint="use nl.static_range where break or return is needed",
@@ -118,7 +124,11 @@ def _symbolic(
 def loop_reduce(
     x: object, op: object, loop_indices: object, *, dtype: object = None, mask: object = None, **kwargs: Any
 ) -> Tensor:
-    """Return ``x`` folded with ``op`` over enclosing loops, in a new tile outside of these loops: ``nl.loop_reduce``."""
+    """Return ``x`` folded with ``op`` over enclosing loops: ``nl.loop_reduce``. ``loop_indices`` has the
+    variables of these loops.
+
+    The result is a new tile outside of these loops.
+    """
     trace = current()
     tile = operand(x, "x", "loop_reduce")
     given = loop_indices if isinstance(loop_indices, Sequence) else [loop_indices]
@@ -135,7 +145,7 @@ def loop_reduce(
                 "pass the loop variable itself, such as loop_indices=[i]",
             )
     if any(loop not in trace.scope for loop in loops):
-        refuse("local_scope", "loop_reduce over a loop that has ended", "call it inside of the loop")
+        refuse("local_scope", "loop_reduce is called after one of its loops has ended", "call it inside of the loop")
     name, site = names.reduce_op(op), call_site()
     patterns = masked(mask, tile.shape)
     first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)

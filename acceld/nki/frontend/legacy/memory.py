@@ -37,11 +37,15 @@ def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, na
 def full(
     shape: Sequence[object], fill_value: object, dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any
 ) -> Tensor:
-    """Return a new tensor filled with one number: ``nl.full``. A tensor in HBM is filled from SBUF."""
+    """Return a new tensor filled with one number: ``nl.full``. A tensor in HBM is filled by stores from SBUF."""
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     number = as_number(fill_value)
     if number is None:
-        refuse("operand_type", "fill_value must be a number", "fill with a number, then assign or add the tile")
+        refuse(
+            "operand_type",
+            f"fill_value is {type(fill_value).__name__}, not a number",
+            "fill with a number, then assign or add the tile",
+        )
     fill(current(), tensor, number, lazy=bool(kwargs.get("lazy_initialization", False)))
     return tensor
 
@@ -57,21 +61,23 @@ def ones(shape: Sequence[object], dtype: object, *, buffer: object = None, name:
 
 
 def empty_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor without values, of the shape of ``a``, by default of its dtype and in its memory:
-    ``nl.empty_like``.
+    """Return a new tensor without values, of the shape of ``a``: ``nl.empty_like``. By default it has the dtype
+    and the memory of ``a``.
     """
     return ndarray(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
 
 
 def zeros_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor of zeros, of the shape of ``a``, by default of its dtype and in its memory:
-    ``nl.zeros_like``.
+    """Return a new tensor of zeros, of the shape of ``a``: ``nl.zeros_like``. By default it has the dtype and
+    the memory of ``a``.
     """
     return zeros(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
 
 
 def _shape_like(a: Tensor) -> tuple[object, ...]:
-    """Return the shape of ``a``. If ``a`` is a whole tensor, its partition dimension is marked."""
+    """Return the shape of ``a``. If ``a`` is a whole tensor, the partition dimension in the shape is marked
+    with nl.par_dim.
+    """
     axis = a.declared.partition_axis
     return tuple(ParDim(n) if a.whole and k == axis else n for k, n in enumerate(a.shape))
 
@@ -84,7 +90,7 @@ def memset(
 
     number = as_number(value)
     if number is None:
-        refuse("operand_type", "value must be a number")
+        refuse("operand_type", f"the value of memset is {type(value).__name__}: pass a number")
     sizes = tuple(int(n) for n in as_shape(shape))  # type: ignore[call-overload]  # checked by declare
     partitions_fit(sizes, "memset")
     return result("memset", engine_of(engine), sizes, dtypes.dtype_name(dtype), [number], mask=masked(mask, sizes))

@@ -61,11 +61,17 @@ def affine_select(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return on_true_tile where a comparison of index expressions holds, else on_false_value: ``nisa.affine_select``."""
+    """Return on_true_tile where a comparison of index expressions holds, elsewhere on_false_value, in a new
+    tile: ``nisa.affine_select``.
+    """
     tile = moved_to_sbuf(operand(on_true_tile, "on_true_tile", "affine_select"))
     other = scalar_operand(on_false_value, "on_false_value", "affine_select", tile.shape[0])
     if isinstance(other, Tensor):
-        refuse("operand_type", "on_false_value must be a number", "select against a tile with nl.where")
+        refuse(
+            "operand_type",
+            f"on_false_value is {type(on_false_value).__name__}, not a number",
+            "select against a tile with nl.where",
+        )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     if isinstance(pred, bool):
         pred = Predicate(((Expr(Affine(0 if pred else -1)), "ge"),))
@@ -114,13 +120,17 @@ def reducing(
 ) -> None:
     """Emit an instruction that may also fold its result along the free axes into ``reduce_res``.
 
-    ``fold`` is the operation of the fold, ``reduce_cmd`` the command for the registers that accumulate.
+    ``fold`` is the operation of the fold, ``reduce_cmd`` the command to the registers that accumulate.
     """
     trace = current()
     dsts = [dst]
     command = ReduceCommand.idle if reduce_cmd is None else ReduceCommand(operator.index(cast("Any", reduce_cmd)))
     if command is ReduceCommand.load_reduce:
-        refuse("reduce_cmd", f"load_reduce in '{call}', which has no value to load", "use reduce_cmd.reset_reduce")
+        refuse(
+            "reduce_cmd",
+            f"'{call}' can not take load_reduce, because it has no value to load",
+            "use reduce_cmd.reset_reduce",
+        )
     if fold is not None and (reduce_res is not None or command is not ReduceCommand.idle):
         attrs["reduce_op"] = reduce_op(fold)
         attrs["reduce_cmd"] = command.name
@@ -130,7 +140,7 @@ def reducing(
             if placed is None:
                 refuse(
                     "operand_shape",
-                    f"reduce_res of '{call}' has shape {target.shape}, not {(dst.shape[0], 1)}",
+                    f"reduce_res of '{call}' has shape {target.shape}, and must have {(dst.shape[0], 1)}",
                     "declare it with nl.ndarray((partitions, 1), ...)",
                 )
             dsts.append(placed)
@@ -154,8 +164,8 @@ def range_select(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return on_true_tile where the free index compares with both bounds as asked, else on_false_value:
-    ``nisa.range_select``.
+    """Return on_true_tile where the position along the free axis compares with both bounds as asked, elsewhere
+    on_false_value, in a new tile: ``nisa.range_select``.
     """
     call = "range_select"
     tile = operand(on_true_tile, "on_true_tile", call)
@@ -188,7 +198,10 @@ def select_reduce(
     dtype: object = None,
     **kwargs: Any,
 ) -> None:
-    """Set dst to on_true where predicate is non-zero, else to on_false: ``nisa.select_reduce``."""
+    """Set dst to on_true where predicate is non-zero, elsewhere to on_false: ``nisa.select_reduce``.
+
+    If reduce_res is given, dst is also folded along the free axes into it.
+    """
     call = "select_reduce"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
     written_as(dtype, target, call)
@@ -205,7 +218,7 @@ def select_reduce(
 
 
 def _search(op: str, srcs: list[Any], shape: tuple[int, ...], dtype: str, mask: object, **attrs: Attr) -> Tensor:
-    """Return the result of a search on the vector engine, in a new tile of ``shape``."""
+    """Emit a search on the vector engine, and return its result in a new tile of ``shape``."""
     return result(op, Engine.VECTOR, shape, dtype, srcs, attrs=dict(attrs), mask=masked(mask, srcs[0].shape))
 
 
@@ -214,13 +227,15 @@ def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: An
     tile = operand(src, "src", "max8")
     least, most = MAX8_ELEMENTS
     if not least <= prod(tile.shape[1:]) <= most:
-        refuse("free_size", f"max8 takes {least} to {most} elements a partition, not {prod(tile.shape[1:])}")
+        refuse("free_size", f"max8 got {prod(tile.shape[1:])} elements a partition: pass {least} to {most}")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return _search("max8", [tile], (tile.shape[0], 8), kind, mask)
 
 
 def nc_find_index8(*, data: object, vals: object, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return the position at which each of the eight values in vals first occurs: ``nisa.nc_find_index8``."""
+    """Return, for each of the eight values of vals in a partition, the position at which it first occurs in
+    data: ``nisa.nc_find_index8``.
+    """
     tile, wanted = operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")
     kind = "uint32" if dtype is None else dtypes.dtype_name(dtype)
     return _search("find_index8", [tile, wanted], (tile.shape[0], 8), kind, mask)
@@ -268,8 +283,8 @@ def local_gather(
     if tile.shape[0] % 16 or where.shape[0] != tile.shape[0] or width not in (1, 2, 4, 8, 16, 32) or count > listed:
         refuse(
             "gather_shape",
-            f"local_gather of {list(tile.shape)} by {list(where.shape)} indices of {width} elements each",
-            "partitions in multiples of 16; 1, 2, 4, 8, 16 or 32 elements an index",
+            f"local_gather can not take {list(tile.shape)} by {list(where.shape)} indices of {width} elements each",
+            "use a multiple of 16 partitions, and 1, 2, 4, 8, 16 or 32 elements an index",
         )
     return result(
         "local_gather",
@@ -286,6 +301,6 @@ def sequence_bounds(*, segment_ids: object, dtype: object = None, **kwargs: Any)
     """Return the start and the end of the segment at each position, in a tile (1, 2, n): ``nisa.sequence_bounds``."""
     tile = operand(segment_ids, "segment_ids", "sequence_bounds")
     if tile.shape[0] != 1:
-        unsupported("sequence_bounds of more than one partition", "take the partitions one at a time")
+        unsupported("sequence_bounds of more than one partition is not simulated", "pass one partition at a time")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("sequence_bounds", Engine.GPSIMD, (1, 2, prod(tile.shape[1:])), kind, [tile])

@@ -19,7 +19,7 @@ LANGUAGE_FUNCTIONS = tuple(
 
 
 def _states(names: tuple[str, ...], refused: dict[str, str]) -> dict[str, str]:
-    """Return, for each name, ``supported`` or ``unsupported:`` and the reason. ``refused`` has the reasons."""
+    """Return ``supported`` or ``unsupported: REASON`` for each name. ``refused`` has the reasons by name."""
     return {name: f"unsupported: {refused[name]}" if name in refused else "supported" for name in names}
 
 

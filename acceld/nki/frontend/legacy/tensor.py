@@ -15,8 +15,8 @@ from acceld.nki.frontend.core.context import refuse
 def _operators(
     name: str,
 ) -> tuple[Callable[[LegacyTensor, object], tensor.Tensor], Callable[[LegacyTensor, object], tensor.Tensor]]:
-    """Return the methods of a binary operator of tensors: the one for a tensor on the left, and the one for a tensor on
-    the right.
+    """Return two methods for a binary operator of tensors: for a tensor on the left, and for a tensor on the
+    right.
     """
 
     def forward(self: LegacyTensor, other: object) -> tensor.Tensor:
@@ -29,7 +29,7 @@ def _operators(
 
 
 def _update(name: str) -> Callable[[LegacyTensor, object], tensor.Tensor]:
-    """Return the method of an in-place operator of tensors, such as ``+=``."""
+    """Return the method for an in-place operator of tensors, such as ``+=``."""
 
     def update(self: LegacyTensor, other: object) -> tensor.Tensor:
         return elementwise.update(name, self, other)
@@ -57,12 +57,14 @@ METHODS = {
 
 
 class LegacyTensor(methods.Tensor):
-    """Represent a tensor or tile as a kernel of the legacy API sees it."""
+    """A tensor or tile as a kernel of the legacy API sees it."""
 
     __slots__ = ()
 
     def broadcast_to(self, *shape: Any) -> tensor.Tensor:
-        """Return a view with axes of one element repeated. A single partition is repeated by an instruction."""
+        """Return a view in which axes of one element are repeated. A single partition is repeated by an
+        instruction.
+        """
         return elementwise.broadcast_to(
             self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         )
@@ -77,7 +79,7 @@ class LegacyTensor(methods.Tensor):
         return views.with_axis(self, axis)
 
     def astype(self, dtype: object) -> tensor.Tensor:
-        """Return a copy with another dtype."""
+        """Return a copy of the tile with the dtype ``dtype``."""
         return elementwise.copy(self, dtype=dtype)
 
     def _binary(self, name: str, other: object, *, reverse: bool = False) -> tensor.Tensor:
@@ -131,12 +133,12 @@ class LegacyTensor(methods.Tensor):
     __rfloordiv__ = __floordiv__
 
     def _refuse(self, what: str, instead: str) -> tensor.Tensor:
-        """Raise LegalityError for an operator that tiles do not have."""
+        """Raise LegalityError for the operator ``what``, which tiles do not have."""
         refuse("tile_operator", f"{what} is not defined for tiles ({self.label})", f"use {instead}")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> tensor.Tensor:
-        """Return the result of an operator with a numpy number on the left. Raises LegalityError for any other numpy
-        function.
+        """Return the result of an operator whose left operand is a numpy number. Raise LegalityError for any
+        other numpy function.
         """
         name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         number = isinstance(inputs[0], np.generic | np.ndarray) and np.size(inputs[0]) == 1

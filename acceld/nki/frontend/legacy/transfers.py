@@ -1,4 +1,6 @@
-"""Emit the moves of ``nisa`` that write a given destination or reorder elements, and batch norm statistics."""
+"""Emit the instructions of ``nisa`` that copy to a given destination or reorder elements, and batch norm
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from acceld.nki.ir.program import Attr, Engine, Space
 
 
 class DgeMode(IntEnum):
-    """List the builders of DMA descriptors: ``nisa.dge_mode``."""
+    """The builders of DMA descriptors: ``nisa.dge_mode``."""
 
     none = 0
     swdge = 1
@@ -38,14 +40,14 @@ class DgeMode(IntEnum):
 
 
 class OutOfBoundsMode(IntEnum):
-    """List what a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
+    """The ways in which a DMA treats an index outside of the tensor: ``nisa.oob_mode``."""
 
     error = 0
     skip = 1
 
 
 def _tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in HBM or SBUF. Raises LegalityError if it is something else."""
+    """Return ``value``, a tensor in HBM or SBUF. Raise LegalityError if it is anything else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -70,7 +72,9 @@ def _transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], ca
         source = expand(src, dst.shape) if source is None else source
         if source is None:
             refuse(
-                "shape", f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}", "index both to the same shape"
+                "shape",
+                f"'{call}' can not write shape {list(src.shape)} to {list(dst.shape)}",
+                "index both to the same shape",
             )
         placed, src = dst, source
     accumulates = "rmw" in attrs
@@ -95,9 +99,9 @@ def dma_copy(
     dge_mode: object = DgeMode.unknown,
     **kwargs: Any,
 ) -> None:
-    """Set dst to src, in HBM or SBUF, through a DMA: ``nisa.dma_copy``.
+    """Set dst to src through a DMA: ``nisa.dma_copy``. Each of them is in HBM or SBUF.
 
-    Either side may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
+    Either may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
     """
     target, source = _tensor(dst, "dst", "dma_copy"), _tensor(src, "src", "dma_copy")
     attrs: dict[str, Attr] = {}
@@ -139,7 +143,7 @@ def dma_transpose(
     if sorted(order) != list(range(tensor.ndim)):
         refuse(
             "transpose_axes",
-            f"axes {order} of 'dma_transpose' are no permutation of a tile with {tensor.ndim} axes",
+            f"axes {order} of 'dma_transpose' are not a permutation of the {tensor.ndim} axes of src",
             "name each axis once",
         )
     shape = tuple(tensor.shape[a] for a in order)
@@ -167,7 +171,9 @@ def tensor_copy_predicated(
     dtype: object = None,
     **kwargs: Any,
 ) -> None:
-    """Set dst to src where predicate is non-zero: ``nisa.tensor_copy_predicated``. ``reverse_pred``: where it is zero."""
+    """Set dst to src where predicate is non-zero: ``nisa.tensor_copy_predicated``. With ``reverse_pred``, set
+    it where predicate is zero.
+    """
     call = "tensor_copy_predicated"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
     same_partitions(call, ("dst", target), ("predicate", test))
@@ -195,7 +201,7 @@ def nc_stream_shuffle(
     written_as(dtype, target, call)
     lanes = tuple(operator.index(lane) for lane in shuffle_mask)
     if len(lanes) != 32 or any(not (0 <= lane < 32 or lane == 255) for lane in lanes):
-        refuse("shuffle_mask", "shuffle_mask must hold 32 partition numbers from 0 to 31, or 255")
+        refuse("shuffle_mask", "shuffle_mask must have 32 entries, each a partition number from 0 to 31, or 255")
     current().emit(
         "shuffle", Engine.VECTOR, [target], [source], attrs={"lanes": lanes}, mask=masked(mask, target.shape)
     )
@@ -204,7 +210,9 @@ def nc_stream_shuffle(
 def tensor_partition_reduce(
     op: object, data: object, *, mask: object = None, dtype: object = None, **kwargs: Any
 ) -> Tensor:
-    """Return the partitions of ``data`` folded into one with ``op``: ``nisa.tensor_partition_reduce``."""
+    """Return ``data`` folded with ``op`` along its partitions, in a new tile of one partition:
+    ``nisa.tensor_partition_reduce``.
+    """
     tile = moved_to_sbuf(operand(data, "data", "tensor_partition_reduce"))
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result(
@@ -228,14 +236,16 @@ def tensor_copy(
 
 
 def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return six statistics of each partition of ``data``: ``nisa.bn_stats``."""
+    """Return six statistics of each partition of ``data`` in a new tile: ``nisa.bn_stats``. They are counts,
+    means and variances of its even and odd elements.
+    """
     tile = operand(data, "data", "bn_stats")
     if prod(tile.shape[1:]) > BN_STATS_ELEMENTS:
         refuse(
             "free_size",
             f"size of dimension 1 in 'data[{', '.join(map(str, tile.shape))}]' of 'bn_stats' exceed architecture "
             f"limitation of {BN_STATS_ELEMENTS}",
-            "take the statistics of pieces and merge them with bn_aggr",
+            "take the statistics of smaller tiles, and merge them with bn_aggr",
         )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("bn_stats", Engine.VECTOR, (tile.shape[0], 6), kind, [tile], mask=masked(mask, tile.shape))
@@ -247,8 +257,8 @@ def bn_aggr(data: object, *, mask: object = None, dtype: object = None, **kwargs
     if prod(tile.shape[1:]) % 3:
         refuse(
             "free_size",
-            "bn_aggr needs a multiple of three elements",
-            "pass what nisa.bn_stats gave, six numbers for each piece",
+            f"bn_aggr got {prod(tile.shape[1:])} elements a partition, which is not a multiple of three",
+            "pass the result of nisa.bn_stats, six numbers for each piece",
         )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("bn_aggr", Engine.VECTOR, (tile.shape[0], 2), kind, [tile], mask=masked(mask, tile.shape))

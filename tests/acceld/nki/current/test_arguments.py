@@ -137,9 +137,9 @@ nisa.dma_transpose(turned, x.reshape((128, 2, 2, 16)))
 nisa.dma_copy(out, turned)
 """
     assert np.array_equal(ran(body), X.reshape(128, 2, 2, 16).transpose(3, 1, 2, 0))
-    with pytest.raises(LegalityError, match="with axes"):
+    with pytest.raises(LegalityError, match="by axes"):
         traced("nisa.dma_transpose(tile, x, axes=(0, 1))")
-    with pytest.raises(LegalityError, match=r"should be \[64, 128\]"):
+    with pytest.raises(LegalityError, match=r"must be \[64, 128\]"):
         traced("nisa.dma_transpose(tile, x)")
 
 
@@ -173,14 +173,14 @@ nisa.dma_copy(out, total)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("nisa.tensor_scalar_reduce(tile, tile, nl.add, 1.0, nl.add, reduce_init=3.0)", "beside reduce_cmd.load_reduce"),
+        ("nisa.tensor_scalar_reduce(tile, tile, nl.add, 1.0, nl.add, reduce_init=3.0)", "and reduce_cmd.load_reduce, which reads it"),
         ("nisa.tensor_scalar_cumulative(tile, tile, nl.add, nl.add, 1.0, 2.0)", "imm1"),
         ("nisa.dma_compute(out, [x, x], nl.add, scales=[1.0, 2.0])", "scales other than 1.0"),
         ("nisa.dma_compute(out, [x, x], nl.multiply)", "reduce_op=multiply"),
         ("nisa.dma_compute(out, [x, x], nl.add, unique_indices=False)", "unique_indices=False"),
         ("nisa.dma_compute(out, [x, x], nl.add, oob_mode=nisa.oob_mode.skip)", "oob_mode.skip"),
-        ("nisa.dma_copy(out.view(nl.int32), x, dge_mode=nisa.dge_mode.hwdge)", "casts nothing"),
-        ("nisa.dma_copy(out, x, engine=nisa.engine.scalar)", "for dge_mode.hwdge"),
+        ("nisa.dma_copy(out.view(nl.int32), x, dge_mode=nisa.dge_mode.hwdge)", "only moves bytes"),
+        ("nisa.dma_copy(out, x, engine=nisa.engine.scalar)", "only with dge_mode.hwdge"),
         ("nl.gather_flattened(tile, tile, axis=1)", "axis=1"),
         ("nl.shared_constant('no/such/file.npy')", "no/such/file.npy"),
     ],

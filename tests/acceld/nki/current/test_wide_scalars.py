@@ -69,7 +69,7 @@ def test_a_wide_offset_selects_a_row_in_hbm() -> None:
         ("int64", "nisa.tensor_copy(held, held)", "copy of int64"),
         ("int64", "nisa.memset(held, 3)", "memset of int64"),
         ("int64", "nisa.register_load(nisa.register_alloc(), held)", "scalar_load"),
-        ("int64", "nl.fori_loop(0, i, lambda k: None)", "int64 bound"),
+        ("int64", "nl.fori_loop(0, i, lambda k: None)", "int64 register"),
         ("int64", "t = nl.ndarray((1, 1), dtype=nl.int32);;nisa.scalar_store(t, i)", "both must have the same width"),
         ("int64", "t = nl.ndarray((1, 1), dtype=nl.int32);;nisa.dma_copy(t, held)", "int64 to int32"),
         ("int64", "t = nl.ndarray((1, 9), dtype=nl.float32);;t.ap([[9, 1], [1, 1]], scalar_offset=i, indirect_dim=1)",

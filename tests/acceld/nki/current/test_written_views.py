@@ -116,10 +116,10 @@ TWO_INDICES = "nisa.tensor_copy(t, a);;j = nl.ndarray(i.shape, dtype=i.dtype);;n
         ("nisa.dma_copy(out.view(nl.uint16), a.view(nl.uint16))", "a write through a view of another width"),
         (STALE_IN_A_LOOP, "read later"),
         ("p = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.psum);;nisa.memset(p.indirect(i), 0.0)", "PSUM"),
-        (f"{TWO_INDICES};;nisa.tensor_scalar(t.indirect(j), t.indirect(i), nl.multiply, 2.0)", "reads it at others"),
-        ("nisa.tensor_copy(t, a);;nisa.tensor_copy(t.indirect(i), t[:, 8:40])", "reads it at others"),
-        ("nisa.tensor_copy(t, a);;v = t.indirect(i);;nisa.tensor_copy(v[:, 0:8], v[:, 8:16])", "reads it at others"),
-        (f"{TWO_INDICES};;nisa.tensor_tensor(t.indirect(i), a[:, 0:32], t.indirect(j), nl.add)", "reads it at others"),
+        (f"{TWO_INDICES};;nisa.tensor_scalar(t.indirect(j), t.indirect(i), nl.multiply, 2.0)", "reads it at other offsets"),
+        ("nisa.tensor_copy(t, a);;nisa.tensor_copy(t.indirect(i), t[:, 8:40])", "reads it at other offsets"),
+        ("nisa.tensor_copy(t, a);;v = t.indirect(i);;nisa.tensor_copy(v[:, 0:8], v[:, 8:16])", "reads it at other offsets"),
+        (f"{TWO_INDICES};;nisa.tensor_tensor(t.indirect(i), a[:, 0:32], t.indirect(j), nl.add)", "reads it at other offsets"),
     ],
 )  # fmt: skip
 def test_what_is_not_simulated_or_stale_is_said(body: str, said: str) -> None:

@@ -108,7 +108,7 @@ def test_a_number_is_no_register_to_store() -> None:
         traced(one + "nisa.scalar_store(one, 5)")
     with pytest.raises(LegalityError, match="missing a required argument: 'src'"):
         traced("nisa.scalar_store(5)")
-    with pytest.raises(LegalityError, match="'add' of a register and float"):
+    with pytest.raises(LegalityError, match="'add' can not combine a register with float"):
         traced("register = nisa.register_alloc(3)\nheld = register + 1.5")
 
 

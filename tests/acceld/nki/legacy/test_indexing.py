@@ -265,7 +265,7 @@ def kernel(x, rows):
         ("nl.load(x[nl.arange(8)[:, None] // 3, nl.arange(4)[None, :]])", "non_affine_index", "not affine"),
         ("nl.load(x[nl.arange(8)[:, None] + nl.arange(4)[:, None], 0])", "index_shape", "can not be combined"),
         ("nl.load(x.reshape((64, 64)))", "shape", "can not be reshaped"),
-        ("nl.load(x[0:8, 0:4].reshape((4, 8))[0:3])", "unsupported", "no strided view"),
+        ("nl.load(x[0:8, 0:4].reshape((4, 8))[0:3])", "unsupported", "do not form a strided view"),
     ],
 )
 def test_a_bad_index_names_its_rule_and_line(trace_kernel: Any, random: Any, line: str, rule: str, part: str) -> None:

@@ -47,8 +47,12 @@ def test_tiles_of_an_iteration_get_places_that_iterations_take_in_turn() -> None
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (", accumulate=k > 0", "", "line 18: without accumulate"),
-        ("        made = ", "        view = x_tile\n        made = ", "line 13: x_tile is used in a way that is not"),
+        (", accumulate=k > 0", "", "the product in line 18 does not say whether it adds"),
+        (
+            "        made = ",
+            "        view = x_tile\n        made = ",
+            "x_tile, declared in line 13, is used in a way that is not",
+        ),
         (
             "        x_tile = nl.ndarray((128, 128)",
             "        x_tile = nl.ndarray((128, 40000)",
@@ -57,7 +61,7 @@ def test_tiles_of_an_iteration_get_places_that_iterations_take_in_turn() -> None
         (
             "    return out",
             "    nisa.dma_copy(dst=out[0, 0:128, 0:128], src=x_tile)\n    return out",
-            "line 13: x_tile",
+            "x_tile, declared in line 13",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def test_work_that_depends_on_the_loop_through_what_it_reads_is_no_refused_place
     every, once = places.DRAIN_FED, places.DRAIN_FED.replace("src=x[row,", "src=x[0,")
     kernels = [KernelModule(one, "nki", places.DRAIN_FED_SHAPES) for one in (every, once)]
     found = [[(one.line, one.precondition[:25]) for one in rule_named("hoist_work").refusals(one)] for one in kernels]
-    assert found == [[], [(13, "line 22 makes tile_t for ")]]
+    assert found == [[], [(13, "tile_t is made in line 22")]]
 
 
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
@@ -111,5 +111,5 @@ def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
     assert "copied = nl.copy(product)" in after and "first" not in after
     read = KernelModule(twice.replace("value=result", "value=first"), "nki_legacy", places.FROM_PSUM_SHAPES)
     assert [one.precondition for one in rule.refusals(read)] == [
-        "line 20 reads first too: compute it there again, into another tile"
+        "first is also read in line 20: compute it again for that line, into another tile"
     ]
