@@ -157,7 +157,7 @@ def narrow():
     wide = list(wide) if isinstance(wide, (tuple, list)) else [wide]
     return [place for place, v in enumerate(wide) if kind(v) in ("float32", "float16", "bfloat16")]
 print(json.dumps({"names": names(), "narrow": narrow(), "inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
-                  "outputs": [facts(np.asarray(v)) for v in outputs],
+                  "outputs": [facts(np.asarray(v)) | {"type": type(v).__name__} for v in outputs],
                   "drawn": not callable(getattr(module, "get_inputs", None))}))
 """
 
@@ -195,6 +195,13 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
             absolute = place < len(given) and given[place].absolute
             arguments.append(DraftArgument(name, shape, dtype, None, kernel_shape, two_valued, absolute))
     outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), _on_chip(o["dtype"])) for i, o in enumerate(raw["outputs"])]
+    for output, found in zip(outputs, raw["outputs"], strict=True):
+        if output.dtype not in DTYPE_BYTES:
+            what = f"of type {found['type']}" if found["dtype"] == "object" else f"an array of {found['dtype']}"
+            raise WorkloadError(
+                f"{path}: the output {output.name} of forward is {what}, which no kernel can return",
+                hint="Return an array of numbers, or a tuple of such arrays.",
+            )
     return ReferenceFacts(
         tuple(arguments), tuple(outputs), raw["drawn"], tuple(outputs[place].name for place in raw["narrow"])
     )

@@ -28,8 +28,8 @@ ALU = {
     "left_shift": "left_shift",
     "right_shift": "right_shift",
 }
-BITS = frozenset({"and", "or", "xor", "left_shift", "right_shift"})
-"""Functions of the bits of integers. Their operands and results are int32."""
+_BITWISE = ("bitwise", "left_shift", "right_shift")
+"""Beginnings of the names of functions of the bits of integers. Their operands and results are int32."""
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
 """Comparisons that give the same result after the operands are swapped. All other functions except ``sub`` commute."""
 
@@ -324,7 +324,7 @@ class Selection:
                 operands.append(self._row_operand(len(operands), by))
                 arguments.append((f"operand{number}", operands[-1]))
             else:
-                arguments.append((f"operand{number}", by))
+                arguments.append((f"operand{number}", int(by) if word.startswith(_BITWISE) else by))
             if turned:
                 arguments.append((f"reverse{number}", True))
         return Selected("tensor_scalar", tuple(operands), tuple(arguments))

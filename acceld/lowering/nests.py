@@ -735,7 +735,9 @@ class Nest(Choices):
         offset = self._offset(n, row) + further
         inner = axes or ((1, 1),)
         apart = len(inner) == 1 and inner[0][1] not in (0, 1) and reach.access.view.node is not INDEX
-        if apart and step == 1 and inner[0][0] >= 32 and self.part >= 32:
+        # only the tensor engine transposes so many elements, and it has no integers
+        floats = dst.tile.dtype in ("float32", "bfloat16", "float16")
+        if apart and floats and step == 1 and inner[0][0] >= 32 and self.part >= 32:
             self._fetch_turned(dst, tensor, offset, inner[0])
             return
         pattern = ((step, self.part), *((s if e > 1 else 1, e) for e, s in inner))

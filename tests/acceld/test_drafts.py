@@ -65,6 +65,23 @@ def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None
         drafts.reference_facts(path)
 
 
+@pytest.mark.parametrize(
+    "returned, what",
+    [
+        ("{'sum': 1.0}", "out0 of forward is of type dict"),
+        ("(1.0, np.array([1j]))", "out1 of forward is an array of complex128"),
+    ],
+)
+def test_an_output_that_no_kernel_can_return_is_named(tmp_path: Path, returned: str, what: str) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text(
+        f"import numpy as np\n\ndef get_inputs():\n    return []\n\ndef forward():\n    return {returned}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(WorkloadError, match=what):
+        drafts.reference_facts(path)
+
+
 def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no file .*nothing\.py") as refused:
         drafts.reference_facts(tmp_path / "nothing.py")

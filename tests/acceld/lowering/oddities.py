@@ -682,6 +682,11 @@ def nibbles(n: Array) -> Any:
     return (n & 15) - 8 + 16.0 * ((n >> 4) & 15)
 
 
+@odd(("int32", 33, 40, -(2**31), 2**31 - 1), ("int8", 40, 33, -128, 127))
+def transposed_integers(n: Array, m: Array) -> Any:
+    return n.T * 1.0 + m, (n.T & 15) + m % 4
+
+
 # -- types of results
 
 
