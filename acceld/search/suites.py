@@ -15,6 +15,7 @@ import random
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -219,8 +220,7 @@ def first_slices_s(entries: Mapping[str, Entry], left_s: float, least_s: float) 
 
 def searched_s(states: Sequence[tuple[float, RunState]]) -> float:
     """Return the seconds in which a run was active, from the times at which it entered each state."""
-    spans = zip(states, states[1:], strict=False)
-    return sum(end - at for (at, state), (end, _) in spans if state is RunState.RUNNING)
+    return sum(end - at for (at, state), (end, _) in pairwise(states) if state is RunState.RUNNING)
 
 
 def worth(entry: Entry, percent_of_attainable: float | None) -> float:

@@ -145,7 +145,9 @@ class TenthFaster:
 
 async def scripted_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
     """Return parts without children or models."""
-    log, stuck = (Path(place) if (place := os.environ.get(name)) else None for name in ("SCRIPTED_LOG", "SCRIPTED_STUCK"))
+    log, stuck = (
+        Path(place) if (place := os.environ.get(name)) else None for name in ("SCRIPTED_LOG", "SCRIPTED_STUCK")
+    )
     evaluator = ScriptedEvaluator(float(os.environ.get("SCRIPTED_S", "0.005")), log, stuck)
 
     async def make_search(run: Run, control: RunControl) -> Searching:
