@@ -71,9 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     first_s = first_slices_s(entries, total_s / _SLICES, _LEAST_S)
     done: dict[str, list[Slice]] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
-    for label, entry in entries.items():
+    for entry in suite.entries:
         for outcome in _earlier(client, _run_name(suite, arguments, entry)):
-            _note(done, rows, entry, outcome, first_s[label], _searched_s(client, outcome["run"]))
+            _note(done, rows, entry, outcome, first_s[_label(entry)], _searched_s(client, outcome["run"]))
     waiting = least_work_first({label: _work(entry) for label, entry in entries.items()})
     spent_s = sum(one.elapsed_s for each in done.values() for one in each)
     ends = _now() + total_s - spent_s
@@ -104,9 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"{label}: {gained} in {last.elapsed_s:.0f} s (r{last.run}{goes_on})")
     except KeyboardInterrupt:
         say("detached; the same command continues the suite")
-    for label, slices in done.items():
-        if (number := _open_run(slices)) is not None:
-            notes[label] = f"r{number} is not finished: the same command goes on with more --hours"
+    for name, slices in done.items():
+        if (unfinished := _open_run(slices)) is not None:
+            notes[name] = f"r{unfinished} is not finished: the same command goes on with more --hours"
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
     found = [
         _row(label, rows.get(label, []), done.get(label, []), competitors.get(label), notes.get(label, ""))
