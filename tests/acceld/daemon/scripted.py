@@ -65,18 +65,13 @@ class ScriptedEvaluator:
         """Return depth and age, with the real queue's keys."""
         return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
 
-    async def _stick(self, workload: str, place: Path) -> None:
-        """Wait without end if the file names the workload."""
+    def _sticks(self, workload: str, place: Path) -> bool:
+        """Return True if the file names the workload. If nothing is held yet, add the name once more."""
         names = place.read_text("utf-8").split()
-        if workload not in names:
-            return
-        if not self.holds:
+        if workload in names and not self.holds:
             self.holds = True
             place.write_text(" ".join([*names, workload]), "utf-8")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.holds = False
+        return workload in names
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Return a result after a delay."""
@@ -84,11 +79,13 @@ class ScriptedEvaluator:
         self._idle.clear()
         try:
             await asyncio.sleep(self.delay_s)
-            if self.stuck is not None and request.priority is not Priority.BASELINE:
-                await self._stick(request.workload, self.stuck)
+            searched = request.priority is not Priority.BASELINE
+            if searched and self.stuck is not None and self._sticks(request.workload, self.stuck):
+                await asyncio.Event().wait()
         finally:
             self.running -= 1
             if not self.running:
+                self.holds = False
                 self._idle.set()
         if self.log is not None:
             with self.log.open("a") as stream:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import UsageError
+from acceld.model import RunState
 from acceld.search.suites import (
     Entry,
     Row,
@@ -28,7 +29,6 @@ from acceld.search.suites import (
     suite_gain,
     worth,
 )
-from acceld.model import RunState
 from acceld.workloads import DeclaredWork, find_workloads
 
 
