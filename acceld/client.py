@@ -140,8 +140,12 @@ class Client:
         return True
 
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
-        """Yield every event whose number is greater than ``after``, without end: stored events first, then new
-        ones.
+        """Yield every event after a number, without end: the existing ones, then each new one, as :meth:`pages` does."""
+        for page in self.pages(after, run, wait_s):
+            yield from page
+
+    def pages(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[list[dict[str, Any]]]:
+        """Yield the events after a number, without end, as lists: an empty one after ``wait_s`` without an event.
 
         ``run`` restricts them to one run. A restart of the daemon within ``RETURN_S`` seconds loses no event.
         Raises DaemonError if the daemon stays away for longer.
@@ -158,9 +162,8 @@ class Client:
                 time.sleep(RETRY_S)
                 continue
             lost = None
-            for event in page["events"]:
-                after = event["seq"]
-                yield event
+            after = max([after, *(event["seq"] for event in page["events"])])
+            yield page["events"]
 
     def follow(self, run: int, wait_s: float) -> Iterator[Event]:
         """Yield all events of a run in order, and stop after the event by which the run ended or paused itself."""

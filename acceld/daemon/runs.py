@@ -68,10 +68,17 @@ class RunQueue:
         self._controls[run] = control_from(past)
         self._running[run] = self._tasks.create_task(self._go(run), name=f"r{run}")
 
-    async def pause(self, run: int) -> None:
-        """Stop a run before its next step. Raise ConflictError if the run is not active."""
+    async def pause(self, run: int, *, at_once: bool = False) -> None:
+        """Stop a run before its next step. Raise ConflictError if the run is not active.
+
+        With ``at_once`` its running work is ended. A resumed run begins this work again, and keeps all that is stored.
+        """
         control = self._going(run)
         control.pause()
+        if at_once:
+            task = self._running[run]
+            task.cancel()
+            await asyncio.wait([task])
         await self._store.change(set_run_state, run, RunState.PAUSED, "paused")
         self._changed()
 

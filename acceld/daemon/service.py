@@ -453,7 +453,7 @@ class Daemon:
     async def _do(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
         match action:
             case "pause":
-                await self._runs.pause(run)
+                await self._runs.pause(run, at_once=bool(arguments.get("at_once")))
                 return "paused"
             case "resume":
                 await self._runs.resume(run)

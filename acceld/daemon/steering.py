@@ -29,7 +29,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 """Every action, with the arguments that the action needs."""
 
-OPTIONAL = {"note": ("candidate",), "apply": ("even_if_tied",)}
+OPTIONAL = {"note": ("candidate",), "apply": ("even_if_tied",), "pause": ("at_once",)}
 
 
 def check(action: str, arguments: Mapping[str, Any]) -> None:
@@ -52,8 +52,8 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
         if name in ("text", "path", "expected_sha256") and (not isinstance(value, str) or not value.strip()):
             wrong = "is empty" if isinstance(value, str) else f"= {value!r} is not text"
             raise UsageError(f"{name} {wrong}", hint=f"{action} needs {name}")
-        if name == "even_if_tied" and not isinstance(value, bool):
-            raise UsageError(f"even_if_tied = {value!r} is not true or false")
+        if name in ("even_if_tied", "at_once") and not isinstance(value, bool):
+            raise UsageError(f"{name} = {value!r} is not true or false")
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):
             raise UsageError(f"usd = {value!r} is not an amount", hint="a number of USD from 0 on, below 1e9")
 

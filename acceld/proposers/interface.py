@@ -93,6 +93,8 @@ class PlanRequest:
     """Plans for the same source from earlier iterations. The new plan must differ from them."""
     nearby: tuple[Plan, ...] = ()
     """Plans for the kernels that the parent was made from, without those that led to the parent."""
+    wrong: frozenset[int] = frozenset()
+    """Ids of plans whose kernels computed outputs beyond the tolerance."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
     """Outcomes of ``earlier`` and ``nearby`` as text, by plan id."""
     lineage: tuple[AppliedPlan, ...] = ()

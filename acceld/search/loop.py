@@ -129,9 +129,12 @@ class SearchParts:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The past of one parent: the earlier plans for it, the steps that led to it, and its partner for a crossover."""
+    """Hold the earlier plans for one parent, the steps that led to the parent, and the parent's partner for a
+    crossover. ``wrong`` names the run's plans whose kernels computed outputs beyond the tolerance.
+    """
 
     plans: tuple[Plan, ...]
+    wrong: frozenset[int] = frozenset()
     outcomes: Mapping[int, str] = field(default_factory=dict)
     lineage: tuple[AppliedPlan, ...] = ()
     nearby: tuple[Plan, ...] = ()
@@ -447,10 +450,11 @@ class Search:
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER
         uses_models = self.parts.proposer.abilities.uses_models and self.iteration > 1
-        if not (crosses or uses_models):
+        if not (crosses or uses_models or any(history.values())):
             return {parent: Past(plans) for parent, plans in history.items()}
         run = self.run_record.id
         known = {candidate.id: candidate for candidate in await self.parts.store.read(load_candidates, run)}
+        wrong = frozenset(one.plan for one in known.values() if one.plan is not None and _is_wrong(one))
         plans = {plan.id: plan for plan in await self.parts.store.read(load_plans, run)}
 
         def past(parent: Candidate) -> Past:
@@ -458,10 +462,10 @@ class Search:
             crossed = {plan.partner for plan in earlier if plan.partner is not None}
             partner = partner_of(parent, parents, plans, known, crossed) if crosses else None
             if not uses_models:
-                return Past(earlier, partner=partner)
+                return Past(earlier, wrong, partner=partner)
             before = nearby(parent, plans, known)
             results = outcomes((*earlier, *before), known)
-            return Past(earlier, results, lineage(parent, plans, known), before, partner)
+            return Past(earlier, wrong, results, lineage(parent, plans, known), before, partner)
 
         return {parent.id: past(parent) for parent in parents}
 
@@ -544,6 +548,7 @@ class Search:
                 notes=self.parts.teacher.notes() if self.parts.teacher else (),
                 earlier=past.plans,
                 nearby=past.nearby,
+                wrong=past.wrong,
                 outcomes=past.outcomes,
                 lineage=past.lineage,
                 below_us=self._useful_below_us,
@@ -755,3 +760,8 @@ class Search:
     def _need(candidate: Candidate | None) -> Candidate:
         assert candidate is not None, "the baseline is evaluated before the first iteration"
         return candidate
+
+
+def _is_wrong(candidate: Candidate) -> bool:
+    """Return True if a gate found the candidate's outputs beyond the tolerance."""
+    return candidate.evaluation is not None and candidate.evaluation.status is Status.INCORRECT_NUMERICAL

@@ -1,10 +1,11 @@
 """Optimize many kernels in a common time, which is spent where the expected gain is greatest. Pure functions, except
 that some read files.
 
-A suite is searched in slices: a slice is one run on one kernel, from its best version so far. Every kernel gets a
-first slice, those with the least work first. Each further slice goes to the kernel that gained most per second in its
-last slice. The gain is weighted by the kernel's share of the whole, and by the part of its time above the attainable
-time. When no kernel gained, those that ran out of time get longer slices.
+A suite is searched in slices. In a slice a run of one kernel begins from its best version so far, or the kernel's run
+that its last slice cut off goes on. Every kernel gets a first slice, in the order of increasing work, and time that it
+does not use goes to the first slices after it. Then the next slice goes to the kernel that gained most per second in its last
+slice, weighted by the kernel's share of the whole and by the part of its time that is not yet attained. When no kernel
+gained, kernels that ran out of time get longer slices.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import random
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from acceld.errors import UsageError, no_file
 from acceld.gains import Gain, Verdict, gain
-from acceld.model import Profile, Source
+from acceld.model import Profile, RunState, Source
 from acceld.workloads import DeclaredWork, Workload
 
 FORM = "a suite is TOML: a name, and a [[kernel]] with a workload for each kernel"
@@ -115,7 +117,7 @@ def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The result of one slice, which is one run on one kernel of a suite."""
+    """Hold the result of one slice, which is one run of an entry or a part of the run."""
 
     run: int
     elapsed_s: float
@@ -125,6 +127,8 @@ class Slice:
     """True if the slice used up its time, so that a longer slice may find more."""
     worth: float = 1.0
     """Worth of a gain of this kernel for the suite: its share, times the part of its time that is not yet attained."""
+    goes_on: bool = False
+    """True if the slice's end cut off its run, which the entry's next slice continues."""
 
     @property
     def gain(self) -> float:
@@ -206,10 +210,17 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
     return min(short, key=lambda name: (len(done[name]), -done[name][-1].worth), default=None)
 
 
-def shares_s(entries: Mapping[str, Entry], total_s: float, least_s: float) -> dict[str, float]:
-    """Return the seconds of each kernel's first slice: its share of ``total_s``, but at least ``least_s``."""
+def first_slices_s(entries: Mapping[str, Entry], left_s: float, least_s: float) -> dict[str, float]:
+    """Return the seconds of the first slice of each entry that has none yet: the entry's share of ``left_s``, which is
+    left for first slices, but at least ``least_s``.
+    """
     whole = sum(entry.share for entry in entries.values())
-    return {name: max(least_s, total_s * entry.share / whole) for name, entry in entries.items()}
+    return {name: max(least_s, left_s * entry.share / whole) for name, entry in entries.items()}
+
+
+def searched_s(states: Sequence[tuple[float, RunState]]) -> float:
+    """Return the seconds in which a run was active, from the times at which it entered each state."""
+    return sum(end - at for (at, state), (end, _) in pairwise(states) if state is RunState.RUNNING)
 
 
 def worth(entry: Entry, percent_of_attainable: float | None) -> float:

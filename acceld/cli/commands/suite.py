@@ -14,17 +14,20 @@ from acceld.cli.arguments import CONFIGURED, add_json, add_target
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import AcceldError, UsageError
 from acceld.events import RunStateChanged, event_of
-from acceld.model import PRESETS, PROPOSERS, waits_for_remedy
+from acceld.model import PRESETS, PROPOSERS, RunState, waits_for_remedy
 
 if TYPE_CHECKING:
     from acceld.client import Client
     from acceld.search.suites import Entry, Row, Slice, Suite
     from acceld.workloads import DeclaredWork
 
+_now = time.monotonic
 _SLICES = 2
 """Average number of time slices for each kernel."""
 _LEAST_S = 30.0
 """Shortest first slice of a kernel in seconds."""
+_LOOK_S = 1.0
+"""Seconds between two looks at the time while nothing happens in a run."""
 _ANSWER_S = 1800.0
 """Deadline, in seconds, of the evaluation of a competitor's kernel by the strict gate."""
 
@@ -57,46 +60,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Optimize the kernels of a suite, print the table, and return the exit code."""
     from acceld.cli.connect import connected
-    from acceld.search.suites import figures_of, least_work_first, next_entry, shares_s, slice_s, step_gain
+    from acceld.search.suites import figures_of, first_slices_s, least_work_first, next_entry, slice_s, step_gain
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
         raise UsageError(f"--hours must be more than 0, not {arguments.hours:g}")
     _, client = connected(arguments.home)
     entries = {_label(entry): entry for entry in suite.entries}
-    share_s = shares_s(entries, arguments.hours * 3600 / _SLICES, _LEAST_S)
+    total_s = arguments.hours * 3600
+    first_s = first_slices_s(entries, total_s / _SLICES, _LEAST_S)
     done: dict[str, list[Slice]] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
     for entry in suite.entries:
-        name = _run_name(suite, arguments, entry)
-        for outcome in _earlier(client, name):
-            _note(done, rows, entry, outcome, share_s[_label(entry)])
+        for outcome in _earlier(client, _run_name(suite, arguments, entry)):
+            _note(done, rows, entry, outcome, first_s[_label(entry)], _searched_s(client, outcome["run"]))
     waiting = least_work_first({label: _work(entry) for label, entry in entries.items()})
     spent_s = sum(one.elapsed_s for each in done.values() for one in each)
-    ends = time.monotonic() + arguments.hours * 3600 - spent_s
+    ends = _now() + total_s - spent_s
     notes: dict[str, str] = {}
     try:
-        while (left_s := ends - time.monotonic()) > 0 and (label := next_entry(done, waiting)) is not None:
+        while (left_s := ends - _now()) > 0 and (label := next_entry(done, waiting)) is not None:
+            begun, open_run = _now(), _open_run(done.get(label, ()))
+            without = {other: entries[other] for other in waiting if other not in done}
+            used_s = sum(each[0].elapsed_s for each in done.values())
+            first_s |= first_slices_s(without, total_s / _SLICES - used_s, _LEAST_S)
+            length_s = slice_s(first_s[label], left_s, done.get(label, ()), len(without))
             try:
-                without = sum(other not in done for other in waiting)
-                length_s = slice_s(share_s[label], left_s, done.get(label, ()), without)
-                outcome = _slice(client, suite, arguments, entries[label], rows.get(label, []), length_s)
+                best = rows[label][-1]["best"] if rows.get(label) else None
+                number = open_run or _begin(client, suite, arguments, entries[label], best, length_s)
+                outcome = _search(client, number, length_s)
             except AcceldError as error:
                 notes[label] = error.message
                 waiting.remove(label)
                 continue
-            _note(done, rows, entries[label], outcome, length_s)
+            _note(done, rows, entries[label], outcome, length_s, _now() - begun)
             if label not in done:
                 notes[label] = outcome["message"]
                 waiting.remove(label)
                 continue
             last = done[label][-1]
             gained = figures.gained(last.gain, outcome["verdict"], outcome["tie_band"], outcome["tie_reason"])
-            say(f"{label}: {gained} in {last.elapsed_s:.0f} s (r{last.run})")
+            goes_on = "" if RunState(outcome["state"]).ended else ", not finished"
+            say(f"{label}: {gained} in {last.elapsed_s:.0f} s (r{last.run}{goes_on})")
     except KeyboardInterrupt:
         say("detached; the same command continues the suite")
+    for name, slices in done.items():
+        if (unfinished := _open_run(slices)) is not None:
+            notes[name] = f"r{unfinished} is not finished: the same command goes on with more --hours"
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
-    found = [_row(label, rows.get(label, []), competitors.get(label), notes.get(label, "")) for label in entries]
+    found = [
+        _row(label, rows.get(label, []), done.get(label, []), competitors.get(label), notes.get(label, ""))
+        for label in entries
+    ]
     step = step_gain({row.workload: row for row in found}, entries)
     record = figures_of(suite.name, found, step)
     if arguments.output:
@@ -151,38 +166,50 @@ def _earlier(client: Client, name: str) -> list[dict[str, Any]]:
     return [client.get(f"/v1/runs/{number}/outcome") for number in numbers]
 
 
+def _searched_s(client: Client, run: int) -> float:
+    """Return the seconds in which a run was active."""
+    from acceld.search.suites import searched_s
+
+    changes = client.get(f"/v1/runs/{run}/events", kind="run_state", limit=1000)["events"]
+    return searched_s([(one["at"], RunState(one["data"]["state"])) for one in changes])
+
+
+def _open_run(slices: Sequence[Slice]) -> int | None:
+    """Return the run that the last of an entry's slices left unfinished; None if the next slice begins a new run."""
+    return slices[-1].run if slices and slices[-1].goes_on else None
+
+
 def _note(
     done: dict[str, list[Slice]],
     rows: dict[str, list[dict[str, Any]]],
     entry: Entry,
     outcome: dict[str, Any],
     length_s: float,
+    elapsed_s: float,
 ) -> None:
-    """Record a run of an entry as one of its time slices, unless the run has no latencies. ``length_s`` was the
-    run's time limit.
-    """
+    """Record a slice of an entry, if its run has latencies or goes on. ``length_s`` was the slice's time limit."""
     from acceld.search.suites import Slice, worth
 
-    before, after = outcome["baseline_latency_us"], outcome["best_latency_us"]
-    if before is not None and after is not None:
-        label = _label(entry)
-        elapsed_s = outcome["elapsed_s"]
-        left = worth(entry, outcome["percent_of_attainable_after"])
-        done.setdefault(label, []).append(Slice(outcome["run"], elapsed_s, before, after, elapsed_s >= length_s, left))
-        rows.setdefault(label, []).append(outcome)
+    before, after, run = outcome["baseline_latency_us"], outcome["best_latency_us"], outcome["run"]
+    goes_on, known = not RunState(outcome["state"]).ended, before is not None and after is not None
+    if not (known or goes_on):
+        return
+    outcomes = rows.setdefault(_label(entry), [])
+    if not known:
+        before = after = 1.0  # no gain that is known
+    elif outcomes and outcomes[-1]["run"] == run:
+        before = outcomes.pop()["best_latency_us"]
+    left = worth(entry, outcome["percent_of_attainable_after"])
+    found = Slice(run, elapsed_s, before, after, goes_on or elapsed_s >= length_s, left, goes_on)
+    done.setdefault(_label(entry), []).append(found)
+    if known:
+        outcomes.append(outcome)
 
 
-def _slice(
-    client: Client,
-    suite: Suite,
-    arguments: argparse.Namespace,
-    entry: Entry,
-    earlier: Sequence[Mapping[str, Any]],
-    length_s: float,
-) -> dict[str, Any]:
-    """Run one search for an entry from its best kernel so far, for ``length_s`` seconds and with its share of
-    the money. Return the outcome.
-    """
+def _begin(
+    client: Client, suite: Suite, arguments: argparse.Namespace, entry: Entry, best: int | None, length_s: float
+) -> int:
+    """Start a run of one kernel from its ``best`` candidate so far, with its share of the money. Return its number."""
     from acceld.cli.commands.optimize import as_body, specification
     from acceld.cli.main import parser_of
 
@@ -197,27 +224,49 @@ def _slice(
         part = entry.share / sum(one.share for one in suite.entries)
         search = replace(search, budget_usd=arguments.usd * part / _SLICES)
     body = as_body(replace(spec, search=search, name=_run_name(suite, arguments, entry)))
-    if earlier:
-        best = client.get(f"/v1/candidates/{earlier[-1]['best']}")
-        body["root"] = {**body.get("root", {}), "text": best["text"], "api": spec.api}
+    if best is not None:
+        kernel = client.get(f"/v1/candidates/{best}")
+        body["root"] = {**body.get("root", {}), "text": kernel["text"], "api": spec.api}
         if spec.root is None:
-            body["root"] |= {"entry": best.get("entry", ""), "filename": "kernel.py"}
+            body["root"] |= {"entry": kernel.get("entry", ""), "filename": "kernel.py"}
     number: int = client.send("POST", "/v1/runs", body)["id"]
-    _wait(client, number)
+    return number
+
+
+def _search(client: Client, number: int, length_s: float) -> dict[str, Any]:
+    """Let a run go on for a slice of ``length_s`` seconds, or until it ends, and return its outcome."""
+    ends = _now() + length_s
+    seen = client.get(f"/v1/runs/{number}/events", limit=1)["last_seq"]
+    state = RunState(client.get(f"/v1/runs/{number}")["state"])
+    if state is RunState.PAUSED:
+        client.send("POST", f"/v1/runs/{number}/actions", {"action": "resume"})
+    if not state.ended:
+        _wait(client, number, seen, ends)
     outcome: dict[str, Any] = client.get(f"/v1/runs/{number}/outcome")
     return outcome
 
 
-def _wait(client: Client, number: int) -> None:
-    """Wait until a run has ended. A run that pauses because its money is spent or its models fail is cancelled."""
-    for row in client.events(0, run=number, wait_s=5.0):
-        match event_of(row).data:
-            case RunStateChanged(state, message):
-                if waits_for_remedy(state, message):
-                    say(f"r{number} {state}: {message}")
-                    client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
-                if state.ended:
-                    return
+def _wait(client: Client, number: int, seen: int, ends: float) -> None:
+    """Wait until a run has ended, by its events after the number ``seen``, or until the time ``ends``, and pause it then
+    at once. Cancel it if it paused itself because its money is spent or its models fail.
+    """
+    actions = f"/v1/runs/{number}/actions"
+    for page in client.pages(seen, number, _LOOK_S):
+        for row in page:
+            match event_of(row).data:
+                case RunStateChanged(state, message):
+                    if waits_for_remedy(state, message):
+                        say(f"r{number} {state}: {message}")
+                        client.send("POST", actions, {"action": "cancel"})
+                    if state.ended:
+                        return
+        if _now() >= ends:
+            try:
+                client.send("POST", actions, {"action": "pause", "at_once": True})
+            except AcceldError:
+                if not RunState(client.get(f"/v1/runs/{number}")["state"]).ended:
+                    continue  # it decides nothing more, and ends now
+            return
 
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:
@@ -249,14 +298,20 @@ def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) ->
 
 
 def _row(
-    label: str, outcomes: Sequence[Mapping[str, Any]], competitor: tuple[float | None, str] | None, note: str
+    label: str,
+    outcomes: Sequence[Mapping[str, Any]],
+    slices: Sequence[Slice],
+    competitor: tuple[float | None, str] | None,
+    note: str,
 ) -> Row:
     from acceld.search.suites import Row, suite_gain
 
     theirs, problem = competitor or (None, "")
     reported = "; ".join(filter(None, (note, f"competitor: {problem}" if problem else "")))
+    spent_s = sum(one.elapsed_s for one in slices)
     if not outcomes:
-        return Row(label, None, None, None, None, 0.0, (), theirs, reported or "not begun")
+        runs = tuple(dict.fromkeys(one.run for one in slices))
+        return Row(label, None, None, None, None, spent_s, runs, theirs, reported or "not begun")
     first, last = outcomes[0], outcomes[-1]
     found = suite_gain(first, last)
     return Row(
@@ -265,7 +320,7 @@ def _row(
         last["best_latency_us"],
         first["percent_of_peak_before"],
         last["percent_of_peak_after"],
-        sum(one["elapsed_s"] for one in outcomes),
+        spent_s,
         tuple(one["run"] for one in outcomes),
         theirs,
         reported,

@@ -19,7 +19,7 @@ import hmac
 import math
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -152,6 +152,13 @@ def strict_trials(
         Trial(OWN, own_seeds[-1], kept=True, as_timed=modelled, again=True),
         Trial(OWN, own_seeds[-1], shuffled=True, kept=shared),
     ]
+
+
+def likely_first(trials: Sequence[Trial], failed: Container[str]) -> list[Trial]:
+    """Return the trials in an order in which those come first whose names are in ``failed``, because an earlier kernel
+    failed them.
+    """
+    return sorted(trials, key=lambda trial: trial.name not in failed)
 
 
 def published_trials(workload: Workload) -> Iterator[Trial]:

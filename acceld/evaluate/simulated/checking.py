@@ -14,7 +14,7 @@ from functools import partial
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.case import Failed
+from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.correctness.admission import Admit
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import HINTS, near, placed
@@ -28,6 +28,7 @@ from acceld.evaluate.correctness.gates import (
     check_errors,
     first_failure,
     fresh_seed,
+    likely_first,
     published_trials,
     search_trial,
     strict_trials,
@@ -45,6 +46,7 @@ from acceld.workloads import Workload, load_workload, shape_text
 
 log = logging.getLogger(__name__)
 
+_REMEMBERED = 256
 _LEAST_CHECK_S = 30.0
 _FIRST_CHECK_S = 600.0
 """Deadline in seconds of a trial while the time that the baseline takes is unknown."""
@@ -81,6 +83,8 @@ class Checker:
         self._share_data = share_data
         self._idle = idle
         self._own_seconds: dict[str, float] = {}
+        self._failed: RecentlyUsed[tuple[int, str], set[str]] = RecentlyUsed(_REMEMBERED)
+        """Names of the trials that a kernel of a run failed, by run and workload."""
 
     async def pass_gate(
         self, case: TracedCase, gate: Gate, seeds: Seeds, allowed: asyncio.Event | None = None
@@ -162,10 +166,20 @@ class Checker:
     async def _try_all(self, case: TracedCase, seeds: Seeds) -> Failed | None:
         """Run every trial of the strict gate, and sort the recorded checks by the order of the trials.
 
+        Trials that an earlier kernel of the run failed come first: they end the gate of another such kernel soonest.
         Return the first failure; None if all pass.
         """
-        trials = await self._trials(case.workload, seeds)
-        failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
+        key = (case.request.run, case.workload.hash)
+        before = self._failed.keep(key, set)
+        trials = likely_first(await self._trials(case.workload, seeds), before)
+
+        async def one(trial: Trial) -> Failed | None:
+            failed = await self._try(case, trial, Gate.STRICT)
+            if failed is not None and failed.status is not Status.TIMEOUT and case.request.run:
+                before.add(trial.name)
+            return failed
+
+        failed = await first_failure(trials, one, self._idle)
         case.order(trials)
         return failed
 

@@ -211,11 +211,16 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return failed
 
     async def _begin_ahead(self, case: TracedCase) -> None:
-        """Prepare the strict gate of the run in the background, whenever a slot is free."""
+        """Prepare the strict gate of the run in the background, whenever a slot is free.
+
+        An earlier run gets no further piece: it may be paused, and would take the processor from this run.
+        """
         run, loaded, work = case.request.run, case.workload, running(self._work)
         if (run, loaded.hash) in self._ahead:
             return
         self._ahead = {key: ahead for key, ahead in self._ahead.items() if not ahead.done}
+        for ahead in self._ahead.values():
+            ahead.enough()
         admit = partial(self._admissions.of, loaded, work.children.admit)
         pieces = await work.checker.pieces_ahead(loaded, self._seeds.of(run, loaded), admit)
         self._ahead[run, loaded.hash] = Ahead(pieces, lambda: self._queue.idle)

@@ -357,7 +357,8 @@ class TunedRules(RulesProposer):
         """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first;
         None if there is no such sequence.
 
-        Sequences whose kernel is too slow for the beam are left out.
+        Sequences that are too slow for the beam are left out. Sequences with all steps that the wrong ones share come last,
+        because they are probably wrong too.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -369,6 +370,10 @@ class TunedRules(RulesProposer):
         below_us = float("inf") if request.below_us is None else request.below_us
         tuned = await self.tuned(request.parent, request.problem)
         found = [one for one in tuned if one.steps not in taken and one.latency_us < below_us]
+        wrong = [set(plan.data["steps"]) for plan in sequences if plan.id in request.wrong]
+        if wrong:
+            suspects = set.intersection(*wrong)
+            found.sort(key=lambda one: suspects <= set(one.steps))
         if request.index >= len(found):
             return None
         one = found[request.index]

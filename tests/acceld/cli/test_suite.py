@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from acceld.cli.commands import suite as command
 from acceld.cli.main import main
+from acceld.client import Client
+from acceld.home import Home
 from acceld.workloads import workload
 
 
@@ -46,3 +49,40 @@ def test_what_is_no_suite_is_a_usage_error(folder: Path, suite: str, capsys: pyt
     assert main(["suite", "run", suite, "other.toml"]) == 2
     assert main(["compare", "c.json", "b.json"]) == 2
     assert "there is no file c.json" in capsys.readouterr().err
+
+
+@pytest.fixture
+def stuck(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file in which a workload can be named whose candidates' evaluations then never end."""
+    place = folder / "stuck"
+    place.write_text("mamba", "utf-8")
+    monkeypatch.setenv("SCRIPTED_STUCK", str(place))
+    return place
+
+
+def test_a_slice_ends_what_it_runs_and_the_next_command_goes_on_with_its_run(
+    stuck: Path, daemon: str, suite: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # time stands still while evaluations end: the stuck slice ends late, and all time is over once its run is stuck again
+    times = (0.0, 150000.0, 1e9)
+    monkeypatch.setattr(command, "_now", lambda: times[max(0, len(stuck.read_text("utf-8").split()) - 1)])
+    words = ["suite", "run", suite, "--strategy", "beam", "--home", daemon, "--json", "--hours", "100"]
+    assert main(words) == 0
+    found = capsys.readouterr()
+    rows = {row["workload"]: row for row in json.loads(found.out)["rows"]}
+    assert rows["silu"]["speedup"] > 1, "the kernel after the stuck one has its slice"
+    assert rows["mamba"]["speedup"] == 1 and len(rows["mamba"]["runs"]) == 1, "both of its slices are one run"
+    (number,) = rows["mamba"]["runs"]
+    assert f"r{number} is not finished" in rows["mamba"]["note"] and f"(r{number}, not finished)" in found.err
+    client = Client(Home(Path(daemon)))
+    assert client.get(f"/v1/runs/{number}")["state"] == "paused"
+    assert client.get("/v1/status")["queue"]["slots_in_use"] == 0
+    waiting = {one["id"] for one in client.get(f"/v1/runs/{number}/candidates")["candidates"] if not one["status"]}
+    assert waiting, "what was cut off is known"
+    stuck.write_text("", "utf-8")
+    assert main(words) == 0
+    again = {row["workload"]: row for row in json.loads(capsys.readouterr().out)["rows"]}["mamba"]
+    assert again["runs"][0] == number and again["speedup"] > 1 and not again["note"]
+    kept = client.get(f"/v1/runs/{number}/candidates")["candidates"]
+    assert {one["id"] for one in kept if one["status"]} >= waiting
+    assert client.get(f"/v1/runs/{number}")["state"] == "finished"

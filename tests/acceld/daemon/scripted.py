@@ -1,7 +1,8 @@
 """Run a daemon whose evaluator and proposer are scripted: ``python -m tests.acceld.daemon.scripted --home DIR``.
 
 A kernel's text is ``latency N``. A plan makes its parent a tenth faster, each evaluation takes ``SCRIPTED_S`` seconds
-(default 0.005) and is noted in the file ``SCRIPTED_LOG``, one key a line, when it is done.
+(default 0.005) and is noted in the file ``SCRIPTED_LOG``, one key a line, when it is done. No evaluation of a candidate
+ends whose workload the file ``SCRIPTED_STUCK`` names; the first of those that run together adds the name once more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from acceld.daemon.parts import Parts
 from acceld.daemon.process import main
 from acceld.daemon.runs import Searching
 from acceld.errors import WorkloadError
-from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.home import Home
 from acceld.model import (
     PROPOSERS,
@@ -44,9 +45,11 @@ from acceld.store.database import Store
 class ScriptedEvaluator:
     """Reads the latency from the kernel's text."""
 
-    def __init__(self, delay_s: float = 0.005, log: Path | None = None) -> None:
+    def __init__(self, delay_s: float = 0.005, log: Path | None = None, stuck: Path | None = None) -> None:
         self.delay_s = delay_s
         self.log = log
+        self.stuck = stuck
+        self.holds = False
         self.running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -62,15 +65,27 @@ class ScriptedEvaluator:
         """Return depth and age, with the real queue's keys."""
         return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
 
+    def _sticks(self, workload: str, place: Path) -> bool:
+        """Return True if the file names the workload. If nothing is held yet, add the name once more."""
+        names = place.read_text("utf-8").split()
+        if workload in names and not self.holds:
+            self.holds = True
+            place.write_text(" ".join([*names, workload]), "utf-8")
+        return workload in names
+
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Return a result after a delay."""
         self.running += 1
         self._idle.clear()
         try:
             await asyncio.sleep(self.delay_s)
+            searched = request.priority is not Priority.BASELINE
+            if searched and self.stuck is not None and self._sticks(request.workload, self.stuck):
+                await asyncio.Event().wait()
         finally:
             self.running -= 1
             if not self.running:
+                self.holds = False
                 self._idle.set()
         if self.log is not None:
             with self.log.open("a") as stream:
@@ -127,8 +142,10 @@ class TenthFaster:
 
 async def scripted_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
     """Return parts without children or models."""
-    log = os.environ.get("SCRIPTED_LOG")
-    evaluator = ScriptedEvaluator(float(os.environ.get("SCRIPTED_S", "0.005")), Path(log) if log else None)
+    log, stuck = (
+        Path(place) if (place := os.environ.get(name)) else None for name in ("SCRIPTED_LOG", "SCRIPTED_STUCK")
+    )
+    evaluator = ScriptedEvaluator(float(os.environ.get("SCRIPTED_S", "0.005")), log, stuck)
 
     async def make_search(run: Run, control: RunControl) -> Searching:
         if run.spec.name == "unreadable":

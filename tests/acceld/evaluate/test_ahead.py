@@ -13,6 +13,7 @@ import pytest_asyncio
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness.admission import Admissions
 from acceld.evaluate.interface import Priority
+from acceld.evaluate.queue import SlotQueue
 from acceld.evaluate.simulated.ahead import Ahead
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Gate, Status
@@ -110,3 +111,15 @@ async def test_nothing_is_made_ahead_for_a_kernel_outside_of_a_run(sharing: Simu
     await sharing.evaluate(request(priority=Priority.BASELINE))
     await sharing.evaluate(request(run=6))
     assert not sharing._ahead
+
+
+async def test_an_earlier_run_gets_no_further_piece(
+    sharing: SimulatedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlotQueue, "idle", property(lambda _: False))
+    await sharing.evaluate(request(priority=Priority.BASELINE, run=5))
+    (first,) = sharing._ahead.values()
+    assert not first.done
+    await sharing.evaluate(request(priority=Priority.BASELINE, run=6))
+    await until(lambda: first.done)
+    assert [key[0] for key, ahead in sharing._ahead.items() if not ahead.done] == [6]

@@ -18,6 +18,7 @@ from acceld.evaluate.correctness.gates import (
     Trial,
     TrialResult,
     check_errors,
+    likely_first,
     published_trials,
     search_trial,
     strict_trials,
@@ -64,6 +65,13 @@ def test_an_expensive_reference_is_asked_once_a_run() -> None:
     assert trials == strict_trials(MATMUL, seeds, expensive=True)
     assert sum(trial.variant.startswith("metamorphic/") for trial in trials) == 1
     assert [trial for trial in trials if trial.variant == OWN] == [replace(search_trial(seeds), shuffled=True)]
+
+
+def test_trials_that_earlier_kernels_failed_come_first_and_none_is_left_out() -> None:
+    trials = strict_trials(MATMUL, Seeds(), expensive=True)
+    late = [trials[3], trials[-1]]
+    assert likely_first(trials, {trial.name for trial in late}) == [*late, *(one for one in trials if one not in late)]
+    assert likely_first(trials, ()) == trials
 
 
 def test_seeds_belong_to_a_run_and_a_workload() -> None:

@@ -185,6 +185,24 @@ async def test_a_time_limit_ends_an_iteration_and_what_was_evaluated_until_then_
     assert await best_latency(store, late.id) == 100.0
 
 
+async def test_a_proposer_learns_which_plans_gave_wrong_kernels(store: Store, search_for: SearchMaker) -> None:
+    class Asked(ListedProposer):
+        """Remembers the plans that it is told about, by iteration."""
+
+        async def plan(self, request: PlanRequest) -> Plan | None:
+            told.setdefault(request.iteration, set()).add(request.wrong)
+            return await super().plan(request)
+
+    told: dict[int, set[frozenset[int]]] = {}
+    run = await new_run(store, iterations=2, attempts=1)
+    await search_for(run, ScriptedEvaluator(), Asked([0.5, 0.9, 0.8], ["shaky", "", "wrong"])).run()
+    plans = await store.read(load_plans, run.id)
+    first = {plan.data["idea"]: plan.id for plan in plans if plan.iteration == 1}
+    assert told == {1: {frozenset()}, 2: {frozenset({first[0], first[2]})}}, (
+        "at the strict gate, and at the search gate"
+    )
+
+
 async def test_pause_waits_and_cancel_ends(store: Store, search_for: SearchMaker) -> None:
     control = RunControl()
     control.pause()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import UsageError
+from acceld.model import RunState
 from acceld.search.suites import (
     Entry,
     Row,
@@ -15,13 +16,14 @@ from acceld.search.suites import (
     compared,
     family,
     figures_of,
+    first_slices_s,
     fruitless,
     geometric_mean,
     kernels_in,
     least_work_first,
     next_entry,
     read_suite,
-    shares_s,
+    searched_s,
     slice_s,
     step_gain,
     suite_gain,
@@ -99,6 +101,14 @@ def test_a_first_slice_leaves_time_for_those_of_the_others() -> None:
     assert slice_s(100.0, 150.0, [Slice(1, 100.0, 2.0, 2.0)], 0) == 150.0
 
 
+def test_a_run_took_the_time_between_its_pauses() -> None:
+    running, paused, queued, finished = RunState.RUNNING, RunState.PAUSED, RunState.QUEUED, RunState.FINISHED
+    states = [(1.0, running), (2.0, running), (4.0, paused), (50.0, queued), (51.0, running), (54.0, finished)]
+    assert searched_s(states) == 6.0
+    assert searched_s(states[:5]) == 3.0, "a run that is active counts from its next state on"
+    assert searched_s([]) == 0.0
+
+
 def test_a_mean_is_geometric_and_its_interval_is_of_kernels() -> None:
     mean = geometric_mean([2.0, 8.0])
     assert mean is not None and mean.value == pytest.approx(4.0) and mean.count == 2
@@ -142,8 +152,9 @@ def test_time_goes_by_share_and_by_what_is_left_to_attain(tmp_path: Path) -> Non
     path = tmp_path / "step.toml"
     path.write_text('[[kernel]]\nworkload = "a"\nshare = 0.75\n[[kernel]]\nworkload = "b"\nshare = 0.25\n')
     a, b = read_suite(path).entries
-    assert shares_s({"a": a, "b": b}, 400.0, 30.0) == {"a": 300.0, "b": 100.0}
-    assert shares_s({"a": a, "b": b}, 40.0, 30.0) == {"a": 30.0, "b": 30.0}
+    assert first_slices_s({"a": a, "b": b}, 400.0, 30.0) == {"a": 300.0, "b": 100.0}
+    assert first_slices_s({"a": a, "b": b}, 40.0, 30.0) == {"a": 30.0, "b": 30.0}
+    assert first_slices_s({"b": b}, 399.0, 30.0) == {"b": 399.0}, "what the others did not use"
     assert [worth(a, 60.0), worth(a, None), worth(b, 100.0)] == [pytest.approx(0.3), 0.75, pytest.approx(0.0025)]
     done = {name: [replace(took(1.5, 10), worth=worth(entry, 20.0))] for name, entry in (("b", b), ("a", a))}
     assert next_entry(done, ["b", "a"]) == "a"

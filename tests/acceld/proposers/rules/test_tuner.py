@@ -253,6 +253,22 @@ async def test_plans_are_the_fastest_sequences_and_their_attempts_repeat_the_ste
     assert await proposer.attempt(AttemptRequest(asked.problem, plan, asked.parent, 1, 0)) is None
 
 
+async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
+    proposer = tuned()
+    plans = [
+        replace(plan, id=index) for index in range(20) if (plan := await proposer.plan(request(index))) is not None
+    ]
+    wrong = next(one for one in plans if any(set(one.data["steps"]) < set(other.data["steps"]) for other in plans))
+    shared, left = set(wrong.data["steps"]), [plan.data["steps"] for plan in plans if plan is not wrong]
+    found = [
+        plan.data["steps"]
+        for index in range(20)
+        if (plan := await proposer.plan(replace(request(index, earlier=[wrong]), wrong=frozenset([wrong.id]))))
+        is not None
+    ]
+    assert found == sorted(left, key=lambda steps: shared <= set(steps)) != left, "and the fastest first, as before"
+
+
 async def test_a_sequence_too_slow_for_the_beam_is_no_plan() -> None:
     proposer = tuned()
     plans = [plan for index in range(20) if (plan := await proposer.plan(request(index))) is not None]
