@@ -79,6 +79,9 @@ class RunQueue:
             task = self._running[run]
             task.cancel()
             await asyncio.wait([task])
+            record = await self._store.read(load_run, run)
+            if record.state.ended:  # it ended before it could be cut off
+                raise ConflictError(f"r{run} has ended ({record.state})")
         await self._store.change(set_run_state, run, RunState.PAUSED, "paused")
         self._changed()
 
