@@ -1,5 +1,5 @@
-"""Print the rows of ``acceld runs`` with conditions, of a saved query, or of a search in the text. Needs no
-daemon.
+"""Print tables of ``acceld runs`` without a daemon: runs by condition, a saved query, or the plans, insights and
+errors that have the words of ``--search``.
 """
 
 from __future__ import annotations

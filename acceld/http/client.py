@@ -166,7 +166,10 @@ class HttpClient:
                         yield batch
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise DaemonError(f"{self.where}: the connection was lost ({_said(error)})") from error
-        raise DaemonError(f"{self.where}: the daemon closed the connection")
+        raise DaemonError(
+            f"{self.where}: the daemon closed the connection",
+            hint="acceld status says if a daemon runs now; if so, ask again for the events after the last one",
+        )
 
     async def follow(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
         """Yield batches as :meth:`events` does, and connect again within two seconds after each break. It never ends;

@@ -184,9 +184,17 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
     """
     flat = [one for session in mine for one in session]
     other = [one for session in others for one in session]
-    numbers = [len(session) for session in mine]
-    if not flat or numbers != [len(session) for session in others] or len({one.method for one in (*flat, *other)}) > 1:
-        raise ValueError("the kernels have different numbers of sessions, or were timed by different methods")
+    numbers, theirs = ([len(session) for session in side] for side in (mine, others))
+    methods = sorted({one.method for one in (*flat, *other)})
+    if not flat or numbers != theirs:
+        raise ValueError(
+            f"the sessions of the kernel have {numbers} rounds, those of {other_sha256[:12]} {theirs}: "
+            "time both in the same rounds"
+        )
+    if len(methods) > 1:
+        raise ValueError(
+            f"the kernel and {other_sha256[:12]} were timed by {' and '.join(methods)}: time both by one method"
+        )
     resolution_us = max(one.resolution_us or 0.0 for one in (*flat, *other))
     candidate_us, competitor_us = (
         [[fmean(one.samples_us) for one in session] for session in side] for side in (mine, others)

@@ -20,6 +20,8 @@ from acceld.statuses import Failure, Status
 MAX_HEADER = 256 * 1024
 MAX_MESSAGE = 4000
 _LENGTH = struct.Struct("<I")
+_DAMAGED = "its answer to acceld is damaged"
+_LET_IT_ANSWER = "Remove code that writes to file descriptors or ends the process."
 _CONTROL = r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd]"
 
 
@@ -62,17 +64,17 @@ def parse(reply: Reply) -> tuple[dict[str, Any], int]:
     """
     start = reply.read(_LENGTH.size)
     if len(start) < _LENGTH.size:
-        raise BadMessage("it wrote no answer")
+        raise BadMessage("it wrote no answer", hint=_LET_IT_ANSWER)
     (length,) = _LENGTH.unpack(start)
     if length > MAX_HEADER:
-        raise BadMessage("its answer is not a message")
+        raise BadMessage(_DAMAGED, hint=_LET_IT_ANSWER)
     text = reply.read(length, _LENGTH.size)
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadMessage("its answer is not a message") from error
+        raise BadMessage(_DAMAGED, hint=_LET_IT_ANSWER) from error
     if len(text) != length or not isinstance(header, dict):
-        raise BadMessage("its answer is not a message")
+        raise BadMessage(_DAMAGED, hint=_LET_IT_ANSWER)
     return header, _LENGTH.size + length
 
 

@@ -247,7 +247,10 @@ def _refusals(text: str) -> tuple[str, ...]:
 
 
 def _header(text: str) -> dict[str, str]:
-    """Return the keys that comments and module constants of a file set. The first value of a key counts."""
+    """Return the keys, with their values, that are set in comments or module constants of an attack's text.
+
+    Of several values of a key, the first in a comment counts, or else the first constant.
+    """
     found = [*reversed(_CONSTANT.findall(text)), *reversed(_HEADER.findall(text))]
     return {key.lower().replace(" ", "_"): value for key, value in found}
 

@@ -625,7 +625,8 @@ def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
             return offset
         status, failure = failure_from(header)
     except BadMessage as error:
-        return Failed(Status.COMPILE_ERROR, Failure("crash", f"the kernel's process ended early: {error.message}"))
+        said = f"the kernel's process did not end as it should: {error.message}"
+        return Failed(Status.COMPILE_ERROR, Failure("crash", said, hint=error.hint))
     return Failed(status, failure)
 
 

@@ -206,7 +206,10 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
         elif node.op == "get_attr":
             held = getattr(exported.graph_module, node.target)
             if not isinstance(held, torch.Tensor):
-                raise NotLowered(f"control flow on values ({node.target}) is not lowered")
+                raise NotLowered(
+                    f"forward runs a graph inside of its graph ({node.target}), as torch.cond and torch.while_loop do, which "
+                    "is not lowered: compute all branches and choose by torch.where, or loop a fixed number of times"
+                )
             constants.append(_constant(node.name, held))
     arrays = {one.name: one.array for one in inputs} | {one.name: one.results[0] for one in calls if one.results}
     inputs = [_reaching(one, calls, arrays) for one in inputs]

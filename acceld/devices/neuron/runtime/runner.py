@@ -213,7 +213,10 @@ class NeuronRunner:
             if nrt_code(message) != BUSY:
                 return self._failed(str(answer.get("kind")), message)
             if time.monotonic() + _BUSY_PAUSE_S > gives_up:
-                raise DeviceError(f"the core stayed busy for {self._busy_s:g} s: {message}")
+                raise DeviceError(
+                    f"core {self._core} stayed busy for {self._busy_s:g} s: {message}",
+                    hint="neuron-ls shows the processes on its chip: end the one that uses the core, then try again",
+                )
             await asyncio.sleep(_BUSY_PAUSE_S)
 
     def _failed(self, kind: str, message: str) -> Failed:

@@ -219,5 +219,7 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
 
 
 def fold(op: object) -> str:
-    """Return the name that programs have for the operation with which an instruction folds."""
+    """Return the name that a traced program has for a reduction, such as ``add`` for ``nl.add``. Raise LegalityError if
+    ``op`` can not reduce.
+    """
     return reduce_op(op)

@@ -229,7 +229,11 @@ class _Stacking:
             self._view(one)
 
     def _declare(self, one: Statement) -> None:
-        """Record a tile. In the legacy API its new tiles are declared where they are first written."""
+        """Record the tile that a statement declares.
+
+        In the current API, write its declaration with the rows of all stacked iterations. In the legacy API, new tiles
+        replace it, and :meth:`_place` declares each where it is first written.
+        """
         kernel, name, buffer = self.kernel, one.made.name, self.kernel.buffers[one.made.name]
         shape = buffer.shape
         if buffer.declaration is not one or one.op != "ndarray" or buffer.space != "sbuf" or None in shape:
