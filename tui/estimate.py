@@ -20,7 +20,11 @@ def at_most(preset: str) -> int:
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip: str) -> str:
-    """Return one or two lines of text for the window that starts a run; empty without earlier runs."""
+    """Return two lines on a new run: the most candidates it can make, with time and cost, and earlier runs' gains.
+
+    Time, cost and gains come from earlier runs with the same proposer and chip. Without such runs, the second line
+    says that there are none.
+    """
     most = at_most(preset)
     text = f"at most {most} candidates"
     like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"]]

@@ -293,8 +293,10 @@ def _widest(found: Layout) -> int:
 
 
 def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
-    """Return the numbers of rows that a region can have if leading axes of a product's columns become rows,
-    ascending.
+    """Return the greater numbers of rows that a region can have, ascending, by turning column axes into rows.
+
+    Axes of columns become rows from the first axis on, such as the image rows of a convolution. Each number is a
+    multiple of the product's own number of rows, and leaves at least :data:`LEAST_COLUMNS` columns.
     """
     left, right = product.views[:2]
     batch = batch_axes(product)

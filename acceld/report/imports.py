@@ -127,7 +127,8 @@ def flashinfer(folder: Path) -> list[Imported]:
             found.setdefault(key, []).append((kernel, _evaluation(result, kernel, key[2])))
     if not found:
         raise UsageError(
-            f"{folder} holds no trace with its solution", hint="it needs solutions and traces as JSON lines"
+            f"{folder} has no trace with an evaluation whose solution is in the folder too",
+            hint="it needs the files solutions.jsonl and traces.jsonl, or the folders solutions and traces",
         )
     sizes = Counter(name for name, _ in {(name, uuid) for name, uuid, _ in found})
     return [

@@ -173,8 +173,9 @@ def _read(raw: dict[str, Any], code: bytes) -> LaunchPlan:
         for kernel, grid, arguments, scratch in raw["launches"]
     )
     outputs = tuple(map(_argument, raw["outputs"]))
-    if not all(isinstance(one, Pointer) for one in outputs):
-        raise PlanRefused("the plan has an output that is not an array")
+    for number, one in enumerate(outputs):
+        if not isinstance(one, Pointer):
+            raise PlanRefused(f"output {number} of the plan is a number ({one.type}): it must point to a buffer")
     pointers = tuple(one for one in outputs if isinstance(one, Pointer))
     return LaunchPlan(_whole(raw["capability"]), buffers, tuple(kernels), launches, pointers)
 

@@ -257,10 +257,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return case.correctness(_reached(case))
 
     def percents(self, case: HostedCase, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the latency in percent of the best time at this machine's measured rates; None if the rates
-        are unknown.
+        """Return the best time at this machine's measured rates, in percent of the latency; None if the rates are
+        unknown.
 
-        The same figure stands for percent of peak and percent of attainable.
+        The figure is returned twice: as percent of peak and as percent of attainable.
         """
         best = least_us(case.workload, self._driver.peaks(case.request.chip))
         percent = None if best is None else 100 * best / latency_us

@@ -344,15 +344,15 @@ class Children:
         measured: bool = False,
         beside: Beside[Any] | None = None,
     ) -> AsyncIterator[DataSet | UnusedVariant]:
-        """Yield a data set, new or from disk, which stays for the block. Yield an UnusedVariant if the workload
-        does not use it.
+        """Yield a data set of a variant, new or from disk, for use in the block; an UnusedVariant, with the reason, if
+        the workload does not use the variant.
 
-        After the block the data set is removed, unless it is ``kept`` and the disk has room. ``beside`` begins
-        when the inputs of a new data set are written.
+        After the block the data set is removed, unless it is ``kept`` and the disk has room. If the data set is new,
+        the trial ``beside`` begins as soon as the inputs are written, before the expected outputs are.
 
-        The noise floors are those stored for the variant. With ``measured`` they are measured on these very
-        inputs, and the data set is not shared: the noise of numpy and, if products of bfloat16 parts are
-        allowed, that of such products.
+        The noise floors of the data set are those stored for the variant, if there are any. With ``measured`` they are
+        measured on these very inputs, and no other caller gets the data set. They then have the noise of float32 in
+        numpy and, where the workload allows products of bfloat16 parts, also the noise of such products.
 
         Raises WorkloadError if the reference is at fault.
         """

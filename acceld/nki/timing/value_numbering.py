@@ -4,9 +4,9 @@ An *event* is one execution of an instruction. A *repeat* is an event that perfo
 same values as an earlier event. A repeat makes no new values: its destination cells take the values of the
 earlier event.
 
-The values of a repeat stay where the earlier event wrote them. An access of several cells needs their values
-side by side, as they would lie if the repeat had written them. If the values do not lie side by side, the
-instructions that wrote those cells count as repeats only where they write the same cells again.
+The values of a repeat stay where the earlier event wrote them. But one access of several cells needs all their
+values side by side. If repeats have left these values scattered, the program is unrolled again, with a stricter
+rule for the instructions of those repeats: an event is a repeat only if the earlier event wrote the same cells.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class GroupIterations(Rule):
 
 def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
     """Return the source with groups of the variant's size outermost. Work that is the same in all iterations of the
-    middle loop moves before that loop.
+    nest's outer loop moves out of that loop, into the loop over groups.
     """
     source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
     regrouped = kernel.reread(source)
@@ -227,7 +227,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
 
 
 def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
-    """Return the source with groups outermost, and the line of the middle loop."""
+    """Return the source with the loops ``for group: for outer: for member of group``, and the line of ``outer``."""
     outer, inner = nest.outer, nest.inner
     group, member = kernel.fresh(f"{inner.variable}_group"), kernel.fresh(f"{inner.variable}_in_group")
     edits = Edits(kernel.source)

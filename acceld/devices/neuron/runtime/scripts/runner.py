@@ -178,7 +178,8 @@ class CaptureRuntime:
             names = names_in([(name, saved[name].stat().st_size) for name in ordered], self.outputs, "outputs")
             return b"".join(saved[name].read_bytes() for name in names)
         except FileNotFoundError as error:
-            raise RunnerError("profiler", f"{self.name} reported an output that does not exist: {error}") from error
+            message = f"{self.name} capture said that it saved an output, but did not write the file: {error}"
+            raise RunnerError("profiler", message) from error
         finally:
             for file in saved.values():
                 if file.exists():
