@@ -255,8 +255,7 @@ async def test_other_work_on_the_machine_makes_no_kernel_suspect(
     """First the clock of the empty call is slowed down, then the rates were measured beside other work."""
     slow, idle = (Peaks(rate, {"float32": rate}, math.inf, "") for rate in (1e3, 1e15))
     learned: list[bool] = []
-    plain = vars(Overhead)["resolution_us"].fget
-    monkeypatch.setattr(Overhead, "resolution_us", property(lambda one: plain(one) if learned else 1e9))
+    monkeypatch.setattr(Overhead, "resolution_us", property(lambda _: 0.0 if learned else 1e9))
     monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: slow if len(learned) < 2 else idle)
     monkeypatch.setattr(_Unmeasured, "learn", lambda driver, folder, *, again=False: learned.append(again))
     monkeypatch.setattr(HOSTED + "SEARCH_TERMS", SHORT)
@@ -270,6 +269,7 @@ async def test_a_kernel_faster_than_the_machine_stays_suspect(
     evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Peaks(1e3, {"float32": 1e3}, math.inf, "a machine that needs hours")
+    monkeypatch.setattr(Overhead, "resolution_us", property(lambda _: 0.0))
     monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: slow)
     monkeypatch.setattr(HOSTED + "_TIMINGS", 2)
     monkeypatch.setattr(HOSTED + "SEARCH_TERMS", SHORT)

@@ -141,7 +141,7 @@ nisa.dma_copy(dst=out, src=u)
     [
         ("for i in nl.dynamic_range(nisa.register_alloc(3)):\n    break", "left early"),
         ("while nisa.register_alloc(1):\n    pass", "not known while tracing"),
-        ("x.select(0, nl.ndarray((1, 1), dtype=nl.float32))", "must hold integers"),
+        ("x.select(0, nl.ndarray((1, 1), dtype=nl.float32))", "pass a tile of integers"),
     ],
 )
 def test_what_can_not_be_traced_is_refused_with_its_line(body: str, why: str) -> None:
@@ -155,7 +155,7 @@ def test_a_broadcast_of_many_elements_is_refused_with_the_view_that_works() -> N
     (x,) = drawn((8, 16))
     with pytest.raises(LegalityError, match="axis 1 of 'x' has 16 elements") as refused:
         run("nisa.dma_copy(dst=out, src=x.broadcast(1, 4))", "x", "(8, 4, 16)", x)
-    works = refused.value.hint.partition(" adds")[0]
+    works = refused.value.hint.removeprefix("add an axis and repeat along it: ")
     assert works == ".expand_dim(1).broadcast(1, 4)"
     assert np.array_equal(run(f"nisa.dma_copy(dst=out, src=x{works})", "x", "(8, 4, 16)", x)[:, 3], x)
 

@@ -157,14 +157,14 @@ nl.store(out, nl.broadcast_to(best, shape=(64, 32)))
             "for i in nl.affine_range(4):\n    for j in nl.affine_range(i + 1):\n        pass",
             "symbolic_index",
             12,
-            "bounds",
+            "a bound of nl.affine_range",
         ),
         ("for i in nl.affine_range(4):\n    t = nl.load(x)\nnl.store(out, t)", "local_scope", 13, "'t'"),
         (
             "for i in nl.affine_range(4):\n    pass\nnl.store(out, nl.load(x[nl.ds(i, 8)]))",
             "local_scope",
             13,
-            "outside",
+            "used after that loop has ended",
         ),
         ("for i in nl.affine_range(4):\n    break\nnl.store(out, nl.load(x))", "loop_exit", 11, "left early"),
         (
