@@ -246,6 +246,8 @@ EXITS = {
     "acceld init": (2, "choose another folder"),
     "acceld import kernelbench": None,
     "acceld model": None,
+    "acceld ablate WORKLOAD": (2, "no workload 'WORKLOAD'"),
+    "acceld suite run SUITE.toml": (2, "no file SUITE.toml"),
     "acceld suite run step/suite.toml": None,
     "acceld mcp": (2, "no folder"),
     "acceld port KERNEL.py --workload W": (2, "no workload"),

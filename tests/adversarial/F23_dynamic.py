@@ -1,6 +1,6 @@
 # expect: reject
 # caught by: rejected.import
-# unpoliced: incorrect_numerical.tolerance
+# unpoliced: runtime_error.undefined_memory
 # workload: st_matmul
 """Makes its loops dynamic, counted by a register that nobody wrote."""
 
