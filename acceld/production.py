@@ -327,7 +327,7 @@ def _imported(found: Stored, state: Path) -> Callable[..., Any]:
     spec.loader.exec_module(module)
     function: Any = getattr(module, found.entry)
     launch = _launch(found)
-    return function if launch is None else function[launch]  # type: ignore[no-any-return]
+    return function if launch is None else function[launch]  # type: ignore[no-any-return]  # the kernel's own type is unknown
 
 
 def _launch(found: Stored) -> int | tuple[int, ...] | None:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,11 +68,9 @@ def configuration_page() -> str:
         "Unknown keys are errors. `acceld config show` says where each value comes from. Keys marked * may be set by a project's file only",
         "after `acceld config trust DIR`: a cloned repository must not send a key to a stranger or run a command.",
         "",
-        (
-            "A running daemon follows saves of its files and `acceld config trust`. `acceld optimize` refuses a run if the daemon's "
-            "configuration differs from its own in a key that the run depends on (models, roles, budgets, prompts, the program, "
-            "folders of workloads), and names the keys and the files that each read."
-        ),
+        "A running daemon reads a file again when you save it, or trust it with `acceld config trust`.",
+        "`acceld optimize` refuses a run if the daemon's configuration differs from its own in a key that the run depends on: models,",
+        "roles, budgets, prompts, the program, folders of workloads. It names these keys, and the files that each of the two reads.",
         "",
         "A key without a default is not set. `acceld config default > acceld.toml` writes a file with every key to start from.",
     ]
@@ -119,7 +118,7 @@ def surface_page() -> str:
             version = versions_text(name) if current else ""
             lines.append(f"| `{name}` | {state} | {version} |")
         if module in LATER_ARGUMENTS:
-            lines += ["", LATER_ARGUMENTS[module]]
+            lines += ["", textwrap.fill(LATER_ARGUMENTS[module], 118, break_on_hyphens=False)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,5 @@
-"""Find what merging by hand often breaks in a page: a second title, an unbalanced fence, a sentence in two
-versions.
+"""Find what editing by hand often breaks in a page: a second title, an unbalanced fence, a sentence in two versions,
+a paragraph on one line.
 
 ``python scripts/pages.py`` checks README.md, AGENTS.md and every page of docs/. It exits with 1 if a page has a
 fault.
@@ -15,6 +15,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+WIDEST = 140
+"""Most characters of a line of prose. Rows of tables may be longer."""
 LONG = 60
 """Lines and sentences with more characters than this are compared."""
 ALIKE = 0.9
@@ -38,6 +40,11 @@ def faults(page: str) -> list[Fault]:
     prose, found = _prose(page)
     titles = [number for number, line in prose if line.startswith("# ")]
     found += [Fault(number, "a second first-level heading") for number in titles[1:]]
+    found += [
+        Fault(number, f"a line of {len(line)} characters: break lines of prose before {WIDEST}")
+        for number, line in prose
+        if len(line) > WIDEST and not line.lstrip().startswith("|")
+    ]
     found += _alike(prose)
     found += _alike(list(_sentences(prose)))
     return sorted(set(found), key=lambda fault: (fault.line, fault.text))

@@ -84,7 +84,7 @@ class ConsoleApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "colon"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (120, "-roomy"), (150, "-wide"), (180, "-huge")]  # noqa: RUF012  Textual's own type
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012  # Textual's own type
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(number), f"app.switch_mode('{name}')", title, show=False, id=f"go.{name}")
@@ -182,7 +182,7 @@ class ConsoleApp(App[None]):
     async def _reload(self) -> None:
         try:
             await self._load()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  # shown to the person, whatever it is
             self.notify(self._error_text(error), title="Not loaded", severity="error", markup=False)
 
     async def _load(self) -> None:

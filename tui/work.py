@@ -23,4 +23,4 @@ def start(
     ended before starting it.
     """
     # Textual's type for work has no result type, so mypy infers Never.
-    node.run_worker(work, name=name, group=group, exclusive=exclusive, exit_on_error=False)  # type: ignore[arg-type]
+    node.run_worker(work, name=name, group=group, exclusive=exclusive, exit_on_error=False)  # type: ignore[arg-type]  # mypy infers Never

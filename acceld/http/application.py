@@ -32,7 +32,7 @@ def application(
     """Return the application that answers from ``reading``. Without ``control`` there is no daemon, and routes that
     would change something answer with an error.
     """
-    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares, _touch])  # type: ignore[list-item]
+    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares, _touch])  # type: ignore[list-item]  # aiohttp's decorator has no type
     app[READING] = reading
     app[CONTROL] = control
     app[SOCKETS] = set[web.WebSocketResponse]()

@@ -34,7 +34,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
             return refusal(DaemonError("a valid token is missing", hint="it is in the state folder's file token"), 401)
         return await handler(request)
 
-    return check  # type: ignore[return-value]
+    return check  # type: ignore[return-value]  # aiohttp's decorator has no type
 
 
 def _stranger(request: web.Request, hosts: frozenset[str]) -> str:

@@ -420,7 +420,7 @@ def line_now() -> int:
     """Return the line of the reference that is running; 0 if no line of it is."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != SOURCE[0]:
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
     return frame.f_lineno if frame is not None else 0
 
 

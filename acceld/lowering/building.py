@@ -32,7 +32,7 @@ class KernelBuilder:
     def call(self, operation: str, dst: Piece | Block, **args: Value) -> None:
         """Append an instruction. The value of a ``memset`` of integers is converted to an integer."""
         if operation == "memset" and isinstance(dst, Piece) and "int" in dst.tile.dtype:
-            args = {"value": int(float(args["value"]))}  # type: ignore[arg-type]
+            args = {"value": int(float(args["value"]))}  # type: ignore[arg-type]  # a memset's value is a number
         self.put(Call(operation, dst, tuple(args.items())))
 
     def tile(self, base: str, shape: Sequence[int], dtype: str, psum: bool = False) -> Tile:

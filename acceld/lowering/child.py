@@ -94,7 +94,7 @@ def main() -> None:
     """Read the one request from the standard input, and write its answer to the standard output."""
     gc.disable()  # collecting garbage would free nothing, because all nodes are in use until the process ends
     request = json.loads(sys.stdin.read())
-    print(json.dumps(answer(Path(sys.argv[1]), request["shapes"], request.get("plainer", ()))))  # noqa: T201
+    print(json.dumps(answer(Path(sys.argv[1]), request["shapes"], request.get("plainer", ()))))  # noqa: T201  # the answer of this process
 
 
 if __name__ == "__main__":

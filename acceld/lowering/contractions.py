@@ -98,7 +98,7 @@ def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> 
     lined: tuple[View, View] = (left, right)
     node = contraction(*lined, len(batch), len(folded), line=line_now())
     kind = "f" if "f" in (first.kind, second.kind) else "i"
-    return Traced(whole(node), kind), "".join(batch + rows + columns)  # type: ignore[arg-type]
+    return Traced(whole(node), kind), "".join(batch + rows + columns)  # type: ignore[arg-type]  # kind is 'f' or 'i'
 
 
 @lowers("tensordot")

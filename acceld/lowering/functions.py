@@ -715,7 +715,7 @@ def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_valu
     if mode != "constant":
         for axis, around in enumerate(widths):
             if any(around):
-                a = np.take(a, np.pad(np.arange(a.shape[axis]), around, mode=mode), axis)  # type: ignore[call-overload]
+                a = np.take(a, np.pad(np.arange(a.shape[axis]), around, mode=mode), axis)  # type: ignore[call-overload]  # mode is a name that np.pad knows
         return a
     shape = [n + before + after for n, (before, after) in zip(a.shape, widths, strict=True)]
     made = Traced(whole(Node("buffer", "", (), tuple(shape), a.view.dtype, line_now())), a.kind)

@@ -26,7 +26,7 @@ def vectorized(graph: Graph) -> Graph:
     """
     nodes = graph.nodes()
     last: dict[int, Node] = {}
-    previous = {id(node.args[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]
+    previous = {id(node.args[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]  # a buffer's operands are views
     replaced: dict[int, View] = {}
     for node in nodes:
         if node.kind == "buffer" and node.args and id(node) not in previous:

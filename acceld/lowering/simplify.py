@@ -196,7 +196,7 @@ def _constant(node: Node, once: set[int]) -> View | None:
 def _number(arg: Operand) -> float | None:
     """Return the number that all elements of an operand are; None if they differ or are not known."""
     if isinstance(arg, View) and arg.node.name == "fill" and arg.node.kind == "elementwise":
-        return float(arg.node.args[0])  # type: ignore[arg-type]
+        return float(arg.node.args[0])  # type: ignore[arg-type]  # a fill's operand is a number
     return None
 
 

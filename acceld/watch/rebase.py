@@ -22,7 +22,7 @@ def rebased(base: str, best: str, edited: str) -> str | None:
             continue
         # Every removed line, and the line after the change, must still be in the file, next to each other.
         touched = [place.get(line) for line in range(start, end + (end == start))]
-        if None in touched or [line - touched[0] for line in touched] != list(range(len(touched))):  # type: ignore[operator]
+        if None in touched or [line - touched[0] for line in touched] != list(range(len(touched))):  # type: ignore[operator]  # None is excluded before
             return None
         first = touched[0]
         assert first is not None

@@ -47,8 +47,9 @@ def test_a_whole_page_has_no_fault() -> None:
         (f"{LONG}\n", 1, "nearly repeats line 3"),
         (LONG.replace("must appear", "have to appear"), 1, "nearly repeats line 3"),
         (f"Something else.\n{LONG[:35]}\n{LONG[36:]}\n", 2, "nearly repeats line 3"),
+        ("word " * 30 + "\n", 1, "a line of 150 characters"),
     ],
-    ids=["title", "fence", "lost fence", "other fence", "same line", "nearly", "wrapped"],
+    ids=["title", "fence", "lost fence", "other fence", "same line", "nearly", "wrapped", "wide"],
 )
 def test_a_fault_is_found_where_it_is(added: str, line: int, text: str) -> None:
     found = pages.faults(WHOLE + added)

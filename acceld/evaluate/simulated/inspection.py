@@ -64,7 +64,7 @@ def inspect(request: bytes, reply: int) -> None:
     except MemoryError:
         send(reply, limit_record("memory", "verifying the program takes more memory than an evaluation may use"))
     # a forged program may trigger a defect in our code, which counts as its failure
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  # a defect of ours counts as the program's failure
         send(reply, {**defect_record(error, "verifying"), "status": Status.COMPILE_ERROR.value})
     else:
         send(reply, {"program_sha256": digest, "profile": profile, "seconds": seconds})

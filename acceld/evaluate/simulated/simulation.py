@@ -75,7 +75,7 @@ def attempt(request: bytes, reply: int) -> None:
         record = limit_record("memory", "running the program takes more memory than an evaluation may use")
         send(reply, {**record, "status": Status.RUNTIME_ERROR.value})
     # a forged program may trigger a defect in our code, which counts as its failure
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  # a defect of ours counts as the program's failure
         send(reply, {**defect_record(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[value if math.isfinite(value) else None for value in one] for one in errors]

@@ -63,7 +63,7 @@ def run(request: bytes, reply: int) -> None:
         # The file has no entry, or other arguments than the workload's: the kernel is at fault.
         send(reply, failure_record(KernelCrash(error.message, rule="entry", hint=error.hint)))
     # evaluated code may raise anything, and its leftovers may raise later
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001  # evaluated code may raise anything
         send(reply, failure_record(KernelCrash(f"{type(error).__name__}: {error}"[:2000], rule="exception")))
     else:
         send(reply, {}, program)

@@ -115,7 +115,7 @@ class Guard:
 
     def rewritten(self, tree: ast.Module) -> ast.Module:
         """Return the tree with checks added. Raise LegalityError for a statement or expression outside of the subset."""
-        return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(as_imported(tree)))  # type: ignore[no-any-return]
+        return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(as_imported(tree)))  # type: ignore[no-any-return]  # a transformer returns Any
 
     def names(self) -> dict[str, Any]:
         """Return the global names that the rewritten file needs: its built-in names and the functions that do

@@ -380,7 +380,7 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
     had, disabled = hasattr(logging, "OFF"), logging.root.manager.disable
     if not had:
         # the Neuron packages add OFF to logging, and kernels use it
-        logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
+        logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]  # a name that logging lacks
     before, path, finders = dict(sys.modules), list(sys.path), list(sys.meta_path)
     root = session.options.source_root
     hidden = _stale(roots, root)

@@ -184,7 +184,7 @@ def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
                 k
                 for k in range(len(tensor.blocks))
                 if k not in dropped
-                and all(isinstance(items[k], ast.Name) and items[k].id == variable for _, items in uses)  # type: ignore[attr-defined]
+                and all(isinstance(items[k], ast.Name) and items[k].id == variable for _, items in uses)  # type: ignore[attr-defined]  # a Name, as tested before
             ),
             None,
         )

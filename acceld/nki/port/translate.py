@@ -831,7 +831,7 @@ class Function(Values):
             source = self.value(x, clip)
             fresh = [ast.Expr(call("nisa.tensor_copy", dst=dst, src=source))]
             more = [ast.Expr(call("nisa.tensor_tensor", dst=dst, data1=dst, data2=source, op=fold))]
-            self.out.append(ast.If(condition, fresh, more))  # type: ignore[arg-type]
+            self.out.append(ast.If(condition, fresh, more))  # type: ignore[arg-type]  # lists are invariant
 
         return Op(node, emit, [x], mask, dtype, like=x)
 

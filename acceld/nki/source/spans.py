@@ -42,8 +42,8 @@ class ParsedText(SourceText):
     def span(self, node: ast.AST) -> tuple[int, int]:
         """Return the offsets at which the text of ``node`` begins and ends, without the parentheses around it."""
         first, last = (node.body[0], node.body[-1]) if isinstance(node, ast.Module) else (node, node)
-        start = self._offset(first.lineno, first.col_offset)  # type: ignore[attr-defined]
-        return start, self._offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]
+        start = self._offset(first.lineno, first.col_offset)  # type: ignore[attr-defined]  # a statement or expression has lines
+        return start, self._offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]  # a statement or expression has lines
 
     def _offset(self, line: int, column: int) -> int:
         start = self.line_starts[line - 1]

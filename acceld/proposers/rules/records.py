@@ -167,7 +167,7 @@ class Rule(ABC):
         if obstacle:
             return self.refused(line, obstacle, wish, key)
         given = {"precondition": precondition, "plan": plan, "benefit": benefit, "gain_percent": gain_percent}
-        return self.found(line, rewrite, *variants, **given, key=key)  # type: ignore[arg-type]
+        return self.found(line, rewrite, *variants, **given, key=key)  # type: ignore[arg-type]  # a dict has one type of values
 
     def sites(self, kernel: Source, profile: Profile | None) -> list[Site]:
         """Return the places in ``kernel`` where the rule applies."""

@@ -40,67 +40,114 @@ TITLES: Mapping[str, str] = {
 
 
 NOTES: Mapping[str, str] = {
-    "latency": "To see how far a predicted latency is from the chip's, read *ratio*: predicted over measured. *left out* "
-    "is the error with one common scale that was fitted to the other 13 kernels. *bound* is the busiest "
-    "engine and its share of the time.",
-    "summary": "The same 14 kernels as one row. *Spearman* is 1 if both orders of the kernels are equal. *MAPE* is the "
-    "mean error of a latency: *in-sample* with a scale fitted to all 14, *leave-one-out* with one fitted to "
-    "the other 13.",
-    "counters": "To see whether the model does the work that the chip did, compare with 1: each figure is the model's "
-    "counter over the chip's. A dash means that the kernel has no such work, or that the chip's counter is "
-    "not known.",
-    "goals": "For how many kernels is the model's counter within so many percent of the chip's?",
-    "ablation": "How much does each part of the model add? The first row uses only the FLOPs and bytes that the workload "
-    "declares. The second takes the time of the busiest engine for the kernel as written, the third after the "
-    "changes that the compiler makes. The last row is the whole model, with waits. *Spearman* and *MAPE* are "
-    "explained [above](#all-14-together).",
-    "pairs": "Does the model predict the gain of a change? Each row compares two kernels that compute the same: the "
-    "factor by which the second one is faster.",
-    "tutorial": "The four forms are those of AWS's tutorial on matrix products (Neuron documentation v2.26.1, "
-    "trn1.32xlarge), from the plainest (*tiled*) to the fastest (*blocked*). The model is that of today's "
-    "SDK, in which rows of 16-bit elements are faster than in SDK 2.20, which AWS measured with.",
-    "sets_development": "People looked at these kernels while they chose rules. *direction* counts the pairs, at least 10 % "
-    "apart, that are in order; *regret* is the measured time of the kernel predicted fastest, over the least "
-    "measured time. A dash means that the set has no such pair.",
-    "sets_validation": "No constant was fitted to these kernels: they only test the model. Under *direction* stands how many "
-    "pairs are in order, of those that differ by 10 % or more. A *regret* of 1.0 means that the kernel "
-    "predicted fastest is the fastest; 1.19, that it takes 1.19 times as long as the fastest.",
-    "intervals": "acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five "
-    "kernels, and of five chains, have an error below the column before it.",
-    "paired": "How often is a kernel faster that acceld calls faster? Each row has one threshold: acceld calls a kernel "
-    "faster if its predicted gain is beyond it. *called faster* counts these pairs, and *are faster* those of "
-    "them that were measured faster. The last three columns ask the reverse: of the pairs that were measured "
-    "at least 10 % apart (*gains of 10 %*), how many does acceld not call faster (*within it*)?",
-    "ablation_sets": "What would change without a rule, or with a fitted constant 20 % off? The percentages are errors of a "
-    "latency: mean and worst error of the 14 NKIBench baselines (each left out of the fit of the scale), and "
-    "mean errors of KDA, of AWS's samples, and of the ladder (*others*). *direction* counts the pairs in "
-    "order. The last row names the changes that leave every figure as it is.",
-    "later": "Does a long product reach the published rate on chips after trn1? The column *busy array* has the rate "
-    "while the tensor engine works, without the waits. *validated* says which measured kernels test the model "
-    "on that chip.",
-    "fitted": "These values stand in no document. The last column says what a constant means and which measurements "
-    "gave it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.",
-    "wins": "Does a gain survive if a constant is wrong? A gain is a change by one rule that is predicted at least 2 "
-    "% faster. It was *tried in full* if each fitted constant was made 20 % lower and higher; time ended the "
-    "others early. A gain *vanishes* if one of the constants tried makes it a loss. Of 56 pairs of kernel and "
-    "chip, 37 were tried. *model* is the version of the parameters (8 and 9 predict the same).",
-    "corpus": "Kernels that the verifier must accept, and kernels that it must refuse at a certain line.",
-    "mutants": "Would a mistake be noticed? [How mutants are tried](#how-mutants-are-tried) says how. A mutant is "
-    "*refused* if it breaks a rule, *explained* if its mistake is harmless for a known reason, *unnoticed* if "
-    "it passes for no known reason. *False alarms* are equivalent programs that did not pass. Kernels without "
-    "an unnoticed mutant or a false alarm are counted in the last row only.",
-    "operators": "The same programs by the kind of mistake; the last four rows are equivalent programs. *wrong on another* "
-    "counts programs that only a data set of the strict gate found, *same bits* those whose outputs equal the "
-    "kernel's.",
-    "samples": "Do AWS's samples run, and give right results? *others* names kernels whose results differ. Not tried "
-    "were kernels for several cores, those with private functions of the SDK, and those without a reference "
-    "of ours.",
-    "checks": "How long may a first check of your kernel take? The table has the seconds to check each public kernel "
-    "once on one new data set (`acceld profile`), and the greatest memory of its processes. *products alone* "
-    "are the workload's matrix products by numpy, in float32 and in float64, on one thread; the check uses "
-    "both cores. Measured on two cores with AVX-512, with no other work beside, on 2026-11-26.",
+    "latency": """\
+To see how far a predicted latency is from the chip's, read *ratio*: predicted over measured.
+
+- *left out* is the error with one common scale that was fitted to the other 13 kernels.
+- *bound* is the busiest engine and its share of the time.""",
+    "summary": """\
+These are the same 14 kernels as one row.
+
+- *Spearman* is 1 if both orders of the kernels are equal.
+- *MAPE* is the mean error of a latency. *in-sample* has a scale fitted to all 14 kernels,
+  *leave-one-out* a scale fitted to the other 13.""",
+    "counters": """\
+To see whether the model does the work that the chip did, compare with 1: each figure is the model's
+counter over the chip's. A dash means that the kernel has no such work, or that the chip's counter is not
+known.""",
+    "goals": """\
+For how many kernels is the model's counter within so many percent of the chip's?""",
+    "ablation": """\
+How much does each part of the model add? Read the rows from the top, because each row adds a part:
+
+- Row 1 uses only the FLOPs and bytes that the workload declares.
+- Row 2 takes the time of the busiest engine for the kernel as written.
+- Row 3 takes that time after the changes that the compiler makes.
+- The last row is the whole model, with waits.
+
+*Spearman* and *MAPE* are explained [above](#all-14-together).""",
+    "pairs": """\
+Does the model predict the gain of a change? Each row compares two kernels that compute the same: the
+factor by which the second kernel is faster.""",
+    "tutorial": """\
+The four forms are those of AWS's tutorial on matrix products (Neuron documentation v2.26.1,
+trn1.32xlarge), from the plainest (*tiled*) to the fastest (*blocked*). AWS measured with SDK 2.20. The
+model is that of today's SDK, in which rows of 16-bit elements are faster.""",
+    "sets_development": """\
+People looked at these kernels while they chose rules. A dash means that the set has no pair of the kind.
+
+- *direction* counts the pairs in order, of those that were measured at least 10 % apart.
+- *regret* is the measured time of the kernel predicted fastest, over the least measured time.""",
+    "sets_validation": """\
+No constant was fitted to these kernels: they only test the model. The columns are those of the development sets.
+A *regret* of 1.19 means that the kernel predicted fastest takes 1.19 times as long as the fastest.""",
+    "intervals": """\
+acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five
+kernels have an error below the figure in the column before it. So have four of five chains.""",
+    "paired": """\
+If acceld calls a kernel faster, how often is it? acceld calls a kernel faster if its predicted gain is
+beyond a threshold. Each row has one threshold.
+
+- *called faster* counts the pairs that acceld calls faster.
+- *are faster* counts those of them that were measured faster.
+- *gains of 10 %* counts the pairs that were measured at least 10 % apart.
+- *within it* counts those of them that acceld does not call faster.""",
+    "ablation_sets": """\
+What would change without a rule, or with a fitted constant 20 % off? Each row is one such change. The
+percentages are errors of a latency.
+
+- *14 left out* and *worst* are the mean and the worst error of the 14 NKIBench baselines. Each baseline is
+  left out of the fit of the scale.
+- *KDA*, *samples* (AWS's) and *others* (the ladder of nki-autotune) are mean errors of these kernels.
+- *KDA direction* counts the pairs of KDA's kernels that are in order.
+
+The last row names the changes that leave every figure as it is.""",
+    "later": """\
+Does a long product reach the published rate on chips after trn1?
+
+- *busy array* has the rate while the tensor engine works, without the waits.
+- *validated* says which measured kernels test the model on that chip.""",
+    "fitted": """\
+These values stand in no document. The last column says what a constant means and which measurements gave
+it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.""",
+    "wins": """\
+Does a gain survive if a constant is wrong? A gain is a change by one rule that is predicted at least 2 %
+faster. Of 56 pairs of kernel and chip, 37 were tried.
+
+- *tried in full* counts the gains for which each fitted constant was made 20 % lower and higher. For the
+  other gains time ran out.
+- A gain *vanishes* if one of the constants tried makes it a loss.
+- *model* is the version of the parameters. Versions 8 and 9 predict the same.""",
+    "corpus": """\
+These are kernels that the verifier must accept, and kernels that it must refuse at a certain line.""",
+    "mutants": """\
+Would a mistake in a kernel be noticed? [How mutants are tried](#how-mutants-are-tried) explains the
+test.
+
+- A *refused* mutant breaks a rule.
+- An *explained* mutant has a mistake that is harmless for a known reason.
+- An *unnoticed* mutant passes for no known reason.
+- A *false alarm* is an equivalent program that did not pass.
+
+The last row counts the kernels without an unnoticed mutant or a false alarm.""",
+    "operators": """\
+These are the same programs by the kind of mistake. The last four rows are equivalent programs.
+
+- *wrong on another* counts programs that only a data set of the strict gate found.
+- *same bits* counts programs whose outputs equal the kernel's.""",
+    "samples": """\
+Do AWS's samples run, and give right results? *others* names kernels whose results differ. Not tried were
+kernels for several cores, kernels with private functions of the SDK, and kernels for which we have no
+reference.""",
+    "checks": """\
+How long may a first check of your kernel take? The table has the seconds to check each public kernel
+once on one new data set (`acceld profile`), and the greatest memory of its processes.
+
+- *products alone* are the workload's matrix products by numpy, in float32 and in float64, on one thread.
+  The check uses both cores.
+- Measured on two cores with AVX-512, with no other work beside, on 2026-11-26.""",
 }
-"""Sentences above each table: the question that it answers, and the meaning of its columns."""
+"""Text above each table: the question that it answers, and the meaning of its columns."""
 
 
 def markdown(tables: Mapping[str, Table]) -> str:

@@ -144,7 +144,7 @@ class Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._exit()
         # A process that the kernel started may hold the pipes open from another session, so our end is closed.
-        self._process._transport.close()  # type: ignore[attr-defined]
+        self._process._transport.close()  # type: ignore[attr-defined]  # asyncio has no public way
         await self._listener
 
     async def _exit(self) -> int:

@@ -155,7 +155,7 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
             if type(node) in _FORMS:
                 what, instead = _FORMS[type(node)]
                 # every node in _FORMS has a line
-                yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]
+                yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # nodes of _FORMS have lines
                 continue
             match node:
                 case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):

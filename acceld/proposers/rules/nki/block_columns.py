@@ -194,7 +194,7 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
     if (read(block.makers) & written([nest])) | (written(block.stores) & read([nest])):
         return f"line {nest.line}: a tile that these loops write is read by the work that makes {', '.join(sorted(block.wide))}: write another tile"
     for one in block.rows:
-        if not any(kernel.stored(store).name == one.made.name for store in block.stores):  # type: ignore[union-attr]
+        if not any(kernel.stored(store).name == one.made.name for store in block.stores):  # type: ignore[union-attr]  # rows were chosen for their tile
             return (
                 f"line {one.line}: {one.made.name} is used by more than its store: declare it in loop {parts.variable}"
             )

@@ -126,6 +126,29 @@ def timed(source: str, lnc: int = 2) -> Timeline:
     return timeline(program)
 
 
+def exchanging(works: str, *, steps: int, turns: int = 1) -> str:
+    """Return a kernel whose cores exchange their tiles at the end of each turn. The core for which ``works`` is true
+    first adds to its tile ``steps`` times.
+    """
+    return f"""
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 512), dtype=x.dtype)
+    nisa.dma_copy(dst=t, src=x[0:128, :])
+    for turn in range({turns}):
+        if {works}:
+            for i in range({steps}):
+                nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+        got = nl.ndarray((128, 512), dtype=x.dtype)
+        nisa.sendrecv(src=t, dst=got, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+        t = got
+    nisa.dma_copy(dst=out[core], src=t)
+    return out
+"""
+
+
 def test_two_cores_that_share_nothing_are_timed_beside_each_other() -> None:
     both = timed(halves().replace("{rows}", "core * 1024"))
     assert both.warnings[0].startswith("the two cores take ")
@@ -171,22 +194,7 @@ def test_cores_that_read_each_others_tensors_are_timed_in_turn_also_behind_a_bar
 
 
 def test_a_core_that_comes_first_waits_at_an_exchange_for_the_other_one() -> None:
-    source = """
-@nki.jit
-def kernel(x):
-    core = nl.program_id(0)
-    out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
-    t = nl.ndarray((128, 512), dtype=x.dtype)
-    nisa.dma_copy(dst=t, src=x[0:128, :])
-    if core == 1:
-        for i in range(STEPS):
-            nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
-    got = nl.ndarray((128, 512), dtype=x.dtype)
-    nisa.sendrecv(src=t, dst=got, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
-    nisa.dma_copy(dst=out[core], src=got)
-    return out
-"""
-    short, long = (timed(source.replace("STEPS", str(steps))) for steps in (1, 21))
+    short, long = (timed(exchanging("core == 1", steps=steps)) for steps in (1, 21))
     assert short.latency_us is not None and long.latency_us is not None
     work_us = 20 * (512 / 2 + 124) / 0.96 / 1000  # float32 from SBUF at double rate
     assert long.latency_us - short.latency_us == pytest.approx(work_us, rel=0.15)
@@ -327,24 +335,9 @@ def test_both_cores_declare_and_return_the_same_tensors(statements: str, rule: s
 
 
 def test_cores_that_take_turns_many_times_wait_for_each_other_each_time() -> None:
-    source = """
-@nki.jit
-def kernel(x):
-    core = nl.program_id(0)
-    out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
-    t = nl.ndarray((128, 512), dtype=x.dtype)
-    nisa.dma_copy(dst=t, src=x[0:128, :])
-    for turn in range(TURNS):
-        if turn % 2 == core:
-            for i in range(8):
-                nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
-        got = nl.ndarray((128, 512), dtype=x.dtype)
-        nisa.sendrecv(src=t, dst=got, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
-        t = got
-    nisa.dma_copy(dst=out[core], src=t)
-    return out
-"""
-    few, some, many = (timed(source.replace("TURNS", str(turns))).latency_us for turns in (10, 20, 100))
+    few, some, many = (
+        timed(exchanging("turn % 2 == core", steps=8, turns=turns)).latency_us for turns in (10, 20, 100)
+    )
     assert few is not None and some is not None and many is not None
     assert many - few == pytest.approx(9 * (some - few), rel=0.02)
 

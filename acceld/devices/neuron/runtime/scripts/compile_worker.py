@@ -33,9 +33,9 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 # These modules lie beside this file, where a type checker does not look.
-import confine  # type: ignore[import-not-found,unused-ignore]
-import facilities  # type: ignore[import-not-found,unused-ignore]
-import frames  # type: ignore[import-not-found,unused-ignore]
+import confine  # type: ignore[import-not-found,unused-ignore]  # beside this file
+import facilities  # type: ignore[import-not-found,unused-ignore]  # beside this file
+import frames  # type: ignore[import-not-found,unused-ignore]  # beside this file
 
 NEFF = "kernel.neff"
 

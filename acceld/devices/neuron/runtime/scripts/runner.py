@@ -34,10 +34,10 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 # These modules lie beside this file, where a type checker does not look.
-import confine  # type: ignore[import-not-found,unused-ignore]
-import frames  # type: ignore[import-not-found,unused-ignore]
-import libnrt  # type: ignore[import-not-found,unused-ignore]
-import neff as neff_file  # type: ignore[import-not-found,unused-ignore]
+import confine  # type: ignore[import-not-found,unused-ignore]  # beside this file
+import frames  # type: ignore[import-not-found,unused-ignore]  # beside this file
+import libnrt  # type: ignore[import-not-found,unused-ignore]  # beside this file
+import neff as neff_file  # type: ignore[import-not-found,unused-ignore]  # beside this file
 
 SAVED = re.compile(r'saved output "(?P<name>[^"]*)" as "(?P<file>[^"]*)"')
 DEVICE_RESOLUTION_US = 0.001
@@ -168,7 +168,7 @@ class CaptureRuntime:
 
     def run(self, data: bytes) -> bytes:
         """Execute the NEFF once on the given inputs, and return the bytes of the outputs."""
-        for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905
+        for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905  # Python 3.8 has no strict=
             self.give(number, name, part)
         reported = self._capture(self.folder / "check.ntff", "--save-output")
         saved = {match["name"]: self.folder / match["file"] for match in SAVED.finditer(reported)}
@@ -240,7 +240,7 @@ class PythonRuntime:
         import numpy
 
         self.arguments = {}
-        for name, spec, part in zip(self.input_names, self.input_specs, split(data, self.input_specs)):  # noqa: B905
+        for name, spec, part in zip(self.input_names, self.input_specs, split(data, self.input_specs)):  # noqa: B905  # Python 3.8 has no strict=
             array = numpy.frombuffer(part, dtype=_dtype(spec["dtype"])).reshape(spec["shape"])
             self.arguments[name] = self.tensor_class.from_numpy(array, name, 0)
         results = self.model(inputs=self.arguments)
@@ -301,7 +301,7 @@ class LibraryRuntime:
     def run(self, data: bytes) -> bytes:
         """Clear the outputs, execute the NEFF once on the given inputs, and return the bytes of the outputs."""
         parts = split(data, self.input_specs)
-        for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905
+        for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905  # Python 3.8 has no strict=
             self.neff.write(name, part)
             if self.clock is not None:
                 self.clock.give(number, name, part)
