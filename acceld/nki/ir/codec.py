@@ -332,14 +332,18 @@ def _int(value: Any, low: int = -MAX_DIM, high: int = MAX_DIM) -> int:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT:
-        _refuse(f"expected a text of at most {MAX_TEXT} characters, got a {type(value).__name__} that is none")
+    if not isinstance(value, str):
+        _refuse(f"expected a text, got a value of type {type(value).__name__}")
+    if len(value) > MAX_TEXT:
+        _refuse(f"a text has {len(value)} characters; at most {MAX_TEXT} are allowed")
     return value
 
 
 def _list(value: Any, longest: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > longest:
-        _refuse(f"expected a list of at most {longest} entries, got a {type(value).__name__} that is none")
+    if not isinstance(value, list):
+        _refuse(f"expected a list, got a value of type {type(value).__name__}")
+    if len(value) > longest:
+        _refuse(f"a list has {len(value)} entries; at most {longest} are allowed")
     return value
 
 
