@@ -73,6 +73,7 @@ ELEMENTWISE = {
 COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 _TYPES: dict[str, np.dtype[Any]] = {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float32)}
 NARROW = frozenset({"bfloat16", "float16"})
+_NUMBER_READ = "a Python number made of the values of an array is not lowered; keep the value in an array"
 _INTEGERS = frozenset({"int32", "uint32", "int16", "uint16", "int8", "uint8"})
 
 UFUNCS: dict[str, Callable[..., Any]] = {}
@@ -223,10 +224,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return bool(self._number("a Python branch on the values of an array is not lowered; use np.where"))
 
     def __float__(self) -> float:
-        return float(self._number("a Python number made of the values of an array is not lowered"))
+        return float(self._number(_NUMBER_READ))
 
     def __int__(self) -> int:
-        return int(self._number("a Python number made of the values of an array is not lowered"))
+        return int(self._number(_NUMBER_READ))
 
     __index__ = __int__
 
@@ -236,7 +237,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         found = self.known()
         if found is None:
-            raise NotLowered("this numpy function reads the values of an array, so it is not lowered", line_now())
+            raise NotLowered(
+                "this numpy function reads an array's values, so it is not lowered; use a function of the table in docs/lowering.md",
+                line_now(),
+            )
         return found if dtype is None else found.astype(dtype)
 
     def __getattr__(self, name: str) -> Any:
@@ -244,7 +248,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return functools.partial(called, name, self)
         if name.startswith("_") or name not in dir(np.ndarray):
             raise AttributeError(f"an array has no attribute {name!r}")
-        raise NotLowered(f"ndarray.{name} is not lowered", line_now())
+        raise NotLowered(f"ndarray.{name} is not lowered; use a function of the table in docs/lowering.md", line_now())
 
     def part(self, of: Callable[[Any], Any]) -> Traced:
         """Return a view of this array. ``of`` makes the view from a numpy array of the same shape.
@@ -343,7 +347,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         unread = set(further) - {"order", "subok", "casting"}
         if where is not True or unread:
             raise NotLowered(
-                f"np.{name}({'where' if where is not True else unread.pop()}=...) is not lowered", line_now()
+                f"np.{name}({'where' if where is not True else unread.pop()}=...) is not lowered; leave the argument out, and "
+                "choose by np.where",
+                line_now(),
             )
         if dtype is not None:
             args = tuple(wrapped(one).astype(dtype) for one in args)
@@ -377,11 +383,13 @@ def called(name: str, *args: Any, **further: Any) -> Any:
     known = inspect.signature(function).parameters
     unread = [key for key in further if key not in known]
     if unread and not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
-        raise NotLowered(f"np.{name}({unread[0]}=...) is not lowered", line_now())
+        raise NotLowered(f"np.{name}({unread[0]}=...) is not lowered; leave the argument out", line_now())
     try:
         inspect.signature(function).bind(*args, **further)
     except TypeError as error:
-        raise NotLowered(f"np.{name} with these arguments is not lowered ({error})", line_now()) from error
+        raise NotLowered(
+            f"np.{name} with these arguments is not lowered ({error}); lowered are {', '.join(known)}", line_now()
+        ) from error
     return _into(out, function(*args, **further))
 
 
@@ -545,7 +553,9 @@ def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) 
         if isinstance(value, Traced):
             found = value.known()
             if found is None:
-                raise NotLowered(f"np.{name} is not lowered", line_now())
+                raise NotLowered(
+                    f"np.{name} is not lowered; use a function of the table in docs/lowering.md", line_now()
+                )
             return found
         return type(value)(plain(one) for one in value) if isinstance(value, tuple | list) else value
 

@@ -245,7 +245,9 @@ class Choices:
         if kept_bytes() > SBUF:
             line = max(node.line for node in self.nodes)
             raise NotLowered(
-                f"rows of {kept_bytes() // 1024} KiB, of which a partition holds {SBUF // 1024}, are not lowered", line
+                f"this step keeps rows of {kept_bytes() // 1024} KiB, and a partition holds {SBUF // 1024} KiB, so the step "
+                "is not lowered; fold or multiply over fewer columns at once",
+                line,
             )
 
     def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
@@ -419,7 +421,9 @@ class Choices:
         extents = refined([n for n, _ in left], [n for n, _ in right])
         if extents is None:
             raise NotLowered(
-                "a product whose operands divide the contracted axes differently is not lowered", node.line
+                "a product whose operands divide the summed axes differently is not lowered; use extents of which one divides "
+                "the other: (6, 4) and (2, 12) are lowered together, (2, 3) and (3, 2) are not",
+                node.line,
             )
         sides = [split(left, extents), split(right, extents)]
         if not self.sliced:

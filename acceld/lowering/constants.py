@@ -132,7 +132,10 @@ def placed(array: Array, dtype: str, line: int) -> View:
     Raise NotLowered if no function with few steps gives the array.
     """
     if not array.size:
-        raise NotLowered("an array without elements is not lowered", line)
+        raise NotLowered(
+            "an array without elements is not lowered; leave out its statement, or give shapes with at least one element",
+            line,
+        )
     if bool((array == array.flat[0]).all()):
         return whole(fill(finite(float(array.flat[0])), array.shape, dtype, line))
     varying = [a for a, n in enumerate(array.shape) if n > 1 and bool((array != array.take([0], a)).any())]

@@ -92,7 +92,7 @@ def _bitwise(name: str, x: Any, y: Any) -> Any:
         return getattr(np, f"logical_{name}")(x, y)
     operands = [_integers(one) for one in (x, y)]
     if not isinstance(operands[0], View) and "shift" in name:
-        refused(f"np.{ufunc.__name__} of a number by an array")
+        refused(f"np.{ufunc.__name__} of a number by an array", "make the number an array by np.full")
     return Traced(whole(elementwise(name, operands, "int32", line_now())), "i")
 
 
@@ -188,7 +188,7 @@ def _rounded(a: Any, decimals: int = 0) -> Any:
 def _quotient(x: Any, y: Any, name: str) -> Any:
     """Return ``x // y`` for a positive number ``y``. Messages call the numpy function ``name``."""
     if isinstance(y, Traced) or not isinstance(y, int | float | np.number) or y <= 0:
-        return refused(f"np.{name} by anything but a positive number")
+        return refused(f"np.{name} by anything but a positive number", "divide by / and round by np.floor")
     found = np.floor(x * (1.0 / float(y)))
     if math.frexp(float(y))[0] == 0.5:  # for a power of two, the product with the reciprocal is exact
         return found
@@ -264,7 +264,7 @@ def _astype(
     wanted = np.dtype(dtype)
     kind = kind_named(wanted.kind)
     if wanted.kind == "c":
-        refused("a complex number")
+        refused("a complex number", "compute its real and its imaginary part as two arrays")
     found = wrapped(cast(a, kind))
     name = held_as(wanted)
     if found.view.node is INDEX or kind == "b" or (kind == "i" and a.kind != "f" and wanted.itemsize >= 4):
@@ -446,7 +446,10 @@ def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
     x = wrapped(np.moveaxis(a, at, -1))
     extent = x.shape[-1]
     if extent > MOST_SORTED:
-        refused(f"np.{name} of more than {MOST_SORTED} elements (here {extent}), which compares every two elements,")
+        refused(
+            f"np.{name} of more than {MOST_SORTED} elements (here {extent}), which compares every two elements,",
+            "sort parts of the axis, or fold by max, min or sum",
+        )
     one, other = x[..., :, None], x[..., None, :]
     distance = Traced(counted((extent, extent), (-1, 1), 0))
     before = np.where(distance < 0, other <= one, other < one)
@@ -465,7 +468,10 @@ def _sorted(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = N
 @lowers("argsort")
 def _sorting(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = None) -> Any:
     if kind not in ("stable", "mergesort") and not stable:
-        refused("np.argsort without kind='stable', whose order of equal elements numpy does not define,")
+        refused(
+            "np.argsort without kind='stable', whose order of equal elements numpy does not define,",
+            "add kind='stable'",
+        )
     x, hits, at = _by_rank(a, axis, "argsort")
     found = np.where(hits, positions(hits.shape, x.ndim), 0.0).max(axis=-1)
     return Traced(wrapped(np.moveaxis(found, -1, at)).view, "i")
@@ -576,7 +582,7 @@ def _shaping(name: str, *parameters: str) -> None:
     def viewed(a: Any, *args: Any, **named: Any) -> Any:
         unread = set(named) - set(parameters)
         if unread:
-            refused(f"np.{name}({unread.pop()}=...)")
+            refused(f"np.{name}({unread.pop()}=...)", "leave the argument out")
         return wrapped(a).part(lambda array: function(array, *args, **named))
 
     FUNCTIONS[name] = viewed
@@ -836,9 +842,9 @@ def _diagonal(v: Any, k: int = 0) -> Any:
 @lowers("fill_diagonal")
 def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     if wrap:
-        refused("np.fill_diagonal(wrap=True)")
+        refused("np.fill_diagonal(wrap=True)", "fill one square block after the other")
     if a.ndim != 2:
-        refused("np.fill_diagonal of anything but a matrix")
+        refused("np.fill_diagonal of anything but a matrix", "fill one matrix after the other")
     a.assign(np.where(Traced(counted(a.shape, (-1, 1), 0)) == 0, val, a))
 
 

@@ -130,7 +130,10 @@ class View:
             return self
         lead = len(wanted) - len(self.shape)
         if lead < 0 or any(a not in (1, b) for a, b in zip(self.shape, wanted[lead:], strict=True)):
-            raise NotLowered(f"an array of shape {self.shape} can not be broadcast to {wanted}", self.node.line)
+            raise NotLowered(
+                f"an array of shape {self.shape} can not be broadcast to {wanted}; reshape the array, or give other shapes",
+                self.node.line,
+            )
         kept = (0 if a != b else s for a, b, s in zip(self.shape, wanted[lead:], self.strides, strict=True))
         return View(self.node, wanted, (*(0,) * lead, *kept), self.offset)
 
@@ -174,7 +177,10 @@ def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
     for extents in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
         wide = {extent for extent in extents if extent != 1}
         if len(wide) > 1:
-            raise NotLowered(f"arrays of these shapes can not be broadcast: {', '.join(map(str, shapes))}", line)
+            raise NotLowered(
+                f"arrays of these shapes can not be broadcast: {', '.join(map(str, shapes))}; reshape one, or give other shapes",
+                line,
+            )
         found.append(wide.pop() if wide else 1)
     return tuple(found[::-1])
 

@@ -65,7 +65,10 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
             return _chosen(a, key[1].reshape((a.shape[0], 1)), 1).reshape(a.shape[0])
         rest = (slice(None),) * found.ndim + key[len(arrays) :]
         return _taken(flat, found, 0)[rest]
-    raise NotLowered("indexing by an array is not lowered here: its positions are not those of the first axes", line)
+    raise NotLowered(
+        "indexing by several arrays is lowered only on the first axes; move their axes to the front by np.moveaxis before",
+        line,
+    )
 
 
 def _counts_rows(known: Any, rows: int) -> bool:
@@ -170,9 +173,12 @@ def _hits(a: Traced, key: tuple[Any, ...]) -> tuple[Traced, Traced]:
     A hit is True where the store goes to the row. NotLowered if the array names anything but whole rows.
     """
     if sum(isinstance(one, Traced | np.ndarray) for one in key) > 1:
-        refused("a store to positions that several arrays name")
+        refused("a store to positions that several arrays name", "choose by np.where and a mask of positions")
     if len(key) > a.ndim or not isinstance(key[0], Traced) or any(one != slice(None) for one in key[1:]):
-        refused("a store to positions other than whole rows")
+        refused(
+            "a store to positions other than whole rows",
+            "store whole rows, or choose by np.where and a mask of positions",
+        )
     rows = _within(key[0], a.shape[0]).reshape((-1,))
     wide = (a.shape[0], rows.shape[0])
     return rows, np.equal(rows, positions(wide, 0))
@@ -195,7 +201,7 @@ def _added_rows(a: Any, indices: Any, b: Any) -> None:
     """Add values to the rows that an array of positions names, once for each time that the array names the row."""
     key = indices if isinstance(indices, tuple) else (indices,)
     if not isinstance(a, Traced) or not isinstance(key[0], Traced):
-        refused("np.add.at unless both the array and the positions depend on an input")
+        refused("np.add.at unless both the array and the positions depend on an input", "add to slices by +=")
     rows, hits = _hits(a, key)
     spread = np.broadcast_to(b, (*key[0].shape, *a.shape[1:])).reshape((rows.shape[0], -1))
     a.assign(a + (np.where(hits, 1.0, 0.0) @ spread).reshape(a.shape))

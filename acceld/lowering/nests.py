@@ -357,7 +357,9 @@ class Nest(Choices):
             extents = refined(extents, [e for e, _ in self.reach[n].columns])
             if extents is None:
                 raise NotLowered(
-                    "values whose columns are divided differently are not lowered together", self.nodes[0].line
+                    "arrays whose columns are divided differently are not lowered in one loop; use extents of which one divides "
+                    "the other: (6, 4) and (2, 12) are lowered together, (2, 3) and (3, 2) are not",
+                    self.nodes[0].line,
                 )
         assert extents is not None
         steps = [split(self.reach[n].columns, extents) for n in here]

@@ -56,7 +56,10 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
         if not any(isinstance(one, Traced) for one in args):
             return plain(*args)
         if name is None or getattr(pyfunc, "__module__", "") != "math":
-            raise NotLowered("np.vectorize calls a Python function for each element: it is not lowered", line_now())
+            raise NotLowered(
+                "np.vectorize of a function that is not of math is not lowered; write the function on whole arrays",
+                line_now(),
+            )
         return Traced(applied(name, args))
 
     return over_arrays
@@ -72,7 +75,9 @@ def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
             return original(value, dtype, **further)
         copied = further.pop("copy", copies)
         if set(further) - {"order", "subok", "ndmin"} or further.get("ndmin", 0) > value.ndim:
-            raise NotLowered(f"np.{original.__name__}({next(iter(further))}=...) is not lowered", line_now())
+            raise NotLowered(
+                f"np.{original.__name__}({next(iter(further))}=...) is not lowered; leave the argument out", line_now()
+            )
         return value.astype(value.dtype if dtype is None else dtype, copy=bool(copied))
 
     return made
@@ -162,7 +167,9 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     views = []
     for output in outputs:
         if not isinstance(output, Traced):
-            raise NotLowered("an output that does not depend on the inputs is not lowered")
+            raise NotLowered(
+                "forward returns something that does not depend on its arguments, which is not lowered; return arrays made of them"
+            )
         views.append(_in_own_type(output))
     lines = tuple(source.read_text().splitlines())
     return Graph(tuple(inputs), tuple(views), lines)

@@ -108,7 +108,8 @@ class Subject:
                 ast.literal_eval(literal(value))
             except (ValueError, SyntaxError) as error:
                 raise NotLowered(
-                    f"an argument of forward that is a {type(value).__name__} ({name}) is not lowered"
+                    f"forward's argument {name} is a {type(value).__name__}, which is not lowered; pass arrays, numbers, "
+                    "texts, or lists and dicts of these"
                 ) from error
             others[name] = value
         return others
@@ -299,7 +300,7 @@ def _held(exported: ExportedProgram, spec: Any) -> torch.Tensor:
 def _array(value: torch.Tensor) -> Array:
     """Return the shape and dtype of an array. Raise NotLowered if the shape depends on values."""
     if any(not isinstance(extent, int) for extent in value.shape):
-        raise NotLowered("a shape that depends on values is not lowered")
+        raise NotLowered("a shape that depends on values is not lowered; keep all elements, and choose by torch.where")
     return Array(tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
@@ -368,7 +369,7 @@ def _call(node: Any) -> Call:
     if node.target.__name__ == "getitem":
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
     if not hasattr(node.target, "_schema"):
-        raise NotLowered(f"{node.target.__name__} is not lowered")
+        raise NotLowered(f"{node.target.__name__} is not lowered; call functions of torch on arrays instead")
     value = node.meta.get("val")  # a node that only checks metadata has no value
     every = list(value) if isinstance(value, tuple | list) else [value]
     results = tuple(_array(one) if isinstance(one, torch.Tensor) else Array((), "float32") for one in every)
@@ -396,7 +397,7 @@ def _argument(value: Any) -> Argument:
         return value
     if isinstance(value, torch.device | torch.layout | torch.memory_format):
         return None
-    raise NotLowered(f"an operand of type {type(value).__name__} is not lowered")
+    raise NotLowered(f"an operand of type {type(value).__name__} is not lowered; use arrays and numbers")
 
 
 # modules of requests
@@ -475,7 +476,7 @@ def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tupl
             name = parameters[place]
         if name not in parameters or name in values:
             why = "two arguments are named" if name in values else "forward has no argument"
-            raise NotLowered(f"{why} {name!r}; forward takes {', '.join(parameters)}")
+            raise NotLowered(f"{why} {name!r} by --arg or --scalar; forward takes {', '.join(parameters)}")
         values[name] = _example(one)
     bound = signature.bind(**values)
     return bound.args, dict(bound.kwargs)

@@ -160,7 +160,7 @@ def _form(name: str, form: str) -> Writer:
 
     def written(out: Sequence[Array], *args: Any, alpha: Any = 1, **further: Any) -> Expression:
         if further and set(further) - {"dtype"}:
-            raise NotLowered(f"{name}({', '.join(further)}) is not lowered")
+            raise NotLowered(f"aten.{name}({', '.join(further)}=...) is not lowered; leave the argument out")
         given = [word(arg) for arg in args]
         if alpha != 1:
             given[1] = f"{word(alpha)} * {given[1]}"
@@ -193,7 +193,9 @@ def _rsub(out: Sequence[Array], self: Any, other: Any, alpha: Any = 1) -> Expres
 @writes("div", "true_divide")
 def _div(out: Sequence[Array], self: Any, other: Any, rounding_mode: str | None = None) -> Expression:
     if rounding_mode is not None:
-        raise NotLowered(f"a division with rounding_mode={rounding_mode!r} is not lowered")
+        raise NotLowered(
+            f"a division with rounding_mode={rounding_mode!r} is not lowered; divide, then call torch.floor or torch.trunc"
+        )
     return f"{word(self)} / {word(other)}"
 
 
@@ -446,7 +448,9 @@ def _topk(
     out: Sequence[Array], self: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Expression:
     if not largest or k > 64:
-        raise NotLowered("topk of the least values, or of more than 64, is not lowered")
+        raise NotLowered(
+            "topk of the least values, or of more than 64, is not lowered; negate the array for the least; torch.sort sorts up to 512"
+        )
     return f"greatest({self}, {k}, {dim!r})"
 
 
@@ -508,7 +512,9 @@ def _repeat(out: Sequence[Array], self: Value, repeats: Sequence[int]) -> Expres
 @writes("repeat_interleave")
 def _repeat_interleave(out: Sequence[Array], self: Value, repeats: int, dim: int | None = None, **_: Any) -> Expression:
     if not isinstance(repeats, int) or dim is None:
-        raise NotLowered("repeat_interleave by an array, or without dim, is not lowered")
+        raise NotLowered(
+            "repeat_interleave by an array, or without dim, is not lowered; repeat by one number, and name dim"
+        )
     return f"np.repeat({self}, {repeats}, axis={dim!r})"
 
 
@@ -584,7 +590,9 @@ OPERATORS["triu"] = lambda out, self, diagonal=0: f"np.triu({self}, {diagonal})"
 @writes("diag_embed")
 def _diag_embed(out: Sequence[Array], self: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Expression:
     if offset or (dim1, dim2) != (-2, -1):
-        raise NotLowered("diag_embed off the main diagonal is not lowered")
+        raise NotLowered(
+            "diag_embed with offset, dim1 or dim2 is not lowered; choose by torch.where and positions of torch.arange"
+        )
     n = self.shape[-1]
     return f"np.where(np.arange({n})[:, None] == np.arange({n})[None, :], {self}[..., None], 0.0)"
 
@@ -601,7 +609,7 @@ def _pad(
 ) -> Expression:
     if mode == "constant":
         return _constant_pad(out, self, pad, value)
-    raise NotLowered(f"padding by {mode!r} is not lowered")
+    raise NotLowered(f"padding by {mode!r} is not lowered; pad by a constant, or join slices by torch.cat")
 
 
 @writes("constant_pad_nd")
@@ -1013,7 +1021,9 @@ def _avg_pool(rank: int) -> Writer:
         kernel = _every(kernel_size, rank)
         steps = _every(stride or kernel, rank)
         if ceil_mode or (not count_include_pad and any(_every(padding, rank))):
-            raise NotLowered("an average over windows that the border cuts is not lowered")
+            raise NotLowered(
+                "an average over windows that the border cuts is not lowered; set ceil_mode=False and count_include_pad=True"
+            )
         borders = [(edge, edge) for edge in _every(padding, rank)]
         return f"pooled_mean({self}, {kernel!r}, {steps!r}, {borders!r}, {divisor_override or math.prod(kernel)})"
 
@@ -1043,7 +1053,9 @@ def _upsample(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expressi
     for axis in range(2, self.rank):
         times, rest = divmod(out[0].shape[axis], self.shape[axis])
         if rest:
-            raise NotLowered("an enlargement by a factor that is not a whole number is not lowered")
+            raise NotLowered(
+                "an enlargement by a factor that is not a whole number is not lowered; choose a multiple of the input's size"
+            )
         text = f"np.repeat({text}, {times}, axis={axis})" if times != 1 else text
     return text
 
@@ -1135,11 +1147,17 @@ def _cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Expression:
     if weight is not None:
-        raise NotLowered("a cross entropy with weights of classes is not lowered")
+        raise NotLowered(
+            "a cross entropy with weights is not lowered; multiply the losses (reduction='none') by weight[target]"
+        )
     if ignore_index >= 0:
-        raise NotLowered("a cross entropy that ignores a class is not lowered")
+        raise NotLowered(
+            "a cross entropy that ignores a class is not lowered; multiply the losses (reduction='none') by a mask"
+        )
     if label_smoothing and not target.dtype.startswith(("int", "uint")):
-        raise NotLowered("a cross entropy with label_smoothing of probabilities is not lowered")
+        raise NotLowered(
+            "a cross entropy with label_smoothing of probabilities is not lowered; smooth the target in forward"
+        )
     return f"cross_entropy({self}, {target}, {label_smoothing!r}, {reduction})"
 
 
@@ -1148,7 +1166,7 @@ def _binary(
     out: Sequence[Array], self: Value, target: Value, weight: Any = None, pos_weight: Any = None, reduction: int = 1
 ) -> Expression:
     if weight is not None or pos_weight is not None:
-        raise NotLowered("a cross entropy with weights of classes is not lowered")
+        raise NotLowered("a binary cross entropy with weights is not lowered; write the loss with functional.softplus")
     return f"folded_loss(softplus({self}) - {self} * {target}, {reduction})"
 
 
@@ -1192,12 +1210,15 @@ def written(
     """
     writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
     if writer is None:
-        why = " is random: it" if operator in RANDOM else ""
-        raise NotLowered(f"aten.{operator}{why} is not lowered")
+        if operator in RANDOM:
+            raise NotLowered(f"aten.{operator} is random: it is not lowered; pass its result as an argument of forward")
+        raise NotLowered(f"aten.{operator} is not lowered; write it with other operators of torch")
     try:
         inspect.signature(writer).bind(out, *args, **named)
     except TypeError as error:
-        raise NotLowered(f"aten.{operator} with these operands is not lowered ({error})") from error
+        raise NotLowered(
+            f"aten.{operator} with these operands is not lowered ({error}); leave out what is unexpected"
+        ) from error
     return writer(out, *args, **named)
 
 

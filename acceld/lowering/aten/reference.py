@@ -129,7 +129,9 @@ class _Body:
             assert isinstance(source, Named) and isinstance(place, int)
             result = self.several[source.of][place]
             if result is None:
-                raise NotLowered(f"result {place + 1} of aten.{self.operators[source.of]} is not lowered")
+                raise NotLowered(
+                    f"result {place + 1} of aten.{self.operators[source.of]} is not lowered; let forward use its first result only"
+                )
             self.values[call.name] = result
             return
         args = [self._operand(one) for one in call.args]
@@ -137,8 +139,8 @@ class _Body:
         try:
             found = written(call.operator, call.results, args, named, drawing=drawing)
         except NotLowered as error:
-            where = f" ({call.module})" if call.module else ""
-            raise NotLowered(f"{error.what}{where}") from error
+            where = f"in {call.module}: " if call.module else ""
+            raise NotLowered(f"{where}{error.what}") from error
         if len(call.results) == 1 and isinstance(found, str):
             self._assign(name, found)
             self.values[call.name] = Value(name, call.results[0])

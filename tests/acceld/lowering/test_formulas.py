@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -309,8 +310,9 @@ def a_long_sort(x: Array) -> Any:
 def test_what_is_not_lowered_is_named_with_its_line(function: Callable[..., Any], what: str) -> None:
     names = list(inspect.signature(function).parameters)
     line = inspect.getsourcelines(function)[1] + 1
-    with pytest.raises(NotLowered, match=rf"line {line}: .*{what}"):
+    with pytest.raises(NotLowered, match=rf"line {line}: .*{what}") as found:
         traced(function, Path(__file__), [(name, ((4, 4), "float32")) for name in names])
+    assert re.search("is not lowered(?!.*[;:] )", str(found.value)) is None, "the message says what to write instead"
 
 
 def test_an_input_whose_view_is_stored_to_keeps_its_values_for_earlier_reads() -> None:
