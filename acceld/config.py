@@ -905,7 +905,7 @@ def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
                     hint=f"set a key of it; acceld config show lists the keys of [{key}]",
                 )
             return kind, found
-    raise ConfigError(f"{where}: there is no key {key!r}")
+    raise ConfigError(f"{where}: there is no key {key!r}", hint="acceld config show lists the keys")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

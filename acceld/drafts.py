@@ -225,7 +225,10 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise WorkloadError(f"{path}: {doing} takes more than {REFERENCE_DEADLINE_S} s") from error
+        raise WorkloadError(
+            f"{path}: {doing} takes more than {REFERENCE_DEADLINE_S} s",
+            hint="use smaller shapes, or numpy functions in place of Python loops",
+        ) from error
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         own = re.findall(rf'File "{re.escape(str(path.resolve()))}", line (\d+)', done.stderr)
@@ -331,7 +334,9 @@ def write_reference_folder(
             (fresh / file).write_text(content, encoding="utf-8")
         fresh.rename(folder)
     except OSError as error:
-        raise UsageError(f"can not write {folder}: {error.strerror}") from error
+        raise UsageError(
+            f"can not write {folder}: {error.strerror}", hint="choose another folder by -o, or make this one writable"
+        ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return lowered

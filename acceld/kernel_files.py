@@ -98,7 +98,10 @@ def read(path: Path) -> str:
     refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel")
+            raise UsageError(
+                f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel",
+                hint="name the .py file of the kernel alone",
+            )
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise no_file(path, hint="Name the file of a kernel; acceld workloads lists the workloads.") from error
@@ -123,7 +126,9 @@ def syntax_error(text: str, path: Path) -> UsageError | None:
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else str(path)
         shown = f"\n    {error.text.strip()}" if error.text else ""
-        return UsageError(f"{where}: syntax error: {error.msg}{shown}")
+        return UsageError(
+            f"{where}: syntax error: {error.msg}{shown}", hint="correct that line; python -m py_compile shows the same"
+        )
     except ValueError as error:
         return UsageError(f"{path}: {error}")
     return None
@@ -139,7 +144,10 @@ def _closure(path: Path, text: str, root: Path) -> Iterator[tuple[str, str]]:
                 continue
             seen.add(found)
             if len(seen) > MAX_CLOSURE_FILES:
-                raise UsageError(f"{path} imports more than {MAX_CLOSURE_FILES} files of its own package")
+                raise UsageError(
+                    f"{path} imports more than {MAX_CLOSURE_FILES} files of its own package",
+                    hint="copy the functions that the kernel calls into fewer files",
+                )
             body = read(found)
             yield str(found.relative_to(root)), body
             waiting.append((found, body))

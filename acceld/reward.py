@@ -132,7 +132,10 @@ class Scorer:
         """
         names = [self._workload] * len(answers) if workloads is None else list(workloads)
         if len(names) != len(answers):
-            raise UsageError(f"{len(answers)} answers need as many workloads, not {len(names)}")
+            raise UsageError(
+                f"{len(answers)} answers need as many workloads, not {len(names)}",
+                hint="give one workload for each answer",
+            )
         return self._run(self._all(answers, names))
 
     def __call__(
@@ -303,7 +306,10 @@ def advantages(rewards: Sequence[float | None], group: int, *, scale: bool = Tru
     are None do not count, and get 0.
     """
     if group < 1 or len(rewards) % group:
-        raise UsageError(f"{len(rewards)} rewards can not be divided into groups of {group}")
+        raise UsageError(
+            f"{len(rewards)} rewards can not be divided into groups of {group}",
+            hint=f"give a multiple of {max(group, 1)} rewards, or another group",
+        )
     found: list[float] = []
     for start in range(0, len(rewards), group):
         part = rewards[start : start + group]

@@ -227,7 +227,9 @@ def put_regions(
         exported = exported_of(subject)
         parts = [one for one in divided(recorded(exported, subject, values=False)) if one.signature in wanted]
     except NotLowered as error:
-        raise UsageError(f"the model can not be recorded: {error}") from error
+        raise UsageError(
+            f"the model can not be recorded: {error}", hint="docs/pytorch.md says what can be recorded"
+        ) from error
     absent = sorted({one.name for one in wanted.values()} - {wanted[part.signature].name for part in parts})
     if absent or not wanted:
         raise UsageError(

@@ -74,7 +74,9 @@ class Transaction:
         """Change columns of the row with this id. Raise StoreError if there is no such row."""
         sets = ", ".join(f"{name} = ?" for name in values)
         if self.execute(f"UPDATE {table} SET {sets} WHERE id = ?", (*values.values(), row_id)).rowcount != 1:
-            raise StoreError(f"the table {table} has no row {row_id}")
+            raise StoreError(
+                f"the table {table} has no row {row_id}", hint="acceld doctor database examines the history"
+            )
 
     def one(self, sql: str, values: Any = ()) -> sqlite3.Row | None:
         """Return the first row of the result; None if the result is empty."""
@@ -160,7 +162,7 @@ class Writer:
 
         async with self._places:
             if self._closing.is_set():
-                raise StoreError("the database is closed")
+                raise StoreError("the database is closed", hint="acceld restart opens it again")
             self._queue.put_nowait(_Item(change, done))
             # A submitted change is always made: cancelling the caller does not interrupt it.
             return await asyncio.shield(future)
@@ -295,5 +297,5 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
 
 def _for_caller(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
-        return StoreError(f"the database refused a change: {error}")
+        return StoreError(f"the database refused a change: {error}", hint="acceld doctor database examines the history")
     return error

@@ -163,7 +163,7 @@ class ConsoleApp(App[None]):
                 tries = 0
                 async for batch in self.session.client.events(self.session.live.seq):
                     self.alert(self.session.fold(batch))
-                raise DaemonError("the daemon closed the connection")
+                raise DaemonError("the daemon closed the connection", hint="acceld status says if a daemon runs now")
             except Exception as error:  # noqa: BLE001  one bad answer must not leave a console that hears nothing
                 self.session.lose()
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
@@ -202,7 +202,13 @@ class ConsoleApp(App[None]):
         """Show the error of work in the background that failed."""
         if event.state is WorkerState.ERROR:
             error = event.worker.error
-            known = error if isinstance(error, AcceldError) else AcceldError(f"an answer can not be shown: {error!r}")
+            known = (
+                error
+                if isinstance(error, AcceldError)
+                else AcceldError(
+                    f"an answer can not be shown: {error!r}", hint="acceld logs has the daemon's side of it"
+                )
+            )
             complain(self, known)
 
     def _tick(self) -> None:

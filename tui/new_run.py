@@ -261,7 +261,9 @@ class NewRun(ModalScreen[int | None]):
             self._root = None
         else:
             if not name:
-                raise UsageError("choose the workload of the kernel first")
+                raise UsageError(
+                    "choose the workload of the kernel first", hint="its name or folder goes into the first field"
+                )
             self._root = (path, load_kernel(path, api=api_of_file(path) or settings.search.api))
         self._refusal = ""
         self.query_one("#words", Input).value = ""

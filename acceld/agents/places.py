@@ -108,7 +108,10 @@ class Places:
             path = Path(text)
             found = (path if path.is_absolute() else self.roots[0] / path).resolve()
         except (ValueError, OSError, RuntimeError) as error:
-            raise UsageError(f"{text[:200]!r} can not be used as a path: {error}") from error
+            raise UsageError(
+                f"{text[:200]!r} can not be used as a path: {error}",
+                hint="give a path in an open folder, such as kernel.py",
+            ) from error
         if any(found == root or root in found.parents for root in self.roots):
             return found
         raise UsageError(
@@ -127,5 +130,5 @@ def opened(folders: Sequence[str], config: Config) -> Places:
     roots = [Path(folder).resolve() for folder in folders] or [Path.cwd().resolve()]
     for root in roots:
         if not root.is_dir():
-            raise UsageError(f"there is no folder {root}")
+            raise UsageError(f"there is no folder {root}", hint="--root names a folder that exists")
     return Places(tuple(roots), config)

@@ -566,7 +566,9 @@ class Toolbox:
             found: Json = await self._get(f"/v1/runs/{_number(run, 'r')}")
         else:
             if not workload:
-                raise UsageError("give a run or a workload")
+                raise UsageError(
+                    "give a run or a workload", hint="such as run: r12, or workload: softmax; list_runs lists runs"
+                )
             listed = await self._get("/v1/runs", workload=workload, chip=chip or None, sort="speedup", limit=1)
             if not listed["runs"]:
                 raise UsageError(f"no run of workload {workload!r} yet", hint="optimize begins one")
@@ -716,7 +718,9 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
             f"the rules can not read this kernel: {error}", hint="check_kernel says if it is one"
         ) from error
     except RecursionError as error:
-        raise UsageError("the source is nested too deep for the rules") from error
+        raise UsageError(
+            "the source is nested too deep for the rules", hint="write long expressions as several statements"
+        ) from error
 
 
 def _shown(found: Workload, show: str) -> Json:

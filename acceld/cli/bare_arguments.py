@@ -32,7 +32,7 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
     unnamed: list[Value] = []
     for name, value in (*map(_array, arrays), *map(_scalar, scalars)):
         if name in named:
-            raise UsageError(f"argument {name!r} is given twice")
+            raise UsageError(f"argument {name!r} is given twice", hint=f"give {name} by --arg or by --scalar, once")
         if name:
             named[name] = value
         else:
@@ -65,7 +65,7 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
     unnamed = [one for one in given if one.name not in named]
     if len(named) + len(unnamed) < len(given):
         twice = next(name for name in named if [one.name for one in given].count(name) > 1)
-        raise UsageError(f"argument {twice!r} is given twice")
+        raise UsageError(f"argument {twice!r} is given twice", hint=f"give {twice} by --arg or by --scalar, once")
     for name in named:
         _check_name(name, kernel, parameters)
     waiting = iter(unnamed)

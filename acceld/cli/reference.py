@@ -28,7 +28,7 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"can not read {path}: {error.strerror}") from error
+        raise UsageError(f"can not read {path}: {error.strerror}", hint="name a file that you may read") from error
     digest = hashlib.sha256(text + repr(given).encode()).hexdigest()[:8]
     folder = place / f"{path.stem}-{digest}"
     if (folder / "workload.toml").is_file():

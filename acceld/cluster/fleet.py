@@ -236,7 +236,10 @@ class Fleet:
             async with asyncio.timeout(SILENT_S):
                 return await self._members[name].host.doctor()
         except (HostLostError, TimeoutError) as error:
-            raise DeviceError(f"host {name} does not answer") from error
+            raise DeviceError(
+                f"host {name} does not answer",
+                hint="acceld hosts shows the state of each host; on that host, look at its process and its network",
+            ) from error
 
     def _seat(self, name: str) -> Seat:
         seat = self._schedule.seats.get(name)
@@ -436,7 +439,12 @@ class Fleet:
             task.add_done_callback(self._tasks.discard)
         for job in self._schedule.stranded():
             if not (future := self._futures[job.number]).done():
-                future.set_exception(DeviceError("there is no other host"))
+                future.set_exception(
+                    DeviceError(
+                        "there is no other host",
+                        hint="acceld hosts shows which hosts take work; docs/fleet.md says how to add one",
+                    )
+                )
         self._note()
 
     def _note(self) -> None:

@@ -136,7 +136,10 @@ class LocalHost:
 
     def _keep(self, sha256: str, data: bytes) -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise UsageError(f"the contents with the hash {sha256[:12]} arrived damaged: their hash is another one")
+            raise UsageError(
+                f"the contents with the hash {sha256[:12]} arrived damaged: their hash is another one",
+                hint="send the file again",
+            )
         self._contents.mkdir(parents=True, exist_ok=True)
         _write(self._contents / sha256, data)
 
@@ -159,7 +162,10 @@ class LocalHost:
             for name, text in files.items():
                 path = root / name
                 if not path.resolve().is_relative_to(root.resolve()):
-                    raise UsageError(f"a workload's file lies outside of it: {name}")
+                    raise UsageError(
+                        f"a workload's file lies outside of it: {name}",
+                        hint="keep all files of a workload in its folder",
+                    )
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(path, bytes.fromhex(text))
         return str(place.parent)

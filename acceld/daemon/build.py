@@ -176,7 +176,8 @@ class SearchBuilder:
         if spec.backend != SIMULATOR:
             if self._config.budget.device_usd is not None and not self._config.devices.usd_per_hour:
                 raise UsageError(
-                    "budget.device_usd caps nothing without the machine's price: set devices.usd_per_hour too"
+                    "budget.device_usd caps nothing without the machine's price: set devices.usd_per_hour too",
+                    hint="in acceld.toml: [devices] usd_per_hour = 12.5",
                 )
             await self._router.ready(spec.backend)
 

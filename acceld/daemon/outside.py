@@ -73,7 +73,8 @@ def _alone(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     """Return the request to time a kernel that has no workload."""
     if not set(asked) <= ALONE_KEYS:
         raise UsageError(
-            f"an evaluation with arguments only times the kernel; its keys may be {', '.join(sorted(ALONE_KEYS))}"
+            f"an evaluation with arguments only times the kernel; its keys may be {', '.join(sorted(ALONE_KEYS))}",
+            hint="leave out the other keys, or name a workload instead of arguments",
         )
     kernel = specs.kernel(asked.get("kernel"), asked.get("api"), config.search.api)
     default = Choice(SIMULATOR, config.search.api, config.search.chip)
@@ -91,7 +92,10 @@ def _alone(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
 
 def _list(against: Any) -> list[Any]:
     if not isinstance(against, list) or len(against) > MOST_AGAINST:
-        raise UsageError(f"against is a list of at most {MOST_AGAINST} kernels, or of the word {BASELINE!r}")
+        raise UsageError(
+            f"against is a list of at most {MOST_AGAINST} kernels, or of the word {BASELINE!r}",
+            hint=f"such as [{BASELINE!r}]",
+        )
     return against
 
 

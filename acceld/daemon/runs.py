@@ -81,7 +81,7 @@ class RunQueue:
             await asyncio.wait([task])
             record = await self._store.read(load_run, run)
             if record.state.ended:  # it ended before it could be cut off
-                raise ConflictError(f"r{run} has ended ({record.state})")
+                raise ConflictError(f"r{run} has ended ({record.state})", hint="acceld optimize begins a new run")
         await self._store.change(set_run_state, run, RunState.PAUSED, "paused")
         self._changed()
 
@@ -109,9 +109,9 @@ class RunQueue:
         control = self._controls.get(run)
         record = await self._store.read(load_run, run)
         if record.state.ended:
-            raise ConflictError(f"r{run} has ended ({record.state})")
+            raise ConflictError(f"r{run} has ended ({record.state})", hint="acceld optimize begins a new run")
         if control is not None and control.ended:
-            raise ConflictError(f"r{run} has just ended")
+            raise ConflictError(f"r{run} has just ended", hint="acceld optimize begins a new run")
         if control is None or record.started_at is None:
             if control is not None:
                 control.cancel()

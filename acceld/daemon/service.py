@@ -386,7 +386,10 @@ class Daemon:
         Raises UsageError for a specification that can not be used, ConflictError if the daemon is stopping.
         """
         if self._state == "stopping":
-            raise ConflictError("the daemon is stopping and takes no more work")
+            raise ConflictError(
+                "the daemon is stopping and takes no more work",
+                hint="wait until it has ended, then start another: acceld start",
+            )
         self._touch()
         asked = {key: value for key, value in spec.items() if key != "settings"}
         await self._read_settings()
@@ -418,7 +421,10 @@ class Daemon:
         if "candidate" in arguments:
             candidate = await self.store.read(load_candidate, arguments["candidate"])
             if candidate.run != run:
-                raise UsageError(f"c{candidate.id} is a candidate of r{candidate.run}, not of r{run}")
+                raise UsageError(
+                    f"c{candidate.id} is a candidate of r{candidate.run}, not of r{run}",
+                    hint=f"acceld tree r{run} lists its candidates",
+                )
         if action in LASTING:
             return await self._steer(record, candidate, action, arguments, by)
         entry = await self.store.change(write_steering, run, action, arguments, by)
@@ -514,7 +520,9 @@ class Daemon:
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
-            raise ConflictError(f"r{run} has no kernel that passed")
+            raise ConflictError(
+                f"r{run} has no kernel that passed", hint=f"acceld show r{run} says why its candidates failed"
+            )
         if not path.is_absolute():
             raise UsageError(f"path = {str(path)!r} is not absolute", hint="give the whole path of the file, from / on")
         row = await self.store.read(listing.run_row, run)

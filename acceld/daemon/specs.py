@@ -99,7 +99,7 @@ def memory_policy(
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
     """Return the preset's parameters, overridden by the request. Raise UsageError for a bad key or value."""
     if not isinstance(asked, Mapping):
-        raise UsageError("the value of search is not a JSON object")
+        raise UsageError("the value of search is not a JSON object", hint='such as "search": {"iterations": 4}')
     _refuse_unknown("search", asked, SEARCH_OPTIONS)
     hints = get_type_hints(SearchParameters)
     for name, value in asked.items():
@@ -118,7 +118,9 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
     imports, ``otherwise``. Raises UsageError for a bad field.
     """
     if not isinstance(asked, Mapping):
-        raise UsageError("a kernel must be a JSON object with the key text")
+        raise UsageError(
+            "a kernel must be a JSON object with the key text", hint='such as "kernel": {"text": "import nki ..."}'
+        )
     known = {field.name for field in fields(Kernel)}
     _refuse_unknown("a kernel", asked, known)
     text = asked.get("text")
@@ -126,9 +128,14 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
     given = {"api": api, **asked, "grid": asked.get("grid") or (), "closure": asked.get("closure") or {}}
     found = _record({**given, "trusted": asked.get("trusted", True) is True}, Kernel, "a kernel")
     if len(found.text) > TEXT_LIMIT:
-        raise UsageError(f"a kernel of {len(found.text)} characters is too long: at most {TEXT_LIMIT:,} are allowed")
+        raise UsageError(
+            f"a kernel of {len(found.text)} characters is too long: at most {TEXT_LIMIT:,} are allowed",
+            hint="leave out comments and tables that the kernel does not need",
+        )
     if not all(extent > 0 for extent in found.grid):
-        raise UsageError(f"grid = {list(found.grid)} is not a list of positive whole numbers")
+        raise UsageError(
+            f"grid = {list(found.grid)} is not a list of positive whole numbers", hint="such as [2] or [4, 2]"
+        )
     if found.lnc not in (1, 2):
         raise UsageError(f"lnc = {found.lnc} must be 1 or 2")
     return found
@@ -169,7 +176,7 @@ def _asked(asked: Mapping[str, Any], name: str) -> str | None:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{name} = {value!r} is not text")
+        raise UsageError(f"{name} = {value!r} is not text", hint="write it between quotation marks")
     return value
 
 
@@ -182,7 +189,10 @@ def refuse_other_settings(given: Any, own: Mapping[str, str], read: Collection[P
     if not (
         isinstance(given, dict) and isinstance(given.get("digests"), dict) and isinstance(given.get("files"), list)
     ):
-        raise UsageError("settings must hold an object digests, and a list files")
+        raise UsageError(
+            "settings must hold an object digests, and a list files",
+            hint='such as "settings": {"digests": {}, "files": []}',
+        )
     theirs = given["digests"]
     keys = sorted(key for key in theirs.keys() | own.keys() if theirs.get(key) != own.get(key))
     if not keys:

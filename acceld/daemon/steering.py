@@ -44,16 +44,22 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
     unknown = [name for name in arguments if name not in (*needed, *OPTIONAL.get(action, ()))]
     if missing or unknown:
         raise UsageError(
-            f"the action {action} needs {', '.join(needed) or 'no arguments'}, and was given {', '.join(arguments) or 'no arguments'}"
+            f"the action {action} needs {', '.join(needed) or 'no arguments'}, and was given {', '.join(arguments) or 'no arguments'}",
+            hint="docs/protocol.md lists the actions and what each needs",
         )
     for name, value in arguments.items():
         if name == "candidate" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UsageError(f"candidate = {value!r} is not the number of a candidate")
+            raise UsageError(
+                f"candidate = {value!r} is not the number of a candidate",
+                hint="candidates have numbers, such as 12; acceld tree lists them",
+            )
         if name in ("text", "path", "expected_sha256") and (not isinstance(value, str) or not value.strip()):
             wrong = "is empty" if isinstance(value, str) else f"= {value!r} is not text"
             raise UsageError(f"{name} {wrong}", hint=f"{action} needs {name}")
         if name in ("even_if_tied", "at_once") and not isinstance(value, bool):
-            raise UsageError(f"{name} = {value!r} is not true or false")
+            raise UsageError(
+                f"{name} = {value!r} is not true or false", hint="write true or false, without quotation marks"
+            )
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):
             raise UsageError(f"usd = {value!r} is not an amount", hint="a number of USD from 0 on, below 1e9")
 
@@ -66,7 +72,10 @@ def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None
             hint="--proposer llm, both or command, in a new run",
         )
     if action == "pin" and not strategy(spec.search).keeps_pins:
-        raise UsageError(f"the strategy {spec.search.strategy} keeps no beam that a candidate could be pinned to")
+        raise UsageError(
+            f"the strategy {spec.search.strategy} keeps no beam that a candidate could be pinned to",
+            hint="--strategy beam, in a new run",
+        )
     if candidate is None or candidate.evaluation is None:
         return
     status = candidate.evaluation.status

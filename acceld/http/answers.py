@@ -88,7 +88,9 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         if "interrupted" in str(error):
             return refusal(DeadlineError("reading the history took too long", hint="ask for less: limit=..."), 408)
         log.exception("%s %s", request.method, request.path)
-        return refusal(StoreError(f"the history can not be read now: {error}"), 500)
+        return refusal(
+            StoreError(f"the history can not be read now: {error}", hint="acceld doctor database examines it"), 500
+        )
     except Exception as error:  # a fault in one route must not end the others
         log.exception("%s %s", request.method, request.path)
         text = f"the daemon failed at this request ({type(error).__name__})"
@@ -112,7 +114,7 @@ def integer(request: web.Request, name: str, default: int, most: int = 2**53) ->
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise UsageError(f"{name}={text!r} is not a whole number")
+        raise UsageError(f"{name}={text!r} is not a whole number", hint=f"such as {name}=100")
     return min(int(text), most)
 
 
@@ -132,7 +134,7 @@ def run_filter(request: web.Request) -> int | None:
         return None
     digits = text.removeprefix("r")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise UsageError(f"run={text!r} is not the number of a run")
+        raise UsageError(f"run={text!r} is not the number of a run", hint="such as run=12 or run=r12")
     return int(digits)
 
 
@@ -147,7 +149,10 @@ async def body(request: web.Request) -> dict[str, Any]:
         value = await request.json()
     except (ValueError, LookupError, RecursionError, web.RequestPayloadError) as error:
         # An unknown charset raises LookupError, a wrong content encoding RequestPayloadError.
-        raise NotJsonError(f"the request's body is not JSON: {error}") from error
+        raise NotJsonError(
+            f"the request's body is not JSON: {error}",
+            hint="send a JSON object with the header Content-Type: application/json",
+        ) from error
     if not isinstance(value, dict):
-        raise NotJsonError("the request's body is not a JSON object")
+        raise NotJsonError("the request's body is not a JSON object", hint="send an object in braces, such as {}")
     return value

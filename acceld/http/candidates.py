@@ -96,7 +96,10 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
         return answer(await control.evaluate(asked))
     items = asked["items"]
     if set(asked) != {"items"} or not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
-        raise UsageError("the body must have one key, items, with a list of evaluations")
+        raise UsageError(
+            "the body must have one key, items, with a list of evaluations",
+            hint='such as {"items": [{"workload": "softmax"}]}',
+        )
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
     async with asyncio.TaskGroup() as tasks:

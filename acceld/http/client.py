@@ -135,7 +135,9 @@ class HttpClient:
             if self._find is not None and not isinstance(error, TimeoutError):
                 # for the next request; this one fails with DaemonError, which is clearer than aiohttp's error
                 self._fixed = await asyncio.to_thread(self._find)
-            raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
+            raise DaemonError(
+                f"{self.where}: no answer ({_said(error)})", hint="acceld status says if a daemon runs now"
+            ) from error
 
     async def events(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
         """Yield batches of events with numbers greater than ``after``. When the connection ends, raise DaemonError.
@@ -154,7 +156,10 @@ class HttpClient:
                         message = await stream.receive(LOOK_S if self._home else None)
                     except TimeoutError:
                         if address != await asyncio.to_thread(self._serving):
-                            raise DaemonError(f"{self.where}: another daemon answers now") from None
+                            raise DaemonError(
+                                f"{self.where}: another daemon answers now",
+                                hint="it was replaced, as acceld restart does: connect again, and ask for the events after the last one",
+                            ) from None
                         continue
                     if message.type is not aiohttp.WSMsgType.TEXT:
                         break
@@ -165,7 +170,10 @@ class HttpClient:
                     elif batch := [event_of(event) for event in reported.get("events", ()) if event["kind"] in KINDS]:
                         yield batch
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise DaemonError(f"{self.where}: the connection was lost ({_said(error)})") from error
+            raise DaemonError(
+                f"{self.where}: the connection was lost ({_said(error)})",
+                hint="acceld status says if a daemon runs now; if so, ask again for the events after the last one",
+            ) from error
         raise DaemonError(
             f"{self.where}: the daemon closed the connection",
             hint="acceld status says if a daemon runs now; if so, ask again for the events after the last one",

@@ -61,9 +61,9 @@ def _seconds(request: web.Request) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise UsageError(f"wait_s={text!r} is not a number of seconds") from error
+        raise UsageError(f"wait_s={text!r} is not a number of seconds", hint="such as wait_s=20") from error
     if not 0 <= value < math.inf:
-        raise UsageError(f"wait_s={text!r} is not a number of seconds")
+        raise UsageError(f"wait_s={text!r} is not a number of seconds", hint="such as wait_s=20")
     return min(value, WAIT_LIMIT_S)
 
 

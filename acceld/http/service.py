@@ -43,7 +43,11 @@ async def get_status(request: web.Request) -> web.Response:
 async def get_ready(request: web.Request) -> web.Response:
     """Return status 200 if the daemon takes runs, else an error with status 503 and the reasons."""
     reasons = control_of(request).hindrances()
-    return refusal(DaemonError(f"not ready: {'; '.join(reasons)}"), 503) if reasons else answer({"ready": True})
+    return (
+        refusal(DaemonError(f"not ready: {'; '.join(reasons)}", hint="acceld doctor examines each reason"), 503)
+        if reasons
+        else answer({"ready": True})
+    )
 
 
 async def get_queue(request: web.Request) -> web.Response:
@@ -58,7 +62,7 @@ async def post_stop(request: web.Request) -> web.Response:
     """Begin to stop the daemon in order."""
     grace = (await body(request)).get("grace_s")
     if grace is not None and not (isinstance(grace, int | float) and grace >= 0):
-        raise UsageError(f"grace_s={grace!r} is not a number of seconds")
+        raise UsageError(f"grace_s={grace!r} is not a number of seconds", hint="such as 30; 0 stops at once")
     control_of(request).stop(grace)
     return answer({"state": "stopping"}, 202)
 

@@ -144,7 +144,8 @@ class Batcher:
                 continue
             if key not in raw:
                 raise LLMUnavailable(
-                    f"model {self._model!r}: batch {followed.known.batch} holds no answer to a request"
+                    f"model {self._model!r}: batch {followed.known.batch} holds no answer to a request",
+                    hint="resume the run: the question is asked again",
                 )
             return replace(self._provider.read(request, raw[key]), latency_s=time.monotonic() - started_s)
 
@@ -281,7 +282,9 @@ class Batcher:
                 return found
             if time.time() - batch.began_at > DEADLINE_S:
                 raise LLMTimedOut(
-                    f"model {self._model!r}: batch {batch.batch} did not end in a day", deadline="total_s"
+                    f"model {self._model!r}: batch {batch.batch} did not end in a day",
+                    deadline="total_s",
+                    hint="resume the run, or set batch = false in acceld.toml",
                 )
             await self._sleep(self._poll_s)
 

@@ -291,7 +291,7 @@ def _extra_body(name: str, text: str) -> dict[str, object]:
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
-        raise ConfigError(f"[models.{name}] extra_body: {error}") from error
+        raise ConfigError(f"[models.{name}] extra_body: {error}", hint="extra_body = '{\"top_k\": 40}'") from error
     if not isinstance(found, dict):
         raise ConfigError(f"[models.{name}] extra_body is not a JSON object", hint="extra_body = '{\"top_k\": 40}'")
     return found

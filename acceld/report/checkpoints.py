@@ -101,7 +101,10 @@ def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
         try:
             found = _checkpoint(case, chip)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"{case} is not a checkpoint of AccelOpt: {error!r}") from error
+            raise UsageError(
+                f"{case} is not a checkpoint of AccelOpt: {error!r}",
+                hint="name the folder that AccelOpt wrote, with its candidates",
+            ) from error
         if found is not None:
             yield found
 

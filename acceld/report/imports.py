@@ -90,7 +90,9 @@ def write_workload(case: ImportedKernel, folder: Path) -> Path:
         raise UsageError(f"{place} exists already; nothing was written", hint="import into a new folder: --into DIR")
     for path in (case.reference, case.kernel):
         if not path.is_file():
-            raise UsageError(f"there is no file {path}, which {case.name} names")
+            raise UsageError(
+                f"there is no file {path}, which {case.name} names", hint="name the whole folder, with the file in it"
+            )
     facts = reference_facts(case.reference)
     place.mkdir(parents=True)
     (place / "reference.py").write_text(case.reference.read_text("utf-8"), "utf-8")
@@ -184,13 +186,13 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise UsageError(f"{path}:{number}: {error}") from error
+                raise UsageError(f"{path}:{number}: {error}", hint="name a file that the other tool wrote") from error
 
 
 def _load(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="name a file that you may read") from error
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
+        raise UsageError(f"{path} is not JSON: {error}", hint="name a file that the other tool wrote") from error

@@ -126,7 +126,10 @@ class RunControl:
                 self.budget_usd = float(arguments["usd"])
                 return f"the cap is {self.budget_usd:g} USD"
             case _:
-                raise UsageError(f"the action {action} is carried out once, so it can not stay in force")
+                raise UsageError(
+                    f"the action {action} is carried out once, so it can not stay in force",
+                    hint="send it as an action of a run that is under way",
+                )
         self.unread[f"{action} {f'c{candidate}' if candidate else arguments['text'].strip()}"] = action
         return result
 

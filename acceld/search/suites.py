@@ -77,7 +77,10 @@ def read_suite(path: Path) -> Suite:
             or not isinstance(one.get("workload"), str)
             or set(one) - {"workload", "root", "share", "runs"}
         ):
-            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root, a share and runs")
+            raise UsageError(
+                f"{path}: kernel {number} needs a workload, and may have a root, a share and runs",
+                hint="such as [[kernel]] with workload = 'softmax'",
+            )
         share = one.get("share", 1.0)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise UsageError(f"{path}: the share of kernel {number} must be more than 0 and at most 1, not {share!r}")

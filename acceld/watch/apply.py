@@ -31,7 +31,7 @@ def seen(path: Path) -> str:
     except FileNotFoundError as error:
         raise no_file(path, hint=f"To write a new file: -o {path}") from error
     except OSError as error:
-        raise UsageError(f"can not read {path}: {error.strerror}") from error
+        raise UsageError(f"can not read {path}: {error.strerror}", hint="name a file that you may read") from error
 
 
 def check_win(run: Mapping[str, Any]) -> None:
@@ -101,7 +101,10 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise UsageError(f"can not write {path}: {error.strerror}") from error
+        raise UsageError(
+            f"can not write {path}: {error.strerror}",
+            hint="make the file and its folder writable, or write a new file with -o",
+        ) from error
     return backup
 
 
@@ -116,7 +119,9 @@ def restore(path: Path, backup: Path, written_sha256: str) -> None:
     try:
         os.replace(backup, path)
     except OSError as error:
-        raise UsageError(f"can not restore {path}: {error.strerror}") from error
+        raise UsageError(
+            f"can not restore {path}: {error.strerror}", hint=f"its backup is {backup}: copy it over the file"
+        ) from error
 
 
 def python_differences(old: str, new: str, entry: str) -> list[str]:

@@ -55,7 +55,10 @@ def make_inputs(
         hint = nearest_of(distribution, DISTRIBUTIONS)
         raise WorkloadError(f"there is no input distribution {distribution!r}.", hint=hint)
     if not state.declared:
-        raise WorkloadError(f"workload {workload.name!r} refuses {distribution!r} inputs: {state.reason}")
+        raise WorkloadError(
+            f"workload {workload.name!r} refuses {distribution!r} inputs: {state.reason}",
+            hint="choose another distribution, or change its entry in workload.toml",
+        )
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     own = _own(workload, seed, room if distribution == "own" and dtype is None else None)
@@ -97,7 +100,8 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
         np.random.set_state(before)
     if len(inputs) != len(workload.arguments):
         raise WorkloadError(
-            f"{workload.reference}: get_inputs returned {len(inputs)} values for {len(workload.arguments)} arguments"
+            f"{workload.reference}: get_inputs returned {len(inputs)} values for {len(workload.arguments)} arguments",
+            hint="return one value for each argument of workload.toml, in order",
         )
     inputs = [
         value if a.is_scalar else _narrowed(a, value) for a, value in zip(workload.arguments, inputs, strict=True)
@@ -106,7 +110,8 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
         if not argument.is_scalar and (value.shape, value.dtype.name) != (argument.shape, argument.dtype):
             raise WorkloadError(
                 f"{workload.reference}: get_inputs made {argument.name} as {value.shape} {value.dtype.name}, "
-                f"[arguments.{argument.name}] declares {argument.shape} {argument.dtype}"
+                f"[arguments.{argument.name}] declares {argument.shape} {argument.dtype}",
+                hint="change get_inputs or workload.toml, so that both agree",
             )
     return inputs
 

@@ -63,7 +63,10 @@ def reference_module(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # a reference is a person's file: any error is reported with its name
-        raise WorkloadError(f"{path}: importing it raised {type(error).__name__}: {error}") from error
+        raise WorkloadError(
+            f"{path}: importing it raised {type(error).__name__}: {error}",
+            hint="import the file in Python to see the whole error",
+        ) from error
     return module
 
 
@@ -100,11 +103,17 @@ def called(
     except WorkloadError:
         raise
     except Exception as error:  # a person's code may raise anything
-        raise WorkloadError(f"{workload.reference}: forward raised {type(error).__name__}: {error}") from error
+        raise WorkloadError(
+            f"{workload.reference}: forward raised {type(error).__name__}: {error}",
+            hint="call forward with the shapes of workload.toml, and correct it",
+        ) from error
     outputs = [np.asarray(one) for one in (result if isinstance(result, tuple | list) else (result,))]
     found, declared = [o.shape for o in outputs], list(shapes)
     if found != declared:
-        raise WorkloadError(f"{workload.reference}: forward returned shapes {found}, [outputs] declares {declared}")
+        raise WorkloadError(
+            f"{workload.reference}: forward returned shapes {found}, [outputs] declares {declared}",
+            hint="change forward or [outputs] in workload.toml, so that both agree",
+        )
     return outputs
 
 

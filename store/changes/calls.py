@@ -72,7 +72,7 @@ def end_call(tx: Transaction, number: int, result: CallOutcome) -> None:
     row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
     if row is None or row["outcome"] is not None:
         what = "has already ended, and can not be completed twice" if row is not None else "does not exist"
-        raise StoreError(f"call {number} {what}")
+        raise StoreError(f"call {number} {what}", hint="acceld doctor database examines the history")
     tx.update(
         "llm_calls",
         number,

@@ -127,7 +127,9 @@ def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], 
     """
     open_row = tx.one("SELECT ended_at FROM iterations WHERE run = ? AND iteration = ?", (run, iteration))
     if open_row is None:
-        raise StoreError(f"iteration {iteration} of run r{run} was not started")
+        raise StoreError(
+            f"iteration {iteration} of run r{run} was not started", hint="acceld doctor database examines the history"
+        )
     if open_row["ended_at"] is not None:
         return
     set_best(tx, run, best)
@@ -153,7 +155,9 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
         (candidate, run),
     )
     if row is None:
-        raise NotFoundError(f"there is no candidate c{candidate} in run r{run}")
+        raise NotFoundError(
+            f"there is no candidate c{candidate} in run r{run}", hint=f"acceld tree r{run} lists its candidates"
+        )
     known = tx.one("SELECT best FROM runs WHERE id = ?", (run,))
     if known is not None and known["best"] == candidate:
         return

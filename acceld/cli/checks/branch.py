@@ -102,7 +102,7 @@ def read_budgets(path: Path) -> list[Allowance]:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}", hint="docs/agents.md has an example of this file") from error
     every = raw.pop("most_percent", MOST_PERCENT)
     entries = raw.pop("kernel", [])
     if raw:

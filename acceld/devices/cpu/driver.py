@@ -64,7 +64,10 @@ class CpuDriver:
         The machine has to be Linux. For kernels in C (``api``), it needs a C compiler.
         """
         if sys.platform != "linux":
-            raise DeviceError("kernels are timed on the host's processor on Linux only")
+            raise DeviceError(
+                "kernels are timed on the host's processor on Linux only",
+                hint="run this on Linux, or use --backend simulator",
+            )
         if api == "c" and self.compiler is None:
             raise DeviceError(
                 "there is no C compiler: none of gcc, cc and clang is on PATH",

@@ -107,7 +107,9 @@ def _build_numpy(job: Job) -> Built:
     except SyntaxError as error:
         raise BuildRefused(f"SyntaxError: {error.msg}", rule="syntax", line=error.lineno or 0) from error
     except (ValueError, RecursionError) as error:
-        raise BuildRefused(f"the source can not be parsed: {error}", rule="syntax") from error
+        raise BuildRefused(
+            f"the source can not be parsed: {error}", rule="syntax", hint="write plain Python of this version"
+        ) from error
     if not any(isinstance(node, ast.FunctionDef) and node.name == entry for node in tree.body):
         raise BuildRefused(f"there is no function {entry}", rule="entry", hint=f"Define {entry}({_names(job)}).")
     return Built(text.encode())

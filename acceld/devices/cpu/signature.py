@@ -42,7 +42,11 @@ def prototype(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[
 def _type(array: Mapping[str, Any]) -> str:
     found = _TYPES.get(array["dtype"])
     if found is None:
-        raise BuildRefused(f"C kernels have no type for {array['name']}, which is {array['dtype']}", rule="dtype")
+        raise BuildRefused(
+            f"C kernels have no type for {array['name']}, which is {array['dtype']}",
+            rule="dtype",
+            hint="use another dtype in workload.toml: float32, bool and integers of up to 32 bits have one",
+        )
     return found
 
 

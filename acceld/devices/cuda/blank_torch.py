@@ -198,7 +198,9 @@ class Tensor:
             sizes[sizes.index(-1)] = self.numel() // rest if rest else 0
         if math.prod(sizes) != self.numel():
             raise BuildRefused(
-                f"a tensor of shape {tuple(self.shape)} can not be viewed as {tuple(sizes)}", rule="shape"
+                f"a tensor of shape {tuple(self.shape)} can not be viewed as {tuple(sizes)}",
+                rule="shape",
+                hint="use sizes with as many elements",
             )
         return type(self)(self.allocation, self.dtype, sizes, contiguous_strides(sizes), self._place)
 

@@ -94,7 +94,11 @@ def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> La
     outputs = []
     for got, want in zip(tensors, wanted, strict=True):
         if not isinstance(got, Tensor):
-            raise BuildRefused(f"output {want['name']} is a {type(got).__name__}, not a tensor", rule="outputs")
+            raise BuildRefused(
+                f"output {want['name']} is a {type(got).__name__}, not a tensor",
+                rule="outputs",
+                hint="Return tensors that the kernel made, one for each output.",
+            )
         if tuple(got.shape) != tuple(want["shape"]) or got.dtype.name != want["dtype"]:
             found = f"{tuple(got.shape)} {got.dtype.name}"
             message = f"output {want['name']} is {found} instead of {tuple(want['shape'])} {want['dtype']}"

@@ -64,7 +64,10 @@ def start_library(library: str) -> None:
             start.command, env=start.environment, capture_output=True, text=True, timeout=_START_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise DeviceError(f"NVIDIA's driver library does not start within {_START_S:.0f} s") from error
+        raise DeviceError(
+            f"NVIDIA's driver library does not start within {_START_S:.0f} s",
+            hint="nvidia-smi shows whether the GPU answers; restart the machine if it does not",
+        ) from error
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines() or [f"exit {done.returncode}"]
         raise DeviceError(
@@ -118,7 +121,9 @@ class CudaDriver:
         too old.
         """
         if sys.platform != "linux":
-            raise DeviceError("Triton kernels are evaluated on Linux only")
+            raise DeviceError(
+                "Triton kernels are evaluated on Linux only", hint="run this on Linux, or use another --backend"
+            )
         first = self.gpus[0]
         if first.mig:
             raise DeviceError(
@@ -226,7 +231,10 @@ class CudaDriver:
         """
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)
         if now is None:
-            raise DeviceError(f"{lease.name} is gone: nvidia-smi does not list it any more")
+            raise DeviceError(
+                f"{lease.name} is gone: nvidia-smi does not list it any more",
+                hint="look at dmesg for a fault of the GPU, then acceld restart",
+            )
         return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}
 
     def sdk(self, api: str) -> str:

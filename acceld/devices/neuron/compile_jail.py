@@ -122,18 +122,28 @@ class JailedExchange:
         outcome, reply = await self._zygote.run("compile", json.dumps(request).encode(), jail)
         with reply:
             if outcome.cause in ("deadline", "cpu"):
-                raise DeadlineError(f"the compiler did not answer within {deadline_s:g} s")
+                raise DeadlineError(
+                    f"the compiler did not answer within {deadline_s:g} s",
+                    hint="a smaller kernel compiles sooner; [evaluate] build_s is the deadline",
+                )
             answer = await asyncio.to_thread(reply.read, MAX_NEFF + 2 * frames.MAX_JSON)
         try:
             stream = io.BytesIO(answer)
             reported, got = frames.read(stream), frames.read(stream, MAX_NEFF)
         except frames.FrameError as error:
-            raise DeviceError(f"the compiler's process {outcome.text}") from error
+            raise DeviceError(
+                f"the compiler's process {outcome.text}", hint="acceld doctor --neuron tries each step on this machine"
+            ) from error
         if reported is None or got is None:
-            raise DeviceError(f"the compiler's process {outcome.text}")
+            raise DeviceError(
+                f"the compiler's process {outcome.text}", hint="acceld doctor --neuron tries each step on this machine"
+            )
         found, payload = got
         if "lost" in found:
-            raise DeviceError(f"the compiler's process ended without an answer: {str(found['lost'])[-2000:].strip()}")
+            raise DeviceError(
+                f"the compiler's process ended without an answer: {str(found['lost'])[-2000:].strip()}",
+                hint="acceld doctor --neuron tries each step on this machine",
+            )
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:

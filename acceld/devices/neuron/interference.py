@@ -69,7 +69,10 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
         backend, compile_python=devices.compile_python, runner_python=devices.runner_python, wanted=devices.cores
     )
     if len(found.cores) < 2:
-        raise DeviceError("this machine has only one core, so there is no neighbor to measure")
+        raise DeviceError(
+            "this machine has only one core, so there is no neighbor to measure",
+            hint="use a machine with two or more cores; on this one, nothing can interfere",
+        )
     report = await probe_level()
     exchange = JailedExchange(report.level, report.cgroup_folder, memory_bytes=int(config.evaluate.memory_gib * 2**30))
     await exchange.start()
@@ -89,7 +92,10 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
         request = await asyncio.to_thread(compile_request, machine.request, kernel, known)
         compiled = await machine.compile(request)
         if isinstance(compiled, Failed):
-            raise DeviceError(f"the baseline of {name} does not compile here: {compiled.failure.message}")
+            raise DeviceError(
+                f"the baseline of {name} does not compile here: {compiled.failure.message}",
+                hint="acceld doctor --neuron tries the compiler",
+            )
         slowdown = await _slowdowns(machine, found.cores, known, (request, compiled))
     finally:
         await exchange.stop()
@@ -147,7 +153,10 @@ async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -
             bad = await runner.load(build[1], build[0].arguments, outputs)
             ran = bad or await runner.run(_inputs(build), deadline_s=DEADLINE_S)
             if isinstance(ran, Failed):
-                raise DeviceError(f"the kernel does not run on core {core.id}: {ran.failure.message}")
+                raise DeviceError(
+                    f"the kernel does not run on core {core.id}: {ran.failure.message}",
+                    hint="acceld doctor --neuron tries each step on this machine",
+                )
             yield runner
         finally:
             await runner.close()
@@ -168,5 +177,8 @@ async def _work(runner: NeuronRunner) -> None:
 async def _latency_us(runner: NeuronRunner, chip: str) -> float:
     measured = await runner.time(chip, deadline_s=DEADLINE_S)
     if not isinstance(measured, Measurement):
-        raise DeviceError(f"the kernel could not be timed: {measured.failure.message}")
+        raise DeviceError(
+            f"the kernel could not be timed: {measured.failure.message}",
+            hint="acceld doctor --neuron tries each step on this machine",
+        )
     return measured.latency_us

@@ -187,7 +187,10 @@ class Machine:
         if fault is not None:
             raise fault
         if isinstance(timed, Failed):
-            raise DeviceLostError(f"a known-good kernel can not be timed: {timed.failure.message}")
+            raise DeviceLostError(
+                f"a known-good kernel can not be timed: {timed.failure.message}",
+                hint="acceld doctor --neuron tries each step on this machine",
+            )
         return timed
 
     async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:

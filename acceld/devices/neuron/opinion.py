@@ -239,7 +239,10 @@ class Simulator:
                 reasons.append(f"{jail}: wrong sums")
             except (AcceldError, Refusal, ValueError) as error:
                 reasons.append(f"{jail}: {error}")
-        raise DeviceError(f"a known-good kernel can not be simulated by {self._python}: {'; '.join(reasons)}")
+        raise DeviceError(
+            f"a known-good kernel can not be simulated by {self._python}: {'; '.join(reasons)}",
+            hint="evaluate.second_python names another Python with nki; docs/trainium.md says how to install it",
+        )
 
     async def run(self, kernel: Kernel, values: Sequence[Any], chip: str) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
         """Return the kernel's outputs and the simulator's warnings.
@@ -271,7 +274,10 @@ class Simulator:
                 raise DeviceError(f"the simulator may have needed {facility}, which its jail ({self.jail}) refuses")
             if answer.get("kind") == "kernel":
                 raise Refusal(compile_failure(message, kernel.filename))
-            raise DeviceError(f"{self._python} can not simulate: {message[:500]}")
+            raise DeviceError(
+                f"{self._python} can not simulate: {message[:500]}",
+                hint="evaluate.second_python names another Python with nki; docs/trainium.md says how to install it",
+            )
         try:
             outputs = list(_read(answer["outputs"], raw))
             return outputs, tuple(str(one)[:500] for one in answer.get("warnings") or ())[:20]

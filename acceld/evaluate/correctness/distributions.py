@@ -118,7 +118,10 @@ def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> lis
             array[chosen] = (array[chosen] * float(factor)).astype(array.dtype)
             inputs[position] = array
             return inputs
-    raise WorkloadError(f"workload {workload.name!r} has no argument {name!r} to multiply")
+    raise WorkloadError(
+        f"workload {workload.name!r} has no argument {name!r} to multiply",
+        hint=f"in [[metamorphic]], name one of: {', '.join(one.name for one in workload.arguments)}",
+    )
 
 
 def _outliers(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[np.intp], ...]:

@@ -462,7 +462,10 @@ def _timed(outcome: Outcome, reply: Reply, said: bytes) -> WorkerRecord:
         if outcome.cause in ("memory", "processes"):
             record, wall = {"processor_ns": [], "claimed_us": [], "unwritten": [], "rule": "", "message": ""}, []
         else:
-            raise SandboxError(f"the referee of a kernel left no record: it {outcome.text}") from error
+            raise SandboxError(
+                f"the referee of a kernel left no record: it {outcome.text}",
+                hint="try again; if it happens again, acceld doctor says what this machine lacks",
+            ) from error
     return WorkerRecord(
         tuple(one / 1000 for one in wall),
         tuple(one / 1000 for one in record["processor_ns"]),

@@ -57,7 +57,10 @@ def grade(
         trial = Trial(draw.variant, draw.seed, published=draw.seed in PAPER_SEEDS)
         if one.refused:
             if draw.variant == OWN:
-                raise WorkloadError(f"workload {case.workload.name!r} can not be checked: {one.refused}")
+                raise WorkloadError(
+                    f"workload {case.workload.name!r} can not be checked: {one.refused}",
+                    hint="correct the reference or get_inputs, then: acceld doctor workloads",
+                )
             case.refused(draw.variant, one.refused)
             continue
         numpy_floor = floors.of_numpy(case.workload, draw.variant)
@@ -90,7 +93,8 @@ def grade(
         return Failed(Status.INCORRECT_NUMERICAL, failure, case.correctness(Gate.SEARCH))
     if not checked:
         raise WorkloadError(
-            f"no call of a kernel for workload {case.workload.name} was completed, so nothing was checked"
+            f"no call of a kernel for workload {case.workload.name} was completed, so nothing was checked",
+            hint="give the workload inputs that the kernel takes, then: acceld doctor workloads",
         )
     return None
 

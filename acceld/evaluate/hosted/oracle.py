@@ -48,7 +48,8 @@ def generate(request: bytes, reply: int) -> None:
                 view = memoryview(np.ascontiguousarray(array).tobytes())
                 if len(view) != slot.size_bytes:
                     raise WorkloadError(
-                        f"the inputs of {workload.name} have {len(view)} bytes for {slot.name}, not {slot.size_bytes}"
+                        f"the inputs of {workload.name} have {len(view)} bytes for {slot.name}, not {slot.size_bytes}",
+                        hint="let get_inputs make arrays of the declared shapes and dtypes",
                     )
                 while view:
                     written = os.pwrite(BATCHES, view, cursor)

@@ -104,7 +104,7 @@ def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
     """
     record = header.get("failure")
     if not isinstance(record, dict):
-        raise BadMessage("its answer is neither a program nor a failure")
+        raise BadMessage("its answer to acceld is neither a program nor a failure", hint=_LET_IT_ANSWER)
     kind, rule, line = record.get("class"), clean(record.get("rule"), 80), record.get("line")
     status = _CLASSES.get(kind, Status.COMPILE_ERROR) if isinstance(kind, str) else Status.COMPILE_ERROR
     if rule == "trace_deadline":

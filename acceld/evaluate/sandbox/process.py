@@ -202,7 +202,10 @@ class Zygote:
             said = (await self._process.stderr.read(4000)).decode(errors="replace").strip()
             if not said and (self._process.returncode or 0) < 0:
                 raise LostError("the sandbox's zygote was killed while it started", hint=_LOST)
-            raise SandboxError(f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}")
+            raise SandboxError(
+                f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}",
+                hint="acceld doctor says which level of isolation this machine allows",
+            )
 
     async def load(self, tasks: Sequence[str], modules: Sequence[str]) -> None:
         """Import tasks and modules in the running zygote now, so that the first job that needs them starts
@@ -410,7 +413,10 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
     if record["cause"] == "harness" and not record["detail"]:
         raise LostError("a job ended before its jail was complete", hint=_LOST)
     if record["cause"] == "harness":
-        raise SandboxError(f"a job could not be jailed: {record['detail']}")
+        raise SandboxError(
+            f"a job could not be jailed: {record['detail']}",
+            hint="acceld doctor says which level of isolation this machine allows",
+        )
     outer = cgroups.memory_limit() if record["cause"] == "memory" else None
     return Outcome(
         record["exit"],

@@ -138,7 +138,10 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
     listed = [path for ending in ("py", "c", "bin") for path in folder.glob(f"{'**/' * further}*.{ending}")]
     files = sorted(path for path in listed if not _left_out(path.relative_to(folder)))
     if not files:
-        raise UsageError(f"{folder} holds no attack: no *.py, *.c or *.bin file")
+        raise UsageError(
+            f"{folder} holds no attack: no *.py, *.c or *.bin file",
+            hint="--attacks names a folder of kernels that try to cheat; docs/integrity.md says how to write one",
+        )
     workloads = workload_folders([data_folder(FOLDER) / "workloads", folder / "workloads"])
     attacks, broken = [], []
     for path in files:

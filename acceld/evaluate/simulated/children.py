@@ -509,7 +509,10 @@ class Children:
             return UnusedVariant(variant, reason)
         found = begun.publish()
         if found is None:
-            raise SandboxError(f"the oracle ended without a complete data set of workload {workload.name!r}")
+            raise SandboxError(
+                f"the oracle ended without a complete data set of workload {workload.name!r}",
+                hint="try again; if it happens again, acceld doctor says what this machine lacks",
+            )
         self._held_bytes += await asyncio.to_thread(datasets.folder_bytes, begun.folder)
         return found
 
@@ -529,7 +532,10 @@ class Children:
                 yield data
                 return
         if trial.variant == OWN:
-            raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
+            raise WorkloadError(
+                f"workload {loaded.name!r} can not be checked: {data.reason}",
+                hint="correct the reference or get_inputs, then: acceld doctor workloads",
+            )
         case.refused(trial.name, data.reason, trial)
         yield None
 

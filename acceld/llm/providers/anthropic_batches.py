@@ -84,8 +84,14 @@ class AnthropicBatches:
         if kind == "errored":
             raise error_from(400, raw["error"], self._name)
         if kind == "expired":
-            raise LLMTimedOut(f"model {self._name!r}: the batch ended before this request", deadline="total_s")
-        raise LLMUnavailable(f"model {self._name!r}: the batch was canceled")
+            raise LLMTimedOut(
+                f"model {self._name!r}: the batch ended before this request",
+                deadline="total_s",
+                hint="resume the run, or set batch = false in acceld.toml",
+            )
+        raise LLMUnavailable(
+            f"model {self._name!r}: the batch was canceled", hint="resume the run: the question is asked again"
+        )
 
     async def close(self) -> None:
         """Close connections."""

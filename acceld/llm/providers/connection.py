@@ -170,7 +170,10 @@ class SdkClient(ABC):
             region = settings.region or os.environ.get("AWS_REGION") or session.region_name
             found = self.key != NO_KEY or session.get_credentials() is not None
         except Exception as error:  # botocore's errors have no stable common class
-            raise LLMRefused(f"model {settings.name!r}: AWS credentials: {error}") from error
+            raise LLMRefused(
+                f"model {settings.name!r}: AWS credentials: {error}",
+                hint="aws sts get-caller-identity shows whether the credentials work",
+            ) from error
         if not region or not found:
             raise LLMRefused(
                 f"model {settings.name!r}: AWS finds no {'credentials' if region else 'region'}",

@@ -287,7 +287,10 @@ class _Execution:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         program = self.program
         if len(inputs) != len(program.inputs):
-            raise UsageError(f"the program takes {len(program.inputs)} inputs, but {len(inputs)} were given")
+            raise UsageError(
+                f"the program takes {len(program.inputs)} inputs, but {len(inputs)} were given",
+                hint="give one array for each of the kernel's arguments, in order",
+            )
         with np.errstate(all="ignore"), one_thread():
             self._place_inputs(inputs)
             for number, buffer in enumerate(program.buffers):
@@ -351,7 +354,8 @@ class _Execution:
             values = np.asarray(values)
             if values.size != buffer.elements or (values.shape != buffer.outer_shape and values.ndim):
                 raise UsageError(
-                    f"input {buffer.name} has shape {values.shape}, but the program expects {buffer.outer_shape}"
+                    f"input {buffer.name} has shape {values.shape}, but the program expects {buffer.outer_shape}",
+                    hint="give arrays of the shapes that the kernel was traced with",
                 )
             self.live += store.layout.nbytes
             kept = (

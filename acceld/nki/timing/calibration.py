@@ -104,7 +104,7 @@ class Calibration:
         try:
             return cls(**found)
         except (TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"this is not a calibration: {error}") from error
+            raise UsageError(f"this is not a calibration: {error}", hint="acceld calibrate makes one") from error
 
 
 def read(state_folder: Path) -> tuple[Calibration, ...]:

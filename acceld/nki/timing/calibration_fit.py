@@ -102,7 +102,8 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
     timed = [(one, us) for one in samples if (us := _latency(one.program, {})) is not None]
     if len(timed) < FEWEST:
         raise UsageError(
-            f"{len(timed)} kernels could be predicted, and a fit needs at least {FEWEST}: add measured kernels"
+            f"{len(timed)} kernels could be predicted, and a fit needs at least {FEWEST}: add measured kernels",
+            hint="docs/simulator.md says how to record more",
         )
     ((chip, api),) = targets
     error = np.array([math.log(one.measured_us / us) for one, us in timed])

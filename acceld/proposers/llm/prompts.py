@@ -149,7 +149,10 @@ class PromptLibrary:
         found = self.get(api, "language")
         missing = {"name", "fence"} - set(found.settings)
         if missing:
-            raise PromptError(f"{found.path}: the front matter lacks {', '.join(sorted(missing))}")
+            raise PromptError(
+                f"{found.path}: the front matter lacks {', '.join(sorted(missing))}",
+                hint="such as name = 'NKI' and fence = 'python'",
+            )
         return found
 
     def check(self, apis: Iterable[str] = APIS) -> list[str]:
@@ -183,11 +186,14 @@ class PromptLibrary:
 def _split(path: Path, text: str) -> tuple[dict[str, object], str]:
     parts = text.split("+++\n", 2)
     if len(parts) != 3 or parts[0].strip():
-        raise PromptError(f"{path}: front matter between two lines of +++ is missing")
+        raise PromptError(
+            f"{path}: the settings between two lines of +++ are missing",
+            hint="begin the file with +++, its settings and +++, as prompts/ has it",
+        )
     try:
         return tomllib.loads(parts[1]), parts[2]
     except tomllib.TOMLDecodeError as error:
-        raise PromptError(f"{path}: front matter: {error}") from error
+        raise PromptError(f"{path}: front matter: {error}", hint="write the settings as TOML: key = value") from error
 
 
 def _match(path: Path, listed: set[str], other: set[str], where: str) -> None:

@@ -80,7 +80,10 @@ async def read_devices(
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise DeviceError(f"{program} failed: {(out + reported).decode(errors='replace')[-600:].strip()}")
+        raise DeviceError(
+            f"{program} failed: {(out + reported).decode(errors='replace')[-600:].strip()}",
+            hint="check that the driver is loaded: lsmod | grep neuron",
+        )
     return parse_neuron_ls(f"{out.decode(errors='replace')}\n{reported.decode(errors='replace')}")
 
 

@@ -82,7 +82,10 @@ class CoreLeases:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not cores:
-            raise DeviceError("there is no Neuron core to use: neuron-ls lists none")
+            raise DeviceError(
+                "there is no Neuron core to use: neuron-ls lists none",
+                hint="check that the driver is loaded: lsmod | grep neuron",
+            )
         self._cores = tuple(cores)
         self._isolation = isolation
         self._devices = devices

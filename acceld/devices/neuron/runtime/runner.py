@@ -148,7 +148,10 @@ class NeuronRunner:
         sizes = [size_of(one) for one in self._outputs[slot]]
         data = got[1]
         if len(data) != sum(sizes):
-            raise DeviceError(f"a runner returned {len(data)} bytes of outputs, not {sum(sizes)}")
+            raise DeviceError(
+                f"a runner returned {len(data)} bytes of outputs, not {sum(sizes)}",
+                hint="acceld doctor --neuron tries each step on this machine",
+            )
         ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
         return tuple(data[end - size : end] for end, size in zip(ends, sizes, strict=True))
 

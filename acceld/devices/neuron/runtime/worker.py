@@ -100,11 +100,17 @@ class Worker:
                 return await self._exchange(frames.pack(dict(record), data), max_bytes)
         except TimeoutError:
             await self.kill()
-            raise DeadlineError(f"{self._what} did not answer {record.get('op')!r} within {deadline_s:g} s") from None
+            raise DeadlineError(
+                f"{self._what} did not answer {record.get('op')!r} within {deadline_s:g} s",
+                hint="acceld doctor --neuron tries each step on this machine",
+            ) from None
         except (frames.FrameError, ConnectionError, asyncio.IncompleteReadError) as error:
             await self.kill()
             output = self.output.strip()[-2000:] or "it said nothing"
-            raise DeviceError(f"{self._what} was lost at {record.get('op')!r}: {error}; {output}") from error
+            raise DeviceError(
+                f"{self._what} was lost at {record.get('op')!r}: {error}; {output}",
+                hint="acceld doctor --neuron tries each step on this machine",
+            ) from error
         except asyncio.CancelledError:
             await self.kill()
             raise

@@ -69,11 +69,17 @@ def parse_monitor(line: str) -> MonitorReport:
     """
     raw = json_of(line, "neuron-monitor", lambda one: isinstance(one, dict))
     if not isinstance(raw, dict):
-        raise DeviceError("neuron-monitor printed a line that is not a JSON object")
+        raise DeviceError(
+            "neuron-monitor printed a line that is not a JSON object",
+            hint="update acceld or the Neuron tools: docs/trainium-sdks.md has the versions that fit",
+        )
     try:
         return _report(raw)
     except (AttributeError, TypeError, ValueError) as error:
-        raise DeviceError(f"neuron-monitor printed a report acceld does not understand: {error!r}") from error
+        raise DeviceError(
+            f"neuron-monitor printed a report acceld does not understand: {error!r}",
+            hint="update acceld or the Neuron tools: docs/trainium-sdks.md has the versions that fit",
+        ) from error
 
 
 def _report(raw: dict[str, Any]) -> MonitorReport:

@@ -145,7 +145,10 @@ def _device(raw: Any) -> NeuronDevice:
             connected_to=tuple(int(one) for one in raw.get("connected_to") or ()),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DeviceError(f"neuron-ls printed a device acceld does not understand: {error!r}") from error
+        raise DeviceError(
+            f"neuron-ls printed a device acceld does not understand: {error!r}",
+            hint="update acceld or the Neuron tools: docs/trainium-sdks.md has the versions that fit",
+        ) from error
 
 
 def parse_summary(text: str) -> ProfileSummary:

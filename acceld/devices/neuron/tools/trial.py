@@ -178,7 +178,10 @@ class Trial:
         except TimeoutError:
             process.kill()
             await process.wait()
-            raise DeviceError(f"{program} did not answer within {_HELP_S:g} s") from None
+            raise DeviceError(
+                f"{program} did not answer within {_HELP_S:g} s",
+                hint="check that the driver is loaded: lsmod | grep neuron",
+            ) from None
         text = out.decode(errors="replace")[:_TEXT]
         complaint = reported.decode(errors="replace")[:_TEXT]
         return (
@@ -194,7 +197,10 @@ class Trial:
         free = [core for core in cores_of(devices) if core.device not in strangers]
         if not free:
             said = "; ".join(f"process {one.pid} ({one.command}) uses one" for one in strangers.values())
-            raise DeviceError(f"there is no free chip: {said or 'neuron-ls lists no chip'}")
+            raise DeviceError(
+                f"there is no free chip: {said or 'neuron-ls lists no chip'}",
+                hint="end the programs that hold the chips, then try again",
+            )
         if self.lnc > free[0].lnc:
             raise DeviceError(
                 f"this machine's logical cores have LNC {free[0].lnc}, not {self.lnc}", hint="Use --lnc 1."
