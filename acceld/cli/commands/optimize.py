@@ -179,6 +179,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
                 hint="--proposer llm lets models write it; acceld optimize REF.py lowers a reference to a kernel",
             )
         if root is None and not found.baselines and not (path and is_reference(path)):
+            where = place_of(resolved, None, found, api=arguments.api, **asked_for)
             root = lowered_root(found, where.api, hidden=True)
         if root is None and not found.baselines:
             raise UsageError(

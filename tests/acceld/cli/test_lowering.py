@@ -171,6 +171,13 @@ def test_optimize_lowers_the_reference_of_a_workload_that_has_no_kernel(
     assert "line 5: np.partition is not lowered" in said and "workload rows has no kernel to begin with" in said
 
 
+def test_a_workload_without_a_kernel_is_lowered_for_the_current_api(folder: Path) -> None:
+    workload_of_two_shapes(folder)
+    spec, _ = specification(parser_of("optimize").parse_args(["rows"]))
+    assert (spec.api, spec.chip) == ("nki", "trn2")
+    assert spec.root is not None and spec.root.api == "nki"
+
+
 def test_a_run_from_a_reference_begins_at_its_lowered_kernel_too(folder: Path) -> None:
     Path("mine.py").write_text(REFERENCE, encoding="utf-8")
     given = parser_of("optimize").parse_args(
