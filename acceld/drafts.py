@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
@@ -148,7 +148,7 @@ def facts(value):
 def kind(value):
     return np.asarray(value).dtype.name
 def narrow():
-    if not all(kind(v) == "float32" for v in inputs if np.asarray(v).dtype.kind == "f" and np.ndim(v)):
+    if not all(kind(v) == "float32" for v in inputs if np.asarray(v).dtype.kind in "fV" and np.ndim(v)):
         return []
     try:
         wide = module.forward(*[np.asarray(v, np.float64) if np.ndim(v) and kind(v) == "float32" else v for v in inputs])
@@ -192,6 +192,8 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
             shape, kernel_shape = tuple(drawn["shape"]), tuple(kernel["shape"])
             two_valued = drawn["two_valued"]
             dtype = _on_chip(drawn["dtype"])
+            if place < len(given):
+                _refuse_other(path, given[place], {shape, kernel_shape}, dtype)
             absolute = place < len(given) and given[place].absolute
             arguments.append(DraftArgument(name, shape, dtype, None, kernel_shape, two_valued, absolute))
     outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), _on_chip(o["dtype"])) for i, o in enumerate(raw["outputs"])]
@@ -205,6 +207,16 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     return ReferenceFacts(
         tuple(arguments), tuple(outputs), raw["drawn"], tuple(outputs[place].name for place in raw["narrow"])
     )
+
+
+def _refuse_other(path: Path, said: DraftArgument, shapes: Collection[tuple[int, ...]], dtype: str) -> None:
+    """Raise UsageError if an argument is described (``said``) unlike the array that the reference was called with."""
+    if said.value is None and said.dtype and (said.shape not in shapes or _on_chip(said.dtype) != dtype):
+        made = " or ".join(f"{'x'.join(map(str, shape))}:{dtype}" for shape in sorted(shapes))
+        raise UsageError(
+            f"{path}: get_inputs makes {said.name} as {made}, and --arg says {'x'.join(map(str, said.shape))}:{said.dtype}",
+            hint="change get_inputs, or leave out --arg",
+        )
 
 
 def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: str = "") -> Any:

@@ -53,6 +53,26 @@ def test_a_draft_from_a_reference_loads(tmp_path: Path) -> None:
     assert (loaded.entry, loaded.grid, loaded.lnc, loaded.mutates) == ("f", (2,), 2, ("w",))
 
 
+def test_an_argument_described_unlike_what_get_inputs_makes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text(
+        "import numpy as np\ndef get_inputs():\n    return [np.ones((4, 8), np.float32)]\ndef forward(x):\n    return x\n",
+        encoding="utf-8",
+    )
+    assert drafts.reference_facts(path, [drafts.parse_argument("x=4x8:float32", 0)]).arguments[0].shape == (4, 8)
+    with pytest.raises(UsageError, match="get_inputs makes x as 4x8:float32, and --arg says 4x8:bfloat16") as refused:
+        drafts.reference_facts(path, [drafts.parse_argument("x=4x8:bfloat16", 0)])
+    assert refused.value.hint == "change get_inputs, or leave out --arg"
+
+
+def test_an_output_in_bfloat16_of_inputs_in_bfloat16_is_not_called_a_cast(tmp_path: Path) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text("def forward(x, mask):\n    return x * mask.astype(x.dtype)\n", encoding="utf-8")
+    given = [drafts.parse_argument("x=4x8:bfloat16", 0), drafts.parse_argument("mask=4x8:float32", 1)]
+    facts = drafts.reference_facts(path, given)
+    assert (facts.outputs[0].dtype, facts.narrow) == ("bfloat16", ())
+
+
 def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None:
     path = tmp_path / "ref.py"
     path.write_text(

@@ -120,7 +120,10 @@ def _shown(
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
         say(f"next: acceld optimize {folder} --wait")
     else:
-        say(f"{folder}/ was not kept, because the kernel does not pass; mend {path}, then run the same command again")
+        made_from = arguments.kernel or arguments.reference or arguments.module
+        say(
+            f"{folder}/ was not kept, because the kernel does not pass; change {made_from}, then run the same command again"
+        )
     return 0 if evaluation.status in FINE else NOT_PASSED
 
 

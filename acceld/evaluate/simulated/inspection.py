@@ -105,7 +105,8 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
         return
     if len(program.outputs) != len(wanted):
         message = f"the kernel returns {len(program.outputs)} tensors, but the workload has {len(wanted)} outputs"
-        raise _Refused(Status.INCORRECT_SHAPE, "output_count", message)
+        hint = f"return {', '.join(one['name'] for one in wanted)}"
+        raise _Refused(Status.INCORRECT_SHAPE, "output_count", message, hint)
     for number, want in zip(program.outputs, wanted, strict=True):
         buffer = program.buffers[number]
         if buffer.shape not in (tuple(want["kernel_shape"]), tuple(want["shape"])):
@@ -114,10 +115,15 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
                 f"{tuple(want['kernel_shape'])}"
             )
             if buffer.elements != math.prod(want["shape"]):
-                raise _Refused(Status.INCORRECT_SHAPE, "output_shape", message, line=buffer.line)
+                hint = "declare the output with that shape"
+                raise _Refused(Status.INCORRECT_SHAPE, "output_shape", message, hint, buffer.line)
         if buffer.dtype != want["dtype"]:
             message = f"the kernel's output {want['name']} is {buffer.dtype}; the workload expects {want['dtype']}"
-            raise _Refused(Status.INCORRECT_DTYPE, "output_dtype", message, line=buffer.line)
+            hint = (
+                f"declare the output as {want['dtype']}; or change what the reference returns, or the dtype of "
+                f"[outputs.{want['name']}] in workload.toml"
+            )
+            raise _Refused(Status.INCORRECT_DTYPE, "output_dtype", message, hint, buffer.line)
 
 
 def _check_inputs(program: Program, header: dict[str, Any]) -> None:
