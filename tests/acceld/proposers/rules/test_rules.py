@@ -17,7 +17,7 @@ from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules import rule_named
 from acceld.proposers.rules.records import Variant
 from tests.acceld.proposers.rules import places
-from tests.acceld.proposers.rules.kernels import applied, apply_at, arrays, legacy, run, sites
+from tests.acceld.proposers.rules.kernels import api_of, applied, apply_at, arrays, current, legacy, run, sites
 
 
 def test_chunks_of_a_tile_are_merged_under_a_row_mask() -> None:
@@ -94,6 +94,23 @@ def test_work_that_depends_on_the_loop_through_what_it_reads_is_no_refused_place
     kernels = [KernelModule(one, "nki", places.DRAIN_FED_SHAPES) for one in (every, once)]
     found = [[(one.line, one.precondition[:25]) for one in rule_named("hoist_work").refusals(one)] for one in kernels]
     assert found == [[], [(13, "tile_t is made in line 22")]]
+
+
+def test_the_examples_of_the_documentation_suit_its_rule() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"Example": places.Example, "tiled": places.tiled, "current": current}
+    for start in ("```python\n", '```python title="places.py"\n'):
+        exec(page.partition(start)[2].partition("```")[0], names)  # noqa: S102  # our own documentation
+    rule = names["RULE"]
+    assert {api_of(one.source) for one in names["PLACES"]} == rule.apis
+    for one in names["PLACES"]:
+        kernel, inputs = KernelModule(one.source, api_of(one.source), one.shapes), arrays(*one.shapes)
+        (site,) = rule.sites(kernel, None)
+        assert np.array_equal(run(rule.apply(kernel, site, site.variants[0]), *inputs), run(one.source, *inputs))
+        for old, new in one.stays:
+            assert old in one.source
+            changed = KernelModule(one.source.replace(old, new), api_of(one.source), one.shapes)
+            assert not rule.sites(changed, None) and rule.refusals(changed)
 
 
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
