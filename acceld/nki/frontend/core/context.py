@@ -85,6 +85,10 @@ class LoopContext:
         """Return the line of the kernel's file that is running now; 0 if no line of that file is running."""
         return self.session.line()
 
+    def notice(self, text: str) -> None:
+        """Add a notice about the kernel's current line to the program."""
+        self.builder.notice(self.line(), text)
+
     def loop_key(self, loop: int) -> Site:
         """Return the position in the source of loop ``loop``."""
         return self._keys[loop]

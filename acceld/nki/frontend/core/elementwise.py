@@ -180,8 +180,7 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
     """
     if tile.space is Space.SBUF:
         return tile
-    trace = current()
-    trace.builder.notice(trace.line(), f"{why} is copied to SBUF first")
+    current().notice(f"{why} is copied to SBUF first")
     return result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile])
 
 

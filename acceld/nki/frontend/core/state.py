@@ -295,9 +295,7 @@ class Trace(LoopContext):
         documented.
         """
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
-            self.builder.notice(
-                self.line(), f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed"
-            )
+            self.notice(f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed")
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
         """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if it

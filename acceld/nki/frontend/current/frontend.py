@@ -11,8 +11,7 @@ from typing import Any
 
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
-from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs, one_result
-from acceld.nki.frontend.core.placement import declare
+from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, declared, finish_outputs, finished, one_result
 from acceld.nki.frontend.current import collectives, isa, language
 from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
@@ -24,8 +23,7 @@ from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIO
 from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
-from acceld.nki.frontend.tracing_types import TensorSpec
-from acceld.nki.ir.program import LoopKind, Program, Role, Space
+from acceld.nki.ir.program import LoopKind, Program, Role
 
 MAX_RETRACES = 200
 PRELUDE = """\
@@ -143,23 +141,7 @@ class CurrentFrontEnd:
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace the kernel once and return its Program. Each traced iteration is still a loop of its own there."""
         session = self.session
-        values: dict[str, object] = {}
-        inputs: list[int] = []
-        for name, argument in arguments.items():
-            values[name] = argument
-            if isinstance(argument, TensorSpec):
-                tensor = declare(
-                    trace,
-                    argument.shape,
-                    argument.dtype,
-                    Space.HBM,
-                    name=name,
-                    role=Role.INPUT,
-                    scope=(),
-                    site=("argument", name, 0, 0),
-                )
-                inputs.append(tensor.access.buffer)
-                values[name] = tensor
+        values, inputs = declared(trace, arguments)
         target = function.func if isinstance(function, Kernel) else function
         positional, keyword = bind(target, values)
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
@@ -195,15 +177,7 @@ class CurrentFrontEnd:
                 trace.builder.notice(
                     buffer.line, f"the result '{buffer.name}' is not in nl.shared_hbm, where NKI 0.3 and later want it"
                 )
-        return trace.builder.finish(
-            api=session.api,
-            chip=session.chip,
-            entry=session.entry,
-            inputs=tuple(inputs),
-            outputs=outputs,
-            grid=session.grid,
-            lnc=session.lnc,
-        )
+        return finished(trace, inputs, outputs)
 
     def _programs(
         self, trace: CurrentTrace, target: Any, positional: tuple[object, ...], keyword: dict[str, object]

@@ -114,8 +114,7 @@ def _unsure(text: str) -> None:
     """Add a notice to the program about something on which the documentation and the observed compilers
     disagree.
     """
-    trace = current()
-    trace.builder.notice(trace.line(), text)
+    current().notice(text)
 
 
 def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
@@ -273,8 +272,7 @@ def tensor_copy(
     """
     target, tile = matched(dst, "tensor_copy", src=src)
     if dtype is not None:
-        trace = current()
-        trace.builder.notice(trace.line(), "tensor_copy takes no dtype since NKI 0.3: the destination's type counts")
+        current().notice("tensor_copy takes no dtype since NKI 0.3: the destination's type counts")
     emit("copy", engine_of(engine), [target], [tile])
 
 

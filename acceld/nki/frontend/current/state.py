@@ -95,12 +95,9 @@ class CurrentTrace(Trace):
             if not isinstance(tile, Tensor):
                 continue
             if tile.ndim - 1 > most:
-                self.builder.notice(
-                    self.line(), f"{op} of {tile.label} with {tile.ndim - 1} free axes: pages of NKI 0.7 allow {most}"
-                )
+                self.notice(f"{op} of {tile.label} with {tile.ndim - 1} free axes: pages of NKI 0.7 allow {most}")
             if tile.access.indirect and tile.space is not Space.HBM:
-                self.builder.notice(
-                    self.line(),
+                self.notice(
                     f"{op} of {tile.label} at a run-time offset: some compilers take one in DMA only (Dynamic Access)",
                 )
 
