@@ -302,9 +302,9 @@ class _Operands:
         """Return a key that accesses of one form share. Accesses with equal keys may have different cells."""
         found = self._buffers.get(access.buffer)
         if found is None:
-            one, grid = self.model.buffers[access.buffer], self.grids.get(access.buffer)
-            recast = access.buffer in self.model.recast
-            number = self._number((one.space, one.dtype, one.shape, one.partition_axis, id(grid), recast))
+            one, grid, model = self.model.buffers[access.buffer], self.grids.get(access.buffer), self.model
+            used = access.buffer in model.recast, access.buffer in model.returned
+            number = self._number((one.space, one.dtype, one.shape, one.partition_axis, id(grid), *used))
             axis = -1 if one.space is Space.HBM else one.partition_axis
             found = self._buffers[access.buffer] = number, axis
         buffer, axis = found
@@ -644,11 +644,13 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 
 
 def _cost_key(access: Access, model: CostModel) -> object:
-    buffer = model.buffers[access.buffer]
-    on_chip = buffer.space is not Space.HBM
+    """Return a key of all that the cost of an instruction takes from one of its accesses."""
+    buffer, number = model.buffers[access.buffer], access.buffer
     # The partitions of a transfer's tile decide which DMA engines move it.
-    place = access.start[buffer.partition_axis].const if on_chip else buffer.shape
-    return (access.dims, buffer.space, place, model.dtype(access))
+    place = access.start[buffer.partition_axis].const if buffer.space is not Space.HBM else 0
+    gathered = tuple([(one.axis, one.index is None) for one in access.indirect])
+    layout = access.dims, gathered, buffer.space, buffer.shape, buffer.partition_axis, place
+    return (*layout, model.dtype(access), number in model.recast, number in model.returned)
 
 
 def _linear(access: Access, strides: tuple[int, ...]) -> Affine:

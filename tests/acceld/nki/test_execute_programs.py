@@ -293,6 +293,30 @@ def test_read_modify_write_folds_repeated_targets(op: str) -> None:
     assert np.array_equal(base, before)
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([1.0, 2.0, 1.0], [1.0, 2.0]),  # the middle one of three differs
+        ([2.0, 1.0, 1.0], [1.0, 2.0]),
+        ([1.0, 1.0, 1.0], [1.0, 1.0]),
+    ],
+)
+def test_of_several_values_for_one_place_another_one_than_the_last_may_remain(
+    rows: list[float], expected: list[float]
+) -> None:
+    kernel = Kernel()
+    target = kernel.output((4, 2))
+    kernel.op("memset", at(target), 0.0)
+    values, numbers = kernel.loaded((4, 2)), kernel.loaded((4, 1), "int32")
+    access = at(target, Run(0, 4, 0), Run(0, 2), indirect=(Indirect(0, index=at(numbers), axis=0),))
+    kernel.op("dma_copy", access, at(values))
+    program = kernel.finish()
+    inputs = [np.repeat(np.array([[*rows, 5.0]], np.float32).T, 2, axis=1), np.array([[2], [2], [2], [0]], np.int32)]
+    found = [execute(program, inputs, ExecuteOptions(chance=chance))[0] for chance in (None, 7)]
+    assert [one[2].tolist() for one in found] == [[value] * 2 for value in expected]
+    assert all((one[0] == 5.0).all() for one in found)
+
+
 def dynamic(most: int = 8) -> tuple[Program, int]:
     """Copy as many rows as the counter says, each from a row given by a register."""
     kernel = Kernel()

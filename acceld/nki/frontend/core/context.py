@@ -28,6 +28,7 @@ class Retrace(BaseException):
     - ``flatten``: declarations of buffers that get a single free dimension.
     - ``split``: a loop to split into two nested ones, and the iterations of the inner loop.
     - ``cut``: for each loop to cut into loops that run one after another, the iterations before which to cut.
+    - ``shared``: declarations of tensors that all programs of a launch share.
 
     Each loop, assignment or declaration is given by its position in the source. Retrace is a BaseException, so
     a kernel's ``except Exception`` does not catch it.
@@ -41,8 +42,10 @@ class Retrace(BaseException):
         flatten: frozenset[Site] = frozenset(),
         split: tuple[Site, int] | None = None,
         cut: Mapping[Site, frozenset[int]] | None = None,
+        shared: frozenset[Site] = frozenset(),
     ) -> None:
         super().__init__("trace again")
+        self.shared = shared
         self.cut = cut or {}
         self.split = split
         self.unroll = unroll

@@ -46,8 +46,11 @@ class CurrentTrace(Trace):
         flatten: frozenset[Site],
         unroll: frozenset[Site] = frozenset(),
         samples: dict[int, Sample] | None = None,
+        shared: frozenset[Site] = frozenset(),
     ) -> None:
         super().__init__(session, unroll, keep, flatten)
+        self.shared_sites = shared
+        """Declarations in ``nl.hbm`` of tensors that are results of all programs of a launch, which share them."""
         self.samples = samples
         """The Sample of each loop that stands for one sampled iteration, by loop id; None if every iteration is traced.
         """
