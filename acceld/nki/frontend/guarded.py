@@ -16,7 +16,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterable
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,8 @@ _CALLERS: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {
 """Functions of permitted modules that call some of their arguments, by identity, with the positions and names of these.
 """
 _BASES = (object, repeatable.Text, int, float)
+_OF_MEMBERS = frozenset({"__init__", "name", "value"})
+"""Attributes of the enumerations' bases that ``super()`` may read."""
 _BASES_FROM = ("typing", "enum", "abc", "collections.abc")
 """Modules whose classes a kernel's class may extend, besides :data:`_BASES`, exceptions and classes of its own file."""
 
@@ -172,11 +174,20 @@ class Guard:
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
     def _inherits(self, owner: super, name: str) -> bool:
-        """Tell whether ``super()`` finds the attribute in a class of the kernel's file or in ``nl.NKIObject``."""
+        """Tell whether a kernel may read what ``super()`` finds.
+
+        That holds for an attribute of a class of the kernel's file or of ``nl.NKIObject``, for the ``__init__`` of
+        ``object`` and of exceptions, and for the name and value of an enumeration's member.
+        """
         after, kind = (object.__getattribute__(owner, key) for key in ("__thisclass__", "__self_class__"))
         classes = itertools.dropwhile(lambda one: one is not after, kind.__mro__)
         found = next((one for one in itertools.islice(classes, 1, None) if name in vars(one)), None)
-        return found is not None and (self._is_own(found) or self._is_base(found))
+        if found is None:
+            return False
+        if name == "__init__" and (found is object or issubclass(found, Exception)):
+            return self._is_own(found) or id(found) in self._plain
+        plain_member = name in _OF_MEMBERS and found.__module__ == enum.__name__ and issubclass(found, enum.Enum)
+        return plain_member or self._is_own(found) or self._is_base(found)
 
     def _is_base(self, kind: Any) -> bool:
         """Tell whether ``kind`` is ``nl.NKIObject``, the API's base for a kernel's own classes."""
@@ -263,6 +274,8 @@ class Guard:
             )
         if isinstance(function, MethodDescriptorType):
             return function.__objclass__ in _PLAIN
+        if isinstance(function, MethodWrapperType):  # only super() gives a kernel one
+            return function.__name__ == "__init__" and self._is_own(function.__self__)
         if isinstance(function, BuiltinFunctionType):
             owner = function.__self__
             if owner is None or isinstance(owner, ModuleType):
