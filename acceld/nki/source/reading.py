@@ -249,6 +249,14 @@ class KernelModule(SourceReader):
             return Binary(self.opname(statement.args.get("op")), "data1", "data2")
         return Binary(statement.op, "x", "y") if statement.op in BINARY else None
 
+    def factors(self, statement: Statement) -> tuple[Access, Access] | None:
+        """Return the two tiles that a statement multiplies element by element; None for other statements."""
+        pair = self.binary(statement)
+        if pair is None or pair.op != "multiply":
+            return None
+        left, right = statement.reads.get(pair.left), statement.reads.get(pair.right)
+        return None if left is None or right is None else (left, right)
+
     def mask(self, statement: Statement) -> str:
         """Return the source text of a statement's mask; empty if it has none."""
         node = statement.args.get("mask")
