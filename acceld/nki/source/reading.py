@@ -14,6 +14,7 @@ from acceld.nki.source.syntax import (
     Access,
     Binary,
     Dim,
+    Item,
     Loop,
     Statement,
     accesses,
@@ -63,6 +64,15 @@ class KernelModule(SourceReader):
             if isinstance(item, Loop):
                 found += [item, *item.loops()]
         return found
+
+    @property
+    def bodies(self) -> list[list[Item]]:
+        """Return the items of the function's body, and those of the body of each loop."""
+        return [self.items, *(loop.items for loop in self.loops)]
+
+    def beside(self, item: Item) -> list[Item]:
+        """Return the items of the body that contains ``item``."""
+        return self.items if item.parent is None else item.parent.items
 
     @cached_property
     def _writers(self) -> dict[str, list[Statement]]:

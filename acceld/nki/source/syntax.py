@@ -63,6 +63,15 @@ class Dim:
             width *= symbol.extent
         return width
 
+    @property
+    def is_point(self) -> bool:
+        """Tell whether the index is understood and selects a single element."""
+        return self.form is not None and self.extent is None and not self.full and not self.form.ranges
+
+    def covers(self, extent: int | None) -> bool:
+        """Tell whether the index is ``:``, or a slice of the first ``extent`` elements."""
+        return self.full or (self.form == Affine() and self.extent == extent)
+
     def reach(self, trips: Mapping[str, int | None], without: str) -> tuple[int, int] | None:
         """Return the least and the greatest element that the index covers while the loop variable ``without`` is
         zero.

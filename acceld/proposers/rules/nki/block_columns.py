@@ -117,7 +117,7 @@ def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
         chain.append(inner)
     if not chain:
         return None
-    body = inner.parent.items if inner.parent is not None else kernel.items
+    body = kernel.beside(inner)
     before = body[: body.index(inner)]
     makers = tuple(item for item in before if written([item]) & wide.keys())
     made = written(makers)
@@ -179,7 +179,7 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
             return (
                 f"line {one.line}: {one.made.name} is used by more than its store: declare it in loop {parts.variable}"
             )
-    body = nest.parent.items if nest.parent is not None else kernel.items
+    body = kernel.beside(nest)
     for item in body[body.index(block.makers[0]) : body.index(nest)]:
         if item not in block.makers and (
             made & (read([item]) | written([item])) or written([item]) & read(block.makers) or understood([item])
@@ -277,7 +277,7 @@ def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
     parts = kernel.loops[number]
     chain = around(parts)[: len(block.chain)]
     nest = chain[-1]
-    body = nest.parent.items if nest.parent is not None else kernel.items
+    body = kernel.beside(nest)
     lines = {item.line for item in block.makers}
     moving: list[Item] = [item for item in body if item.line in lines]
     if kernel.api == "nki":

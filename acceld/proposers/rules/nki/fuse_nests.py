@@ -89,13 +89,9 @@ def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
     return sources[max(0, len(sources) - 1 - int(variant.parameters.get("less", 0)))]
 
 
-def _bodies(kernel: KernelModule) -> list[list[Item]]:
-    return [kernel.items, *(loop.items for loop in kernel.loops)]
-
-
 def _fusions(kernel: KernelModule) -> list[_Fusion]:
     found = []
-    for body in _bodies(kernel):
+    for body in kernel.bodies:
         loops = [(i, item) for i, item in enumerate(body) if isinstance(item, Loop)]
         for number, (i, first) in enumerate(loops):
             for j, second in loops[number + 1 :]:
@@ -254,8 +250,7 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
     """Return the fusion with the second nest split, so that its loop has as many iterations as the common loop."""
     if fusion.factor == 1:
         return kernel, fusion
-    source = split_loop(kernel, fusion.second, fusion.factor)
-    even = kernel.reread(source)
+    even, _ = split_loop(kernel, fusion.second, fusion.factor)
     for one in _fusions(even):
         if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
             return even, one
