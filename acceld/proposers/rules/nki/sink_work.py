@@ -60,7 +60,7 @@ class SinkWork(Rule):
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield each producer nest with each loop of its consumer into which the nest can move."""
-        for body in [kernel.items, *(loop.items for loop in kernel.loops)]:
+        for body in kernel.bodies:
             nests = [item for item in body if isinstance(item, Loop)]
             for number, producer in enumerate(nests):
                 for consumer in nests[number + 1 :]:
@@ -190,9 +190,8 @@ def _place(kernel: KernelModule, loop: Loop, name: str) -> int | None:
 
 def _is_index(dim: Dim) -> bool:
     """Return True if an index is a single element given by loop variables."""
-    if dim.form is None or dim.extent is not None or dim.full or dim.form.ranges:
-        return False
-    return all(symbol.name == symbol.variable for symbol, _ in dim.form.terms)
+    plain = dim.form is not None and all(symbol.name == symbol.variable for symbol, _ in dim.form.terms)
+    return plain and dim.is_point
 
 
 def _keeps_sums(producer: Loop, known: Mapping[str, Dim]) -> bool:
