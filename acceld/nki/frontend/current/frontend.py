@@ -24,7 +24,7 @@ from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIO
 from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
-from acceld.nki.ir.program import LoopKind, Program, Role
+from acceld.nki.ir.program import LoopKind, Program, Role, Space
 
 MAX_RETRACES = 200
 PRELUDE = """\
