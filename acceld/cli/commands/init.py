@@ -129,7 +129,9 @@ def _shown(
 
 
 def _from_reference(arguments: argparse.Namespace) -> int:
-    """Write a workload folder with kernels lowered from the reference, evaluate one of them once, and print the result."""
+    """Write a workload folder with kernels lowered from the reference, evaluate the kernel for the chosen API once, and print
+    the result.
+    """
     if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
             "acceld init needs a kernel, a reference or a module",
