@@ -88,6 +88,9 @@ def parse_argument(text: str, place: int) -> DraftArgument:
         raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
     dtype = match["dtype"]
     if dtype not in DTYPE_BYTES:
+        wide = _on_chip(dtype)
+        if wide != dtype:
+            raise UsageError(f"argument {text!r}: a kernel has no {dtype}", hint=f"use {wide}; no engine has 64 bits")
         raise UsageError(f"argument {text!r}: dtype {dtype!r} is unknown", hint=nearest_of(dtype, DTYPE_BYTES))
     shape = tuple(map(int, match["shape"].split("x")))
     if 0 in shape:

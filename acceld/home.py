@@ -119,6 +119,8 @@ class Home:
                 f"{self.path} is on a network file system ({kind}), where a database can be damaged",
                 hint="Use a folder on a local disk: --home DIR.",
             )
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"{self.path} is a file, not a state folder", hint="name a folder: --home DIR")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.path, 0o700)

@@ -31,6 +31,8 @@ def load_kernel(
     UsageError if the file can not be read or is not text.
     """
     text = read(path)
+    if not text.strip():
+        raise UsageError(f"{path} is empty", hint="write the kernel into it, or name another file")
     root = package_root(path)
     closure = dict(_closure(path, text, root))
     return Kernel(

@@ -135,7 +135,8 @@ def choose(
         kernels = f"kernels for {' and '.join(offered)}" if offered else "kernels"
         where = f" on {' and '.join(runs_on)}" if runs_on else ""
         raise UsageError(
-            f"the workload has no kernel for {asked}; it has {kernels}{where}", hint="Choose with --api and --chip."
+            f"the workload has no kernel for {asked}; it has {kernels}{where}",
+            hint="Choose with --backend, --api and --chip, or name another workload.",
         )
     raise _mismatch(backend, api, chip)
 

@@ -162,3 +162,8 @@ def test_the_figures_of_the_changelog_are_counted() -> None:
     for package, what in (("acceld.proposers", "NKI"), ("acceld.devices.cpu", "C"), ("acceld.devices.cuda", "Triton")):
         count = words.get(kinds[package], str(kinds[package]))
         assert re.search(rf"\b{count} (rewrite )?rules for {what}\b", page)
+
+
+def test_every_table_has_its_rows_directly_below_its_head() -> None:
+    split = re.compile(r"^\|[-| :]+\|\n(?!\|)", re.MULTILINE)
+    assert not [page.name for page in sorted((ROOT / "docs").glob("*.md")) if split.search(page.read_text("utf-8"))]

@@ -80,6 +80,8 @@ def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
         if found["best"] is None:
             raise UsageError(
                 f"r{found['id']} has no kernel that passed",
-                hint=found["message"] or f"acceld show r{found['id']} says if the run is still active",
+                hint=f"{found['message']}: mend the kernel, then begin a new run with acceld optimize"
+                if found["message"]
+                else f"acceld show r{found['id']} says if the run is still active",
             )
         return BestKernel(found, history.get(f"/v1/candidates/{found['best']}"))

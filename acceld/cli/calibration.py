@@ -147,6 +147,7 @@ def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
             yield _measurement(given, path.parent, settings)
         except (ValueError, KeyError, TypeError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            reason = f"this line is not JSON: {reason}" if isinstance(error, json.JSONDecodeError) else reason
             raise UsageError(f"{path}:{number}: {reason}", hint="docs/simulator.md lists the keys of a line") from error
 
 

@@ -134,7 +134,7 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     kernel["trusted"] = bool(arguments.trusted)
     name = body.pop("id", number)
     if not isinstance(name, str | int):
-        raise UsageError(f"{where}: id = {name!r} is neither a text nor a number")
+        raise UsageError(f"{where}: id = {name!r} is neither a text nor a number", hint='such as "id": "k1"')
     return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": "findings"})
 
 

@@ -21,6 +21,7 @@ from textual_serve.server import Server
 from acceld.child import PATH, child
 from acceld.cli.output import say
 from acceld.cli.web_page import page, policy
+from acceld.http.server import refuse_taken
 
 COOKIE = "acceld_web"
 HOST = "127.0.0.1"
@@ -112,7 +113,10 @@ class GuardedServer(Server):
 
 
 def serve(home: str | None, port: int, run: str | None) -> int:
-    """Serve the terminal UI until interrupted, and return the exit code."""
+    """Serve the terminal UI until interrupted, and return the exit code. Raise UsageError if the port can not be
+    used.
+    """
+    refuse_taken(HOST, port, "--port")
     attach = child("acceld", "attach", *([run] if run else []), *(["--home", home] if home else []))
     path = attach.environment.get(PATH, "")  # textual-serve adds the whole environment of this process
     GuardedServer(shlex.join(("env", f"{PATH}={path}", *attach.command)), port).serve()

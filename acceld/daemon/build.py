@@ -173,6 +173,11 @@ class SearchBuilder:
         elif spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
         await asyncio.to_thread(self._proposer, spec, found)
+        if spec.search.host and not self._config.devices.cluster:
+            raise UsageError(
+                f"host {spec.search.host!r} was asked for, and this daemon has no fleet of hosts",
+                hint="leave --host out, or name the fleet's cluster in devices.cluster (docs/fleet.md)",
+            )
         if spec.backend != SIMULATOR:
             if self._config.budget.device_usd is not None and not self._config.devices.usd_per_hour:
                 raise UsageError(

@@ -13,7 +13,7 @@ from typing import Self
 
 from aiohttp import web
 
-from acceld.errors import ConfigError, DaemonError
+from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.http.application import application
 from acceld.http.auth import authorize
 from acceld.http.control import Control, Reading
@@ -96,8 +96,11 @@ def bind_private(path: Path) -> socket.socket:
     return listening
 
 
-def parse_tcp(text: str) -> tuple[str, int]:
-    """Return (loopback address, port) from a text such as ``127.0.0.1:7431``. Raise ConfigError for any other text."""
+def parse_tcp(text: str, given: str = "daemon.tcp = ") -> tuple[str, int]:
+    """Return (loopback address, port) from a text such as ``127.0.0.1:7431``. Raise ConfigError for any other text.
+
+    ``given`` begins the error's message with the setting or option that has the text.
+    """
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     try:
@@ -106,10 +109,23 @@ def parse_tcp(text: str) -> tuple[str, int]:
             raise ValueError
     except ValueError as error:
         raise ConfigError(
-            f"daemon.tcp = {text!r} is not a loopback address with a port",
+            f"{given}{text!r} is not a loopback address with a port",
             hint="such as 127.0.0.1:7431. From another machine, use ssh: acceld attach --remote ssh://host.",
         ) from error
     return str(address), int(port)
+
+
+def refuse_taken(host: str, port: int, option: str) -> None:
+    """Raise UsageError if no server can listen on a port. ``option`` is what chooses the port."""
+    if not 0 < port < 65536:
+        raise UsageError(f"{port} is no port", hint=f"give a number from 1 to 65535 with {option}")
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise UsageError(
+            f"can not listen on {_bracketed(host)}:{port}: {os.strerror(error.errno or 0)}",
+            hint=f"another program may use that port: choose another with {option}",
+        ) from error
 
 
 def _bracketed(host: str) -> str:

@@ -61,8 +61,9 @@ class HbmTensor:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``count`` positions of an axis, from ``start`` on. If ``count`` is None, it is the position ``start``,
-    without the axis.
+    """``count`` positions of an axis, from ``start`` on.
+
+    A ``count`` of None means the position ``start`` alone; the selected part then lacks this axis.
     """
 
     start: Affine

@@ -104,9 +104,9 @@ class _CheckpointWriter:
             await self._store.change(select_beam, self._run, number, [one.id for one in kept[:width]], self._best.id)
 
     async def _parent(self, number: int, text: str, latency_us: float) -> Candidate:
-        """Return the candidate with a text. A candidate that is not stored yet is stored first.
+        """Return the candidate that has a text, and store it first if it is not stored yet.
 
-        That happens if the candidate comes from an iteration that the checkpoint has no longer.
+        A parent is not stored yet if its iteration is no longer in the checkpoint.
         """
         kernel = checkpoints.kernel_of(text)
         found = self._by_text.get(kernel.sha256)

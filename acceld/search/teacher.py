@@ -258,7 +258,7 @@ class MemoryTeacher:
                 await self._store.change(credit_plan, plan_id, faster, ratio, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
-        """Return the insight with the pair that taught it, and the setting in which it held."""
+        """Return the insight with the two kernels that taught it, and the setting in which the insight held."""
         evaluation = pair.fast.evaluation
         profile = evaluation.profile if evaluation else None
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None

@@ -59,5 +59,10 @@ def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
             f"the folder {name} has no {FILE}, so it is no workload",
             hint=f"acceld init --reference {folder / 'reference.py'} -o FOLDER writes one.",
         )
-    hint = did_you_mean(name, known) or "`acceld workloads` lists them."
-    raise WorkloadError(f"there is no workload {name!r}.", hint=hint)
+    near = did_you_mean(name, known)
+    if folder.name and folder.is_dir() and not near:
+        raise WorkloadError(
+            f"the folder {name} has no {FILE}, so it is no workload",
+            hint="acceld init KERNEL.py makes a workload; acceld workloads lists those that exist",
+        )
+    raise WorkloadError(f"there is no workload {name!r}.", hint=near or "`acceld workloads` lists them.")

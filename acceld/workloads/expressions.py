@@ -33,7 +33,9 @@ def _value(node: ast.expr, expression: str, values: Mapping[str, int]) -> int:
         return node.value
     if isinstance(node, ast.Name):
         if node.id not in values:
-            hint = did_you_mean(node.id, values) or f"It defines {', '.join(values) or 'nothing'}."
+            hint = (
+                did_you_mean(node.id, values) or f"It defines {', '.join(values) or 'nothing'}; add {node.id} = NUMBER."
+            )
             raise ValueError(f"{expression!r} uses {node.id!r}, which [values] does not define. {hint}".rstrip())
         return values[node.id]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

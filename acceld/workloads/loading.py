@@ -218,7 +218,9 @@ def every_shape(workload: Workload) -> tuple[tuple[WeightedShape, Workload], ...
 def _file(table: _Table, key: str, folder: Path) -> Path:
     path = folder / table.text(key)
     if not path.is_file():
-        raise table.fail(key, f"names {path.name!r}, which is not in {folder}")
+        raise table.fail(
+            key, f"names {path.name!r}, which is not in {folder}", "Write that file, or take out the line."
+        )
     return path
 
 

@@ -348,10 +348,9 @@ def call_rows(
     after: int = 0,
     limit: int = 500,
 ) -> list[Json]:
-    """Return model calls, without their texts: of a candidate, of a run, or of all runs.
+    """Return model calls without their texts: those for a candidate, those of a run, or those of all runs.
 
-    ``candidate`` selects the calls for its plan, its attempt and its fixes, all of them. Without it, one page
-    is returned.
+    A ``candidate`` selects every call for its plan, its attempt and its fixes. Without ``candidate``, one page is returned.
     """
     if candidate is not None:
         found = connection.execute(

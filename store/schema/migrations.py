@@ -26,7 +26,7 @@ _CHANGES: list[Change] = []
 
 
 def migration(change: Change) -> Change:
-    """Add ``change`` to the migrations, as the newest of them."""
+    """Add ``change`` to the list of migrations, behind all earlier migrations."""
     _CHANGES.append(change)
     return change
 

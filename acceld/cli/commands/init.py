@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,7 +129,9 @@ def _shown(
 
 
 def _from_reference(arguments: argparse.Namespace) -> int:
-    """Write a workload folder with kernels lowered from the reference, evaluate one of them once, and print the result."""
+    """Write a workload folder with kernels lowered from the reference, evaluate the kernel for the chosen API once, and print
+    the result.
+    """
     if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
             "acceld init needs a kernel, a reference or a module",
@@ -184,7 +187,18 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
             raise no_file(
                 sample, hint="--inputs SAMPLE.npz: a file that numpy.savez wrote, with the arrays by argument name"
             )
-        with np.load(sample) as arrays:
+        try:
+            arrays = np.load(sample, allow_pickle=False)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise UsageError(
+                f"{sample} is no file of arrays: {error}",
+                hint="numpy.savez writes one, with the arrays by argument name",
+            ) from error
+        if isinstance(arrays, np.ndarray):
+            raise UsageError(
+                f"{sample} holds one array without a name", hint="write it by numpy.savez, by argument name"
+            )
+        with arrays:
             given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     if given and kernel.api != "c":  # acceld does not parse C, so a C kernel's parameters are unknown here

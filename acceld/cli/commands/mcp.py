@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("acceld mcp needs the package mcp", hint="pip install 'acceld[mcp]'") from error
     from acceld.agents.toolbox import Toolbox
     from acceld.daemon.launch import ensure
-    from acceld.http.server import parse_tcp
+    from acceld.http.server import parse_tcp, refuse_taken
 
     settings = config.load().config
     home, places = find_home(arguments.home), opened(arguments.root, settings)
@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.http is None:
         asyncio.run(server.serve_stdio(Toolbox(home, places)))
         return 0
-    host, port = parse_tcp(arguments.http)
+    host, port = parse_tcp(arguments.http, "--http ")
+    refuse_taken(host, port, "--http")
     ensure(home, idle_exit_s=settings.daemon.idle_exit_s)
     say(f"serving http://{host}:{port}/mcp; clients send the token in {home.token_file} as Authorization: Bearer")
     asyncio.run(server.serve_http(Toolbox(home, places), host, port))

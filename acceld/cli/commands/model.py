@@ -140,7 +140,7 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
 
 
 def _module_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[str, int]]:
-    """Return the regions of a PyTorch module's forward, words for the module, and counts about it."""
+    """Return the regions of a PyTorch module's forward, a line that describes the module, and counts."""
     from acceld.drafts import DraftArgument, DraftOutput
     from acceld.lowering.aten.requests import module_regions
 

@@ -19,6 +19,7 @@ from acceld.cli.kernels import NOT_PASSED, parsed_kernel, workload_of
 from acceld.cli.output import print_json, say, write_file
 from acceld.errors import UsageError
 from acceld.home import find_home
+from acceld.kernel_files import api_of_file
 from acceld.model import Kernel
 from acceld.nki.errors import KernelFailure
 
@@ -69,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.kernel)
     if path.suffix != ".py":
         raise UsageError(f"{path} is not a Python file", hint="name the file of a kernel that imports neuronxcc.nki")
+    if api_of_file(path) == "nki":
+        raise UsageError(f"{path} imports nki, so it is a kernel of the current API already", hint="use it as it is")
     found = None if arguments.arg else workload_of(path, arguments.workload, settings)
     kernel = parsed_kernel(
         path,

@@ -23,6 +23,7 @@ from acceld.model import Failure, Status
 
 TRIES = 3
 """Number of cores on which a kernel is tried, if the runner or the device is lost each time."""
+_OTHER_KERNEL = "try another kernel; acceld doctor --neuron tries each step on this machine"
 CHECK_S = 60.0
 """Deadline in seconds of one load or one execution, unless ``evaluate.check_s`` is set.
 
@@ -80,8 +81,13 @@ class Bench:
         if isinstance(last, ProofError):
             if not await machine.proves_time():
                 raise last
-            return Failed(Status.RUNTIME_ERROR, Failure("no_proof", f"the kernel can not be timed {on}"))
-        return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost while the kernel ran {on}"))
+            return Failed(
+                Status.RUNTIME_ERROR, Failure("no_proof", f"the kernel can not be timed {on}", hint=_OTHER_KERNEL)
+            )
+        return Failed(
+            Status.RUNTIME_ERROR,
+            Failure("device_lost", f"the device was lost while the kernel ran {on}", hint=_OTHER_KERNEL),
+        )
 
     async def _recover(self) -> None:
         """Run canaries on the cores that are out of service, unless this was done in the last RECOVER_S."""

@@ -42,8 +42,9 @@ def metamorphic_variants(workload: Workload) -> list[str]:
 
 
 def boosted_variants(workload: Workload) -> list[str]:
-    """Return the names of the variants that scale one argument: for a workload that refuses to have all of them
-    scaled.
+    """Return the names of the variants that scale a single argument.
+
+    They are for a workload that refuses ``scaled_up``, in which all arguments are scaled; empty for any other.
     """
     state = workload.distributions.get("scaled_up")
     if state is None or state.declared or workload.sample is not None:

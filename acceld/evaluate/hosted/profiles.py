@@ -151,7 +151,11 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
             "clocks", "the kernel used more than one core", hint="Use one thread: a kernel is timed on one core."
         )
     if overhead.clock == "claimed" and latency_us > max(wall_us, 0.0) + overhead.wall_us:
-        return Failure("clocks", f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us")
+        return Failure(
+            "clocks",
+            f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us",
+            hint="Leave clocks and counters alone in the kernel; the judge times each call.",
+        )
     return None
 
 

@@ -292,7 +292,7 @@ def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
                 ),
                 rule="memory_limit",
                 line=layout.buffer.line,
-                hint="use smaller tensors, or raise the limit",
+                hint="use smaller tensors, or raise [evaluate] memory_gib",
             )
 
 

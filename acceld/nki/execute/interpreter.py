@@ -378,7 +378,7 @@ class _Execution:
                 f"the program needs more than {self.options.max_bytes} bytes to execute",
                 rule="memory_limit",
                 line=line,
-                hint="use smaller tensors, or raise the limit",
+                hint="use smaller tensors, or raise [evaluate] memory_gib",
             )
 
     def _allocate(self, store: BufferMemory) -> None:

@@ -31,11 +31,11 @@ class FrontEnd(Protocol):
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """Return functions, by name, that take the place of Python statements with another meaning in this API.
+        """Return the functions that a traced kernel calls where Python's own statement means something else.
 
-        The name is :data:`WHILE` for ``while``, and :data:`IS` for ``is``. The function :data:`PLAIN` gets each
-        value whose type the kernel asks for: by ``isinstance``, ``type``, ``hasattr``, ``getattr`` or a class
-        pattern.
+        The function under :data:`WHILE` is called for ``while``, and the one under :data:`IS` for ``is``. The one
+        under :data:`PLAIN` is called with each value whose type the kernel asks for: by ``isinstance``, ``type``,
+        ``hasattr``, ``getattr`` or a class pattern.
         """
         ...
 

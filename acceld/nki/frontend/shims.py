@@ -165,7 +165,7 @@ class ApiModule(ModuleType):
         own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
         if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
             raise LegalityError(
-                f"the file assigns to {self.__name__}.{name}, and a kernel can not change the API",
+                f"the file assigns to {self.__name__}.{name}, and a kernel can not change the API: use a name of your own",
                 rule="monkeypatch",
                 line=self._session.line(),
             )
@@ -173,7 +173,7 @@ class ApiModule(ModuleType):
 
     def __delattr__(self, name: str) -> None:
         raise LegalityError(
-            f"the file deletes {self.__name__}.{name}, and a kernel can not change the API",
+            f"the file deletes {self.__name__}.{name}, and a kernel can not change the API: leave that out",
             rule="monkeypatch",
             line=self._session.line(),
         )

@@ -39,7 +39,7 @@ class Linear:
 
     @property
     def number(self) -> int | None:
-        """Return the value of a sum without terms; None if it has terms."""
+        """Return the sum's value if the sum is a plain number; None if the sum has terms."""
         return None if self.terms else self.const
 
     def __add__(self, other: Linear) -> Linear:

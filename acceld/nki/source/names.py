@@ -206,9 +206,7 @@ def _is_index(node: ast.expr, indices: set[str] | frozenset[str]) -> bool:
 
 
 def _definitions(body: Sequence[ast.stmt], in_loop: bool, text: SourceText) -> Iterator[tuple[_Definition, bool]]:
-    """Yield each statement ``name = value`` that shares its lines with no other statement, and True if it is
-    inside a loop.
-    """
+    """Yield each statement ``name = value`` that has its lines for itself, with True if the statement is inside a loop."""
     for statement in body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_alone(text, statement):

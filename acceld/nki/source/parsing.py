@@ -452,8 +452,9 @@ def _module_names(
 
 
 def _uses(node: ast.AST, name: str) -> int:
-    """Return how many times ``node`` uses a name. Reading its ``shape`` or ``dtype`` and returning it do not
-    count.
+    """Return how many times ``node`` uses the tile ``name``.
+
+    Three uses do not count: ``name.shape``, ``name.dtype`` and ``return name``.
     """
     match node:
         case ast.Name(id=found):

@@ -162,35 +162,51 @@ class TimelineParams:
 
 
 FITTED: dict[str, str] = {
-    "tensor_overhead_cycles": "cycles a pass takes beyond its columns; the 14 NKIBench baselines on trn1 (64), float32 products "
-    "of KDA's kernels on trn2 (8)",
-    "scalar_overhead_cycles": "cycles of a long instruction that do not overlap with the next; scalar busy time of the same 14. None "
-    "on trn2: KDA's counters show more time than the columns take, but as latency",
-    "vector_overhead_cycles": "the same of the vector engine: busy time of the 14 (130), of KDA's adamw in 13 widths (108); "
-    "instructions of three elements start every 64 cycles, the documented interval",
-    "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
-    "semaphore_us": "latency of the same 14 on trn1 (0.1); read from ten profiles of allenkchau/trainium-kernel-fusion on trn2 (0.04): of 320 "
-    "instructions that waited for another engine, half start within 37 ns of the end that they waited for, and nine of ten within 57",
-    "window": "instructions within which the compiler reorders one engine: latency of Autocomp's attention of three 4096x64 on "
-    "trn1 (256; the 14 get better by it too), of KDA's gqa_full on trn2 (64), of decode attention in the current API (32)",
-    "sbuf_reserved_bytes": "SBUF of each partition not filled with values; spills of the same 14 (24 KiB), KDA's silu (16 KiB)",
-    "narrow_transfer_factor": "how many times lower the rate of long rows of 16-bit elements is; AWS's four bfloat16 products, "
-    "SDK 2.20 on trn1 only (later ones: 1)",
-    "latency_scale": "latency of the same 14: schedules are not perfect",
-    "dma_latency_us": "documented on trn1 (1.3); on trn2 three rungs of awslabs/nki-autotune's ladder whose loads wait for single "
-    "buffers: of the 0.7 to 0.95 us in AWS's trace all but 0.2 overlap with the wait",
-    "kernel_start_us": "nki-samples' shortest kernels on trn1 (8); on trn2 (14) attention of allenkchau/trainium-kernel-fusion, decode "
-    "attention of KevGomes1403/nki-moe-megakernel and awslabs/nki-autotune's ladder. The profiles of the attention have 13.4 us before "
-    "the first transfer and 3.9 us until its bytes are used",
-    "kernel_end_us": "the same after the last one (3 and 2)",
-    "two_cores_us": "decode attention of KevGomes1403/nki-moe-megakernel: v14_planE on two cores takes 9 us more than v13_BC on one, which "
-    "does the same and ten small instructions more",
-    "short_row_us": "decode attention of KevGomes1403/nki-moe-megakernel on trn2: 2,097,152 pieces of two bytes take 1697 us of 16 engines",
-    "gather_us": "77 kernels of the same repository with indirect transfers on trn2 (1.1), with gather_packet_us",
-    "gather_packet_us": "the same kernels (0.0115)",
-    "merged_iterations": "two convolutions of Autocomp on trn1, 5.602 and 4.955 ms; on trn2 as many as fill a bank of PSUM",
-    "half_use": "KDA's products on trn2, whose K of 64 fills half the array; documented is a half (neuron-explorer, "
-    "'Understanding throttling')",
+    "tensor_overhead_cycles": "Cycles that a pass of the tensor engine takes beyond one for each column. From the 14 on trn1 (64), "
+    "and from float32 products of KDA's kernels on trn2 (8)",
+    "scalar_overhead_cycles": "Cycles of a long instruction of the scalar engine that do not overlap with the next instruction. "
+    "From the scalar engine's busy time in the 14 (90). On trn2 KDA's counters show that this time adds "
+    "to the latency only (0)",
+    "vector_overhead_cycles": "Cycles of a long instruction of the vector engine that do not overlap with the next instruction. "
+    "From busy times of the 14 (130) and of KDA's adamw in 13 widths (108). Instructions of three "
+    "elements start every 64 cycles, the documented interval",
+    "reciprocal_factor": "How many times longer a reciprocal takes than another vector instruction. From the vector engine's "
+    "busy time in the 14, which refutes the documented 8N",
+    "semaphore_us": "Time from the end of an instruction until another engine starts the instruction that waited for it. "
+    "From latencies of the 14 on trn1 (0.1), and from ten profiles of allenkchau/trainium-kernel-fusion "
+    "on trn2 (0.04): of 320 such waits, half are at most 37 ns and nine of ten at most 57 ns",
+    "window": "Number of instructions of one engine within which the compiler reorders. From Autocomp's attention "
+    "of three 4096x64 arrays on trn1 (256, which improves the 14 too), from KDA's gqa_full on trn2 (64), "
+    "and from decode attention in the current API (32)",
+    "sbuf_reserved_bytes": "Bytes of each SBUF partition that the compiler does not fill with values. From spills of the 14 (24 "
+    "KiB) and of KDA's silu (16 KiB)",
+    "narrow_transfer_factor": "How many times lower the transfer rate is for long rows of 16-bit elements. From AWS's four bfloat16"
+    " products, which are slower with SDK 2.20 on trn1 only; it is 1 for later SDKs",
+    "latency_scale": "Factor on every latency, because schedules are not perfect. From latencies of the 14",
+    "dma_latency_us": "Time from the start of a transfer to its first byte. Documented for trn1 (1.3). On trn2 from three "
+    "kernels of awslabs/nki-autotune's ladder whose loads wait for single buffers: of the 0.7 to 0.95 us "
+    "in AWS's trace, all but 0.2 overlap with the wait",
+    "kernel_start_us": "Time from a kernel's start to its first useful instruction. From nki-samples' shortest kernels on trn1 (8)."
+    " On trn2 (14) from attention of allenkchau/trainium-kernel-fusion, decode attention of "
+    "KevGomes1403/nki-moe-megakernel and awslabs/nki-autotune's ladder. Profiles of that attention show "
+    "13.4 us before the first transfer, and 3.9 us more until its bytes are used",
+    "kernel_end_us": "Time from a kernel's last useful instruction to its end. From the kernels that give kernel_start_us (3 and "
+    "2)",
+    "two_cores_us": "Time that a launch on two cores takes beyond that of a launch on one. From decode attention of "
+    "KevGomes1403/nki-moe-megakernel: v14_planE on two cores takes 9 us more than v13_BC on one, which "
+    "has the same instructions and ten small ones more",
+    "short_row_us": "Least time of a DMA engine for a row whose descriptor is made at run time. From decode attention of "
+    "KevGomes1403/nki-moe-megakernel on trn2: 2,097,152 pieces of two bytes take 1697 us of 16 engines",
+    "gather_us": "Time of GpSimd for a transfer whose addresses are read from memory. From 77 kernels of "
+    "KevGomes1403/nki-moe-megakernel with such transfers on trn2, together with gather_packet_us",
+    "gather_packet_us": "Time of GpSimd for each packet of a transfer whose addresses are read from memory. From the kernels "
+    "that give gather_us",
+    "merged_iterations": "Iterations of a long affine loop that one machine instruction covers. From two convolutions of "
+    "Autocomp on trn1, of 5.602 and 4.955 ms. On trn2 an instruction covers as many as fill a bank of "
+    "PSUM (0)",
+    "half_use": "Average use of the tensor engine below which it runs at half its rate. From KDA's products on trn2, "
+    "whose K of 64 fills half the array. The document says a half (neuron-explorer, 'Understanding "
+    "throttling')",
 }
 """The fitted constants, with their meaning and the data that each was fitted on."""
 

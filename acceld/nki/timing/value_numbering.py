@@ -336,11 +336,10 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites: those written to the same cells :data:`PLACES`
-        writes before.
+        """Return the values that this execution overwrites: those that were written to its cells :data:`PLACES` writes ago.
 
-        Only a tile that is written again while it is in scope is limited to so few copies. Other tiles rotate
-        through SBUF, and the result is ().
+        Only a tile that is written again while it is in scope has so few copies. Other tiles rotate through SBUF, and the
+        result for them is ().
         """
         buffer = template.writes[0].buffer
         if buffer not in self.rewritten:

@@ -118,8 +118,8 @@ _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 class Structure:
     """Check the structure of one program.
 
-    ``sound`` has the instructions that other checks may read. It maps the id of the object to its number by
-    :class:`~acceld.nki.verify.likeness.Likeness`.
+    ``sound`` holds the instructions that the other checks may read: it maps the ``id()`` of an instruction to the number that
+    :class:`~acceld.nki.verify.likeness.Likeness` gives equal instructions.
     """
 
     def __init__(self, report: Report) -> None:

@@ -174,8 +174,9 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Return whether a text defines ``entry``. None means that it seems to, but does not parse as Python; C never
-    parses.
+    """Return whether a text defines the function ``entry``.
+
+    None means that a definition seems to be there, but the text is not valid Python; that is so for all C.
     """
     try:
         tree = parse(text)

@@ -186,7 +186,7 @@ def fitted_table() -> Table:
         {
             "constant": name,
             **{label: getattr(one, name) for label, one in records.items()},
-            "meaning, and fitted on": source,
+            "meaning, and measurements": source,
         }
         for name, source in FITTED.items()
     ]

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 
@@ -16,7 +17,8 @@ from aiohttp import web
 pytest.importorskip("textual_serve")
 
 from acceld.cli.web_page import page
-from acceld.cli.web_server import COOKIE, Door, GuardedServer
+from acceld.cli.web_server import COOKIE, HOST, Door, GuardedServer, serve
+from acceld.errors import UsageError
 
 
 @pytest.fixture
@@ -41,8 +43,6 @@ async def opened() -> AsyncIterator[tuple[str, Door, aiohttp.ClientSession]]:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -150,3 +150,9 @@ def test_keys_typed_before_the_first_picture_are_sent_after_it_in_order() -> Non
     """
     done = subprocess.run(["node", "-e", around.replace("SCRIPT", script)], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [[], ["2", "\r"], ["2", "Enter"]]
+
+
+def test_a_taken_port_is_refused_with_the_option_that_chooses_another() -> None:
+    with socket.create_server((HOST, 0)) as taken, pytest.raises(UsageError, match="Address already in use") as refused:
+        serve(None, taken.getsockname()[1], None)
+    assert "--port" in refused.value.hint

@@ -75,7 +75,10 @@ class InlineExp(Rule):
 
 
 def _inlined(kernel: CModule, called: Sequence[str], _: Variant) -> str:
-    """Return the source that calls inline functions, which stand before the first function of the source."""
+    """Return the source in which the calls of ``called`` are calls of inline functions.
+
+    The inline functions are written before the first function of the source.
+    """
     edits = Edits(kernel.source)
     for one in kernel.identifiers:
         name = kernel.source[one.start_byte : one.end_byte]

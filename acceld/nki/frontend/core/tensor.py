@@ -115,7 +115,7 @@ class Tensor:
     def like(self, access: Access) -> Self:
         """Return a view of the same buffer through another ``access``.
 
-        From then on an assignment of this tensor copies it, because the new view reads its buffer too.
+        After this call, assigning this tensor to a name copies its elements, because the new view reads the same buffer.
         """
         self.produced = None
         made = type(self)(access, self.scope)

@@ -176,7 +176,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
         refuse(
             "shape",
             f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}",
-            "to repeat rows or columns of a tensor in HBM, take src.broadcast(dim, n) of an axis of one element, which src.expand_dim(dim) adds",
+            "give both one shape, by slices or other declarations; to repeat rows or columns of a tensor in HBM, take src.broadcast(dim, n) of an axis of one element, which src.expand_dim(dim) adds",
         )
     return view
 

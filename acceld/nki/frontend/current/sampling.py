@@ -143,11 +143,10 @@ def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
 
 
 def _settled(value: int, terms: tuple[Term, ...], decided: Callable[[int, int], object]) -> None:
-    """Cut loops, outermost first, until ``decided`` has one answer for all values of an index in the running
-    pieces.
+    """Cut loops, outermost first, until ``decided`` gives one answer for every value that an index has in the pieces.
 
-    ``decided`` takes the least and the greatest value. It returns the answer, or None if the answer differs
-    between them.
+    ``decided`` gets the least and the greatest value of the index. It returns the answer, or None if the answer is not the
+    same for all values between the two.
     """
     _check_running(terms)
     left = sorted(terms, key=lambda term: term[0].depth)

@@ -236,8 +236,9 @@ def tensor_copy(
 
 
 def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return six statistics of each partition of ``data`` in a new tile: ``nisa.bn_stats``. They are counts,
-    means and variances of its even and odd elements.
+    """Return six statistics of each partition of ``data`` in a new tile: ``nisa.bn_stats``.
+
+    The six are count, mean and variance of the partition's even elements, then of its odd elements.
     """
     tile = operand(data, "data", "bn_stats")
     if prod(tile.shape[1:]) > BN_STATS_ELEMENTS:
