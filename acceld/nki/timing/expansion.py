@@ -155,10 +155,22 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         program = _in_psum(program, left)
         model = replace(model, buffers=program.buffers)
     grids = make_grids(program.buffers, accesses, full)
+    views = _views(nodes)
+    empty: dict[int, Grid] = {}
+    for view in views:  # a view takes no memory of its own
+        grid = grids.get(view)
+        if grid is not None:
+            grids[view] = empty.setdefault(id(grid), replace(grid, cell_bytes=0.0, row_bytes=0))
     held = _RegisterValues.of(program, trips)
     merged = _merged(nodes, model)
     making = _Templates(
-        model, place, grids, handed, _varying(nodes) if full else {}, accumulating(node for node, _ in nodes)
+        model,
+        place,
+        grids,
+        handed,
+        _varying(nodes) if full else {},
+        accumulating(node for node, _ in nodes),
+        views,
     )
     templates: dict[int, Template] = {}
     around = _around((), trips)
@@ -359,8 +371,9 @@ class _Templates:
         handed: set[int],
         varying: Mapping[int, set[int]],
         folding: frozenset[Engine],
+        views: Mapping[int, Access],
     ) -> None:
-        self.model, self.place, self.grids = model, place, grids
+        self.model, self.place, self.grids, self.views = model, place, grids, views
         self.handed, self.varying, self.folding = handed, varying, folding
         self.operands = _Operands(model, grids)
         self.forms: dict[object, _Form] = {}
@@ -398,6 +411,12 @@ class _Templates:
                 inputs.append((src.buffer, self._elements(src, space)))
             layouts.append(layout)
             forms.append(form)
+        if node.op == "bitcast" and self.views.get(node.dsts[0].buffer) == node.srcs[0]:
+            reads.clear()  # a view reads nothing by itself; its readers read the tile
+        if self.views and node.op != "bitcast":
+            viewed = [tile for src in node.srcs if isinstance(src, Access) for tile in self._viewed(src.buffer)]
+            reads += [operands.cells(tile, space)[0] for tile in viewed]
+        beside: list[CellAccess] = []
         indirect = False
         for access in node.accesses:
             if access.indirect:
@@ -411,12 +430,16 @@ class _Templates:
             forms.append(form)
             if found.partial and not grids[dst.buffer].exact:
                 inputs.append((dst.buffer, self._elements(dst, space)))
+        if self.views and node.op != "bitcast":
+            viewed = [tile for dst in node.dsts for tile in self._viewed(dst.buffer)]
+            beside = [operands.cells(tile, space)[0] for tile in viewed]
         handed = number in self.handed
         key = node.op, node.engine, node.attrs, node.mask, node.pattern, space, handed, merged, len(node.dsts), *forms
         made = self.forms.get(key)
         if made is None:
             partial = any(one.partial for one in writes)
             made = self.forms[key] = self._form(node, space, layouts, handed, merged, partial, indirect)
+        writes += beside
         within: tuple[int, ...] = ()
         if made.stores or not node.dsts or not self.model.buffers[node.dsts[0].buffer].scope:
             pass
@@ -433,6 +456,16 @@ class _Templates:
             merged_within=within, sequential=around.sequential, keeps=made.keeps, accumulator=made.accumulator,
             other=made.other, positions=made.positions,
         )  # fmt: skip
+
+    def _viewed(self, buffer: int) -> Iterator[Access]:
+        """Yield the tiles whose memory ``buffer`` shares, because it is a view of them."""
+        seen: set[int] = set()
+        while buffer in self.views and buffer not in seen:
+            seen.add(buffer)
+            tile = self.views[buffer]
+            buffer = tile.buffer
+            if buffer in self.grids:
+                yield tile
 
     def _elements(self, access: Access, space: tuple[tuple[int, int], ...]) -> list[int]:
         """Return, for each execution, the position of the first element of ``access`` in the flat buffer."""
@@ -588,6 +621,21 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
     scope = model.buffers[dst.buffer].scope
     inner = max((depth for depth, loop in enumerate(scope, start=1) if loop in varies), default=0)
     return scope[:inner]
+
+
+def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
+    """Return, for each buffer that is a view of another dtype, the tile of which it is one.
+
+    Whoever reads or writes the view reads or writes the tile: a later write to the tile waits for the readers of the
+    view, and a write to the view for the readers of the tile.
+    """
+    found: dict[int, Access] = {}
+    for node, _ in nodes:
+        if node.op == "bitcast" and isinstance(node.srcs[0], Access):
+            source, target = node.srcs[0], node.dsts[0]
+            view, tile = (source, target) if node.attr("back") else (target, source)
+            found.setdefault(view.buffer, tile)
+    return {view: tile for view, tile in found.items() if tile.buffer != view}
 
 
 def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:

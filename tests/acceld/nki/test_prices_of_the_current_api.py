@@ -114,3 +114,35 @@ def test_bfloat16_that_was_unpacked_or_is_packed_keeps_the_fast_rate() -> None:
     unpacked = latency_us(_HALF, "nisa.dma_copy(dst=half, src=tile.view(nl.bfloat16))", *_COPIES)
     packed = latency_us(_HALF, "nisa.memset(dst=half, value=1.0)", *_COPIES, *_BACK)
     assert max(unpacked, packed) < plain + 10
+
+
+@pytest.mark.parametrize("look", ["tile.view(nl.bfloat16)", "tile.view(nl.bfloat16).view(nl.uint8)"])
+def test_a_tile_is_loaded_again_only_after_the_readers_of_its_views(look: str) -> None:
+    def read(seen: str) -> float:
+        loop = (
+            "for turn in range(20):",
+            "    nisa.dma_copy(dst=tile, src=x[0:128, :])",
+            f"    seen = {seen}",
+            "    last = nl.ndarray(seen.shape, dtype=nl.float32, buffer=nl.sbuf)",
+            "    nisa.activation(dst=last, op=nl.copy, data=seen)",
+        )
+        return latency_us(*loop)
+
+    assert read(look) > read("tile")
+
+
+def test_a_tile_is_written_through_a_view_only_after_the_readers_of_the_tile() -> None:
+    def written(target: str, source: str, times: int) -> float:
+        loop = (
+            "other = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)",
+            "nisa.memset(dst=other, value=0.0)",
+            "for turn in range(20):",
+            f"    for part in range({times}):",
+            f"        nisa.tensor_copy(dst={target}, src={source}, engine=nisa.vector_engine)",
+            "    last = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)",
+            "    nisa.activation(dst=last, op=nl.exp, data=other)",
+        )
+        return latency_us(*loop)
+
+    viewed = written("other.view(nl.uint16)", "tile.view(nl.uint16)", 1)
+    assert viewed == pytest.approx(written("other", "tile", 2), rel=0.05)
