@@ -99,7 +99,7 @@ def _agree(found: list[NDArray[Any]], validation: Any, rank: int) -> bool:
 def _greatest(kind: np.dtype[Any]) -> float:
     """Return the greatest finite value of a type of floats; infinity for any other type."""
     try:
-        return float(ml_dtypes.finfo(kind).max)
+        return float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
     except ValueError:
         return float("inf")
 
