@@ -78,7 +78,7 @@ class Operations(InstructionCheck):
         """Check a view of another dtype in HBM.
 
         A view moves no data. So it must cover a whole tensor in order, and must be neither an argument nor a
-        result.
+        result. The tensor to which a write is given back may be both.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
@@ -89,7 +89,8 @@ class Operations(InstructionCheck):
             self._add(
                 "access_pattern", instruction, "a view of a tensor in HBM must cover all of it", "copy the tensor"
             )
-        if self.report.buffer(dst).role is not Role.SCRATCH or dst.buffer in self.report.program.outputs:
+        view = src if instruction.attr("back") else dst
+        if self.report.buffer(view).role is not Role.SCRATCH or view.buffer in self.report.program.outputs:
             self._add(
                 "address_space", instruction, "a view in HBM is neither an argument nor a result", "copy the tensor"
             )
