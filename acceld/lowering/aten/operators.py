@@ -751,6 +751,22 @@ OPERATORS["index_add"] = lambda out, self, dim, index, source, alpha=1: (
 )
 
 
+@writes("index_put", "_unsafe_index_put")
+def _index_put(
+    out: Sequence[Array], self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Expression:
+    given = [one for one in indices if one is not None]
+    lead = next(at for at, one in enumerate(indices) if one is not None)
+    if any(one.dtype == "bool" for one in given):
+        if len(given) > 1 or lead or accumulate or values.shape:
+            raise NotLowered("a store of arrays by a mask is not lowered; use torch.where")
+        mask = f"{given[0]}.reshape({(*given[0].shape, *(1,) * (self.rank - given[0].rank))!r})"
+        return f"np.where({mask}, {values}, {self})"
+    if None in indices[lead:]:
+        raise NotLowered("a store by indices of axes that are not neighbors is not lowered")
+    return f"with_places({self}, {lead}, {word(given)}, {values}, add={accumulate!r})"
+
+
 @writes("one_hot")
 def _one_hot(out: Sequence[Array], self: Value, num_classes: int = -1) -> Expression:
     return f'({self}[..., None] == np.arange({out[0].shape[-1]})).astype("{out[0].dtype}")'
