@@ -228,7 +228,8 @@ def _addcmul(out: Sequence[Array], self: Value, tensor1: Any, tensor2: Any, valu
 
 @writes("einsum")
 def _einsum(out: Sequence[Array], equation: str, tensors: list[Value], path: Any = None) -> Expression:
-    return f"np.einsum({equation!r}, {', '.join(map(str, tensors))})"
+    ordered = ", optimize=True" if len(tensors) > 1 else ""  # without it, numpy loops over all letters at once
+    return f"np.einsum({equation!r}, {', '.join(map(str, tensors))}{ordered})"
 
 
 @writes("clamp", "clip")

@@ -327,3 +327,18 @@ def test_a_depthwise_convolution_keeps_no_windows_of_all_channels() -> None:
     assert peak < 300e6, "products of the windows of all channels take 288 MB beside the results"
     one = convolution(x[:, 5:6], weight[5:6], None, (1, 1), [(2, 2), (2, 2)], (1, 1), 1)
     assert np.allclose(found[:, 5:6], one, atol=1e-5)
+
+
+def test_an_einsum_of_several_arrays_is_computed_two_arrays_at_a_time() -> None:
+    arrays = {"a": (2, 5, 3), "b": (2, 7, 3), "c": (7, 4)}
+    program = Program(
+        "einsum",
+        tuple(Input(name, Array(shape, F), "argument", name) for name, shape in arrays.items()),
+        (),
+        (call("y", "einsum", (2, 5, 4), "bln,bsn,sp->blp", [Named(name) for name in arrays]),),
+        ("y",),
+    )
+    text = reference_text(program)
+    a, b, c = (np.random.default_rng(0).standard_normal(shape) for shape in arrays.values())
+    assert "optimize=True" in text, "otherwise numpy loops over all letters at once"
+    assert np.allclose(loaded(text)["forward"](a, b, c), a @ b.swapaxes(1, 2) @ c)
