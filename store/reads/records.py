@@ -13,7 +13,7 @@ from acceld.model_calls import CallOutcome, Usage
 from acceld.store import rows
 from acceld.store.changes.calls import TOKENS
 from acceld.store.errors import unknown
-from acceld.store.rows import Row
+from acceld.store.rows import Row, the_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,13 @@ def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, st
 
 def load_run(connection: sqlite3.Connection, run: int) -> Run:
     """Return one run. Raise NotFoundError if there is no such run."""
-    row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
-    if row is None:
-        raise unknown("run", run)
+    row = the_row(connection, "run", run, "SELECT * FROM runs WHERE id = ?")
     return rows.run_of(row, _root(connection, row))
 
 
 def run_state(connection: sqlite3.Connection, run: int) -> RunState:
     """Return the state of one run. Raise NotFoundError if there is no such run."""
-    row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
-    if row is None:
-        raise unknown("run", run)
+    row = the_row(connection, "run", run, "SELECT state FROM runs WHERE id = ?")
     return RunState(row["state"])
 
 
