@@ -12,7 +12,7 @@ from typing import Any
 from acceld.errors import StoreError
 from acceld.gains import Verdict, verdict
 from acceld.store.reads import records
-from acceld.store.reads.records import full_text, texts
+from acceld.store.reads.records import full_text, insights_found, texts
 from acceld.store.rows import insight_of, load, the_row
 
 Json = dict[str, Any]
@@ -390,19 +390,7 @@ def insight_rows(
     connection: sqlite3.Connection, *, run: int | None = None, chip: str = "", matching: str = "", limit: int = 200
 ) -> list[Json]:
     """Return insights, newest first. ``matching`` are words that must all occur in the insight."""
-    where, values = ["1"], list[Any]()
-    if run is not None:
-        where.append("run = ?")
-        values.append(run)
-    if chip:
-        where.append("chip = ?")
-        values.append(chip)
-    if matching:
-        where.append("id IN (SELECT rowid FROM insights_search WHERE insights_search MATCH ?)")
-        values.append(full_text(matching))
-    found = connection.execute(
-        f"SELECT * FROM insights WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
-    )
+    found = insights_found(connection, {"run": run, "chip": chip or None}, matching, True, limit)
     rows = [_insight(row) for row in found]
     saved = savings(connection, [row["id"] for row in rows if row["wins"]])
     return [row | {"saved": saved.get(row["id"])} for row in rows]

@@ -302,11 +302,16 @@ def load_insights(
 
     Withdrawn insights are left out unless ``withdrawn`` is True.
     """
-    where, values = ["1"], list[Any]()
-    for column, value in (("run", run), ("chip", chip), ("api", api)):
-        if value is not None:
-            where.append(f"{column} = ?")
-            values.append(value)
+    found = insights_found(connection, {"run": run, "chip": chip, "api": api}, matching, withdrawn, limit)
+    return [rows.insight_of(row) for row in found]
+
+
+def insights_found(
+    connection: sqlite3.Connection, columns: Mapping[str, Any], matching: str, withdrawn: bool, limit: int
+) -> list[Row]:
+    """Return rows of ``insights``, newest first. ``columns`` are the values that columns must have; None allows any."""
+    given = {column: value for column, value in columns.items() if value is not None}
+    where, values = ["1", *(f"{column} = ?" for column in given)], list(given.values())
     if not withdrawn:
         where.append("NOT withdrawn")
     if matching:
@@ -315,7 +320,7 @@ def load_insights(
     found = connection.execute(
         f"SELECT * FROM insights WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
     )
-    return [rows.insight_of(row) for row in found]
+    return found.fetchall()
 
 
 def load_events(
