@@ -37,8 +37,20 @@ from acceld.model import (
     Source,
     Status,
 )
+from acceld.store.errors import unknown
 
 Row = sqlite3.Row
+
+
+def the_row(connection: sqlite3.Connection, kind: str, number: int, sql: str) -> Row:
+    """Return the row that a statement selects by the id ``number``. Raise NotFoundError if there is none.
+
+    ``kind`` names what the id is of, as :func:`acceld.store.errors.unknown` does.
+    """
+    row: Row | None = connection.execute(sql, (number,)).fetchone()
+    if row is None:
+        raise unknown(kind, number)
+    return row
 
 
 def dump(value: Any) -> str:

@@ -127,7 +127,7 @@ class Guard:
         allowed |= {
             one.__name__: one for one in vars(builtins).values() if id(one) in self._plain and isinstance(one, type)
         }
-        allowed |= {"getattr": self._getattr, "hasattr": self._hasattr, "type": repeatable.type_of}
+        allowed |= {"getattr": self._read, "hasattr": self._hasattr, "type": repeatable.type_of}
         allowed |= {"__import__": self._import, "__build_class__": self._class, **repeatable.BUILTINS}
         self._plain |= {id(one) for one in (*allowed.values(), repeatable.Keys, repeatable.Items)}
         checks = {_READ: self._read, CALL: self._call, _OWN: self._changed}
@@ -140,11 +140,14 @@ class Guard:
             line=line or self._session.line(), hint="use documented functions and attributes by their names",
         )  # fmt: skip
 
-    def _read(self, owner: Any, name: str) -> Any:
+    def _read(self, owner: Any, name: str, *default: Any) -> Any:
         """Return an attribute of ``owner``. Raise LegalityError if a kernel may not read it."""
+        self._check_readable(owner, name)
+        return repeatable.attribute(owner, name, *default)
+
+    def _check_readable(self, owner: Any, name: str) -> None:
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
-        return repeatable.attribute(owner, name)
 
     def _readable(self, owner: Any, name: str) -> bool:
         """Tell whether a kernel may read the attribute ``name`` of ``owner``."""
@@ -298,14 +301,8 @@ class Guard:
             raise self._refused(f"the module {name}")
         return __import__(name, names, local, tuple(fromlist or ()))
 
-    def _getattr(self, owner: Any, name: str, *default: Any) -> Any:
-        if not self._readable(owner, name):
-            raise self._refused(f"the attribute {name} of {_shown(owner)}")
-        return repeatable.attribute(owner, name, *default)
-
     def _hasattr(self, owner: Any, name: str) -> bool:
-        if not self._readable(owner, name):
-            raise self._refused(f"the attribute {name} of {_shown(owner)}")
+        self._check_readable(owner, name)
         return hasattr(owner, name)
 
 
