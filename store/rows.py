@@ -114,6 +114,20 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def columns(record: Any, names: str) -> dict[str, Any]:
+    """Return the fields ``names`` of a record as columns of the same names. Texts are cleaned; mappings and tuples
+    become JSON.
+    """
+    found = {name: getattr(record, name) for name in names.split()}
+    return {name: _column(value) for name, value in found.items()}
+
+
+def _column(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    return dump(value) if isinstance(value, Mapping | tuple) else value
+
+
 _Record = TypeVar("_Record")
 
 
