@@ -250,14 +250,10 @@ def insight_of(row: Row) -> Insight:
 
 def insight_values(insight: Insight) -> dict[str, Any]:
     """Return the columns of ``insights`` for a record, without the id."""
-    values = {field.name: getattr(insight, field.name) for field in fields(insight) if field.name != "id"}
-    values["run"] = insight.run or None
-    values["slow_candidate"] = insight.slow_candidate or None
-    values["fast_candidate"] = insight.fast_candidate or None
-    values["tags"] = dump(insight.tags)
-    values["operations"] = dump(insight.operations)
-    values["held"] = held_values(insight.held)
-    return values
+    values = columns(insight, " ".join(name for name in _fields(Insight) if name not in ("id", "held")))
+    for name in ("run", "slow_candidate", "fast_candidate"):
+        values[name] = values[name] or None
+    return values | {"held": held_values(insight.held)}
 
 
 def held_values(held: Sequence[Held]) -> str:
