@@ -114,6 +114,20 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def columns(record: Any, names: str) -> dict[str, Any]:
+    """Return the fields ``names`` of a record as columns of the same names. Texts are cleaned; mappings and tuples
+    become JSON.
+    """
+    found = {name: getattr(record, name) for name in names.split()}
+    return {name: _column(value) for name, value in found.items()}
+
+
+def _column(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    return dump(value) if isinstance(value, Mapping | tuple) else value
+
+
 _Record = TypeVar("_Record")
 
 
@@ -236,14 +250,10 @@ def insight_of(row: Row) -> Insight:
 
 def insight_values(insight: Insight) -> dict[str, Any]:
     """Return the columns of ``insights`` for a record, without the id."""
-    values = {field.name: getattr(insight, field.name) for field in fields(insight) if field.name != "id"}
-    values["run"] = insight.run or None
-    values["slow_candidate"] = insight.slow_candidate or None
-    values["fast_candidate"] = insight.fast_candidate or None
-    values["tags"] = dump(insight.tags)
-    values["operations"] = dump(insight.operations)
-    values["held"] = held_values(insight.held)
-    return values
+    values = columns(insight, " ".join(name for name in _fields(Insight) if name not in ("id", "held")))
+    for name in ("run", "slow_candidate", "fast_candidate"):
+        values[name] = values[name] or None
+    return values | {"held": held_values(insight.held)}
 
 
 def held_values(held: Sequence[Held]) -> str:

@@ -9,7 +9,7 @@ from acceld.events import LlmCallFinished, LlmCallStarted
 from acceld.model_calls import CallIntent, CallOutcome, OpenBatch, Usage
 from acceld.store.changes import rollups
 from acceld.store.changes.tree import finite, keep_text
-from acceld.store.rows import clean, dump, load
+from acceld.store.rows import clean, columns, dump, load
 from acceld.store.writer import Transaction
 
 BATCH = "llm_batch"
@@ -39,22 +39,16 @@ def begin_call(tx: Transaction, call: CallIntent) -> int:
         return int(open_row["id"])
     number = tx.insert(
         "llm_calls",
-        {
-            "key": call.key,
+        columns(call, "key role provider model prompt_sha256 reserved_usd expected_usd")
+        | {
             "run": call.number("run"),
             "iteration": call.number("iteration") or 0,
             "parent": call.number("parent"),
             "plan": call.number("plan"),
             "attempt": call.number("attempt"),
-            "role": call.role,
-            "provider": call.provider,
-            "model": call.model,
-            "prompt_sha256": call.prompt_sha256,
             "system_sha256": keep_text(tx, call.system),
             "user_sha256": keep_text(tx, call.user),
             "parameters": dump({"max_output_tokens": call.max_output_tokens, "tags": dict(call.tags)}),
-            "reserved_usd": call.reserved_usd,
-            "expected_usd": call.expected_usd,
             "started_at": tx.at,
         },
     )
@@ -76,22 +70,14 @@ def end_call(tx: Transaction, number: int, result: CallOutcome) -> None:
     tx.update(
         "llm_calls",
         number,
+        **columns(result, "outcome error reasoning answered_by request_id finish_reason price"),
+        **columns(result, "retries first_token_s latency_s"),
         ended_at=tx.at,
-        outcome=result.outcome,
-        error=clean(result.error),
         answer=clean(result.text),
-        reasoning=clean(result.reasoning),
-        answered_by=clean(result.answered_by),
-        request_id=clean(result.request_id),
-        finish_reason=clean(result.finish_reason),
-        price=None if result.price is None else dump(result.price),
         cost_usd=finite(result.cost_usd),
         uncertain_usd=finite(result.uncertain_usd) or 0.0,
         estimated=result.usage.estimated,
-        retries=result.retries,
-        first_token_s=result.first_token_s,
-        latency_s=result.latency_s,
-        **{name: getattr(result.usage, name) for name in TOKENS},
+        **columns(result.usage, " ".join(TOKENS)),
     )
     ended = tx.one("SELECT * FROM llm_calls WHERE id = ?", (number,))
     assert ended is not None, "it was updated a moment ago"

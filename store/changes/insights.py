@@ -10,7 +10,7 @@ from acceld.errors import StoreError
 from acceld.events import InsightChanged, InsightWritten
 from acceld.model import Insight
 from acceld.store.changes import rollups
-from acceld.store.rows import clean, dump, held_values, insight_values, the_row
+from acceld.store.rows import dump, held_values, insight_values, the_row
 from acceld.store.writer import Transaction
 
 CHANGES = {
@@ -26,8 +26,7 @@ CHANGES = {
 
 def write_insight(tx: Transaction, insight: Insight) -> Insight:
     """Store an insight, and return it with its id."""
-    values = {key: clean(value) if isinstance(value, str) else value for key, value in insight_values(insight).items()}
-    number = tx.insert("insights", values | {"created_at": tx.at, "changed_at": tx.at})
+    number = tx.insert("insights", insight_values(insight) | {"created_at": tx.at, "changed_at": tx.at})
     if insight.run:
         rollups.add(tx, "run_totals", {"run": insight.run}, {"insights": 1})
     tx.event(

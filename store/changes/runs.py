@@ -25,7 +25,7 @@ from acceld.store.changes.calls import BATCH, interrupt_call, open_batches
 from acceld.store.changes.tree import keep_source, write_evaluation
 from acceld.store.errors import NotFoundError
 from acceld.store.reads.records import load_run
-from acceld.store.rows import clean, dump, load, search_values, the_row
+from acceld.store.rows import clean, columns, dump, load, search_values, the_row
 from acceld.store.writer import Transaction
 
 
@@ -34,15 +34,8 @@ def create_run(tx: Transaction, spec: RunSpec) -> Run:
     root = spec.root
     run = tx.insert(
         "runs",
-        {
-            "name": clean(spec.name),
-            "workload": clean(spec.workload),
-            "workload_folder": clean(spec.workload_folder),
-            "chip": spec.chip,
-            "api": spec.api,
-            "backend": spec.backend,
-            "proposer": spec.proposer,
-            "preset": spec.preset,
+        columns(spec, "name workload workload_folder chip api backend proposer preset")
+        | {
             "seed": spec.search.seed,
             "search": search_values(spec.search),
             "root_sha256": keep_source(tx, root) if root else None,

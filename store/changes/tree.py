@@ -7,7 +7,6 @@ import math
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from acceld.events import (
     AttemptFailed,
@@ -21,7 +20,7 @@ from acceld.gains import Gain, Verdict, gain, paired_speedup, verdict
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile, Source, Status
 from acceld.store.changes import rollups
 from acceld.store.errors import NotFoundError
-from acceld.store.rows import clean, dump, mapping, text_value, the_row
+from acceld.store.rows import clean, columns, dump, mapping, text_value, the_row
 from acceld.store.writer import Transaction
 
 MOST_ANCESTORS = 10_000
@@ -73,21 +72,8 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
         return replace(plan, id=row["id"])
     number = tx.insert(
         "plans",
-        {
-            "run": plan.run,
-            "iteration": plan.iteration,
-            "parent": plan.parent,
-            "number": plan.index,
-            "title": clean(plan.title),
-            "text": clean(plan.text),
-            "change_class": plan.change_class,
-            "rule": plan.rule,
-            "line": plan.line,
-            "insights": dump(plan.insights),
-            "data": dump(plan.data),
-            "partner": plan.partner,
-            "created_at": tx.at,
-        },
+        columns(plan, "run iteration parent title text change_class rule line insights data partner")
+        | {"number": plan.index, "created_at": tx.at},
     )
     for insight in dict.fromkeys(plan.insights):
         tx.execute(
@@ -158,15 +144,10 @@ def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
     place, plan_number, attempt_number, fix_number = candidate.order
     number = tx.insert(
         "candidates",
-        {
-            "run": candidate.run,
-            "iteration": candidate.iteration,
-            "parent": candidate.parent,
-            "plan": candidate.plan,
-            "attempt": candidate.attempt,
+        columns(candidate, "run iteration parent plan attempt")
+        | columns(candidate.kernel, "filename trusted")
+        | {
             "source": source,
-            "filename": clean(candidate.kernel.filename),
-            "trusted": candidate.kernel.trusted,
             "place": place,
             "plan_number": plan_number,
             "attempt_number": attempt_number,
@@ -392,15 +373,12 @@ def _known(tx: Transaction, evaluation: Evaluation, key: str) -> int | None:
 
 def _insert(tx: Transaction, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str) -> int:
     failure, correctness = evaluation.failure, evaluation.correctness
-    values: dict[str, Any] = {
+    values = columns(evaluation, "status source_sha256 program_sha256 sandbox_level seconds log reused") | {
         "key": key,
         "workload": clean(workload),
         "backend": backend,
         "chip": chip,
-        "status": evaluation.status,
         "gate": correctness.gate if correctness else None,
-        "source_sha256": evaluation.source_sha256,
-        "program_sha256": evaluation.program_sha256,
         "failure_rule": clean(failure.rule) if failure else None,
         "failure_message": clean(failure.message) if failure else None,
         "failure_line": failure.line if failure else None,
@@ -412,10 +390,6 @@ def _insert(tx: Transaction, evaluation: Evaluation, workload: str, backend: str
         "latency_us": finite(evaluation.latency_us),
         "percent_of_peak": finite(evaluation.percent_of_peak),
         "percent_of_attainable": finite(evaluation.percent_of_attainable),
-        "sandbox_level": evaluation.sandbox_level,
-        "seconds": dump(evaluation.seconds),
-        "log": clean(evaluation.log),
-        "reused": evaluation.reused,
         "created_at": tx.at,
     }
     number = tx.insert("evaluations", values)
@@ -431,28 +405,9 @@ def _insert(tx: Transaction, evaluation: Evaluation, workload: str, backend: str
 
 
 def _insert_profile(tx: Transaction, evaluation: int, profile: Profile) -> None:
-    tx.insert(
-        "profiles",
-        {
-            "evaluation": evaluation,
-            "source": profile.source,
-            "chip": profile.chip,
-            "api": profile.api,
-            "latency_us": profile.latency_us,
-            "method": clean(profile.method),
-            "model": profile.model,
-            "sdk": clean(profile.sdk),
-            "host": clean(profile.host),
-            "instance_type": clean(profile.instance_type),
-            "driver": clean(profile.driver),
-            "resolution_us": profile.resolution_us,
-            "interval_percent": profile.interval_percent,
-            "bound": clean(profile.bound),
-            "engines_us": dump(profile.engines_us),
-            "counters": dump(profile.counters),
-            "notes": dump(profile.notes),
-        },
-    )
+    described = columns(profile, "source chip api method model sdk host instance_type driver bound notes")
+    figures = columns(profile, "latency_us resolution_us interval_percent engines_us counters")
+    tx.insert("profiles", {"evaluation": evaluation} | described | figures)
     if profile.details:
         tx.execute("INSERT INTO profile_details VALUES (?, ?)", (evaluation, dump(profile.details)))
     for place, latency_us in enumerate(profile.samples_us):

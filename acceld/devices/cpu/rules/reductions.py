@@ -12,15 +12,11 @@ _EXTREMA = {"fmaxf": ("max", ">"), "fminf": ("min", "<")}
 
 @dataclass(frozen=True)
 class Reduction:
-    """A scalar that every iteration of a loop updates by a sum, a maximum or a minimum.
-
-    ``term`` is the expression that is added or compared.
-    """
+    """A scalar that every iteration of a loop updates by a sum, a maximum or a minimum."""
 
     name: str
     op: str
     statement: Statement
-    term: Expr
     comparison: str = ""
     """The update rewritten as a comparison; empty unless the source calls a function such as fmaxf."""
 
@@ -50,13 +46,13 @@ def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
         return None
     op, value = only.expr.op, only.expr.parts[1]
     if op in ("+=", "-=") and name not in value.names:
-        return Reduction(name, "+", only, value)
+        return Reduction(name, "+", only)
     if op != "=":
         return None
     if value.kind == "binary" and value.op == "+":
         own, term = value.parts
         if own.kind == "name" and own.op == name and name not in term.names:
-            return Reduction(name, "+", only, term)
+            return Reduction(name, "+", only)
     if value.kind == "call" and value.op in _EXTREMA and len(value.parts) == 2:
         first, second = value.parts
         term = second if first.op == name and first.kind == "name" else first
@@ -64,7 +60,7 @@ def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
         if other.kind == "name" and other.op == name and name not in term.names:
             word, sign = _EXTREMA[value.op]
             text = kernel.text(term)
-            return Reduction(name, word, only, term, f"{name} = {text} {sign} {name} ? {text} : {name};")
+            return Reduction(name, word, only, f"{name} = {text} {sign} {name} ? {text} : {name};")
     if value.kind == "ternary":
         return _chosen(only, value, name)
     return None
@@ -87,7 +83,7 @@ def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
     if not sign or name in term.names:
         return None
     word = "max" if sign == ">" else "min"
-    return Reduction(name, word, branch, term, f"{name} = {text} {sign} {name} ? {text} : {name};")
+    return Reduction(name, word, branch, f"{name} = {text} {sign} {name} ? {text} : {name};")
 
 
 def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
@@ -98,7 +94,7 @@ def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
     left, right = condition.parts
     if right.kind != "name" or right.op != name or name in yes.names or name in left.names:
         return None
-    return Reduction(name, "max" if condition.op == ">" else "min", statement, yes)
+    return Reduction(name, "max" if condition.op == ">" else "min", statement)
 
 
 def sums_of(kernel: CModule, loop: For) -> list[Reduction]:

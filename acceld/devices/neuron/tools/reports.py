@@ -56,7 +56,6 @@ class NeuronProcess:
 
     pid: int
     command: str
-    runtime_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,6 @@ class NeuronDevice:
     logical_core_size: int
     """Physical cores of a logical one (LNC); 1 if neuron-ls does not report it, as on trn1."""
     processes: tuple[NeuronProcess, ...]
-    bus: str = ""
-    """The chip's address on the PCIe bus, such as ``cc:00.0``."""
-    cpu_affinity: str = ""
-    """Host processors near the chip, such as ``48-95,144-191``."""
-    numa_node: str = ""
-    connected_to: tuple[int, ...] = ()
-    """Numbers of the chips that this chip has links to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +126,8 @@ def _device(raw: Any) -> NeuronDevice:
             memory_bytes=int(raw["memory_size"]),
             logical_core_size=int(raw.get("logical_neuroncore_config") or 1),
             processes=tuple(
-                NeuronProcess(
-                    int(one["pid"]), str(one.get("command", "")), str(one.get("neuron_runtime_version") or "")
-                )
-                for one in raw.get("neuron_processes") or ()
+                NeuronProcess(int(one["pid"]), str(one.get("command", ""))) for one in raw.get("neuron_processes") or ()
             ),
-            bus=str(raw.get("bdf") or ""),
-            cpu_affinity=str(raw.get("cpu_affinity") or ""),
-            numa_node=str(raw.get("numa_node") or ""),
-            connected_to=tuple(int(one) for one in raw.get("connected_to") or ()),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(

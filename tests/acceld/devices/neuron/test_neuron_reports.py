@@ -35,9 +35,7 @@ LS_TRN2 = [
 def test_neuron_ls_tells_cores_lnc_and_holders() -> None:
     (device,) = parse_neuron_ls(json.dumps(LS_TRN2))
     assert (device.core_count, device.core_ids, device.logical_core_size) == (4, (0, 1, 2, 3), 2)
-    assert (device.processes[0].pid, device.processes[0].runtime_version) == (113985, "2.0.0")
-    assert (device.bus, device.cpu_affinity, device.numa_node) == ("cc:00.0", "48-95,144-191", "1")
-    assert device.connected_to == (12, 3, 4, 1) and device.memory_bytes == 103079215104
+    assert device.processes[0].pid == 113985 and device.memory_bytes == 103079215104
 
 
 def test_neuron_ls_of_trn1_has_no_lnc_and_may_have_no_processes() -> None:
