@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 from bisect import bisect_right
@@ -29,6 +30,23 @@ class SourceText:
         for line in lines_of(self.source):
             starts.append(starts[-1] + len(line))
         return starts
+
+    @cached_property
+    def _is_ascii(self) -> bool:
+        return self.source.isascii()
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the offset of a place in the syntax tree, which counts columns in bytes of UTF-8."""
+        start = self.line_starts[line - 1]
+        if self._is_ascii:
+            return start + column
+        return start + len(self.source[start : self.line_starts[line]].encode()[:column].decode())
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Return the offsets at which the text of ``node`` begins and ends, without the parentheses around it."""
+        first, last = (node.body[0], node.body[-1]) if isinstance(node, ast.Module) else (node, node)
+        start = self.offset(first.lineno, first.col_offset)  # type: ignore[attr-defined]  # a statement or expression has lines
+        return start, self.offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]  # a statement or expression has lines
 
     def fresh(self, wish: str, taken: Collection[str] = ()) -> str:
         """Return ``wish``, with a number behind it if the source or ``taken`` already has that name."""

@@ -137,10 +137,12 @@ def nearest_of(name: str, known: Iterable[str]) -> str:
 
 
 def no_file(path: Path | str, *, hint: str = "") -> UsageError:
-    """Return the error that says that ``path`` does not exist. It names the most similar existing name, and
-    ends with ``hint``.
+    """Return the error that says that ``path`` does not exist, or is a folder. It names the most similar existing
+    name, and ends with ``hint``.
     """
     path = Path(path)
+    if path.is_dir():
+        return UsageError(f"{path} is a folder, and a file is needed", hint=hint)
     folder = path.absolute().parent
     if not folder.is_dir():
         return UsageError(f"there is no file {path}, and no folder {folder}", hint=hint)

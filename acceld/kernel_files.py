@@ -114,10 +114,22 @@ def read(path: Path) -> str:
 
 
 def package_root(path: Path) -> Path:
-    """Return the folder from which the kernel's absolute imports of its own package start."""
+    """Return the folder from which the kernel's absolute imports of its own package start.
+
+    That is the folder above all folders with an ``__init__.py``, and above the package that the file's relative imports
+    reach: Python takes a folder without that file as a package too.
+    """
     folder = path.resolve().parent
     while (folder / "__init__.py").is_file():
         folder = folder.parent
+    try:
+        nodes = list(ast.walk(parse(path.read_text(encoding="utf-8"))))
+    except (OSError, SyntaxError, ValueError):  # loading the file as a kernel reports its fault
+        return folder
+    level = max((node.level for node in nodes if isinstance(node, ast.ImportFrom)), default=0)
+    above = path.resolve().parents
+    if level > 1 and level < len(above) and folder.is_relative_to(above[level]):
+        return above[level]
     return folder
 
 
@@ -151,6 +163,11 @@ def _closure(path: Path, text: str, root: Path) -> Iterator[tuple[str, str]]:
                     hint="copy the functions that the kernel calls into fewer files",
                 )
             body = read(found)
+            if not found.is_relative_to(root):
+                raise UsageError(
+                    f"{importer} imports {found}, which lies outside of {root}, the folder of the kernel's package",
+                    hint="put an __init__.py into each folder of the package; a link to a folder elsewhere is not followed",
+                )
             yield str(found.relative_to(root)), body
             waiting.append((found, body))
 

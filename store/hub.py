@@ -35,11 +35,6 @@ class Hub:
         """Return the number of the newest committed event."""
         return self._last_seq
 
-    @property
-    def subscribers(self) -> int:
-        """Return the number of current subscribers."""
-        return len(self._wakers)
-
     def publish(self, events: list[Event]) -> None:
         """Publish the events of one commit, in the order of their numbers. The writer's thread calls this after
         each commit.

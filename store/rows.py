@@ -10,7 +10,8 @@ import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 from acceld.errors import StoreError
 from acceld.events import Event, from_json
@@ -36,8 +37,20 @@ from acceld.model import (
     Source,
     Status,
 )
+from acceld.store.errors import unknown
 
 Row = sqlite3.Row
+
+
+def the_row(connection: sqlite3.Connection, kind: str, number: int, sql: str) -> Row:
+    """Return the row that a statement selects by the id ``number``. Raise NotFoundError if there is none.
+
+    ``kind`` names what the id is of, as :func:`acceld.store.errors.unknown` does.
+    """
+    row: Row | None = connection.execute(sql, (number,)).fetchone()
+    if row is None:
+        raise unknown(kind, number)
+    return row
 
 
 def dump(value: Any) -> str:
@@ -101,64 +114,37 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+_Record = TypeVar("_Record")
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
+
+
+def _record(kind: type[_Record], row: Row, /, **others: Any) -> _Record:
+    """Return a record of the class ``kind``. A field that ``others`` lacks has the row's column of its name."""
+    names = _fields(kind)  # type: ignore[arg-type]  # a class is hashable
+    return kind(**{name: row[name] for name in names if name not in others}, **others)
+
+
 def run_of(row: Row, root: Kernel | None) -> Run:
     """Return a row of ``runs`` as a record. ``root`` is the kernel that the run starts from; None for the
     workload's own.
     """
-    search = SearchParameters(**load(row["search"]))
-    spec = RunSpec(
-        workload=row["workload"],
-        chip=row["chip"],
-        api=row["api"],
-        backend=row["backend"],
-        proposer=row["proposer"],
-        preset=row["preset"],
-        search=search,
-        root=root,
-        workload_folder=row["workload_folder"],
-        name=row["name"],
-    )
-    return Run(
-        id=row["id"],
-        spec=spec,
-        state=RunState(row["state"]),
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        exit_code=row["exit_code"],
-        iteration=row["iteration"],
-        baseline=row["baseline"],
-        best=row["best"],
-        message=row["message"],
-        basis=Basis(**mapping(row["basis"])),
-        timed_again=row["timed_again"],
-    )
+    spec = _record(RunSpec, row, search=SearchParameters(**load(row["search"])), root=root)
+    return _record(Run, row, spec=spec, state=RunState(row["state"]), basis=Basis(**mapping(row["basis"])))
 
 
 def plan_of(row: Row) -> Plan:
     """Return a row of ``plans`` as a record."""
-    return Plan(
-        run=row["run"],
-        iteration=row["iteration"],
-        parent=row["parent"],
-        index=row["number"],
-        text=row["text"],
-        title=row["title"],
-        change_class=row["change_class"],
-        rule=row["rule"],
-        line=row["line"],
-        insights=tuple(load(row["insights"])),
-        data=mapping(row["data"]),
-        partner=row["partner"],
-        id=row["id"],
-    )
+    insights = tuple(load(row["insights"]))
+    return _record(Plan, row, index=row["number"], insights=insights, data=mapping(row["data"]))
 
 
 def attempt_of(row: Row, text: str | None) -> Attempt:
     """Return a row of ``attempts`` as a record. ``text`` is its code; None if the attempt gave no code."""
-    return Attempt(
-        plan=row["plan"], index=row["number"], text=text, reason=row["reason"], fix_of=row["fix_of"], id=row["id"]
-    )
+    return _record(Attempt, row, index=row["number"], text=text)
 
 
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
@@ -167,16 +153,8 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
     Raise StoreError if the kernel's hash is not the stored one, because another program changed a text in the
     database.
     """
-    kernel = Kernel(
-        text=text,
-        api=row["api"],
-        entry=row["entry"],
-        grid=tuple(load(row["grid"])),
-        lnc=row["lnc"],
-        filename=row["filename"],
-        trusted=bool(row["trusted"]),
-        closure=closure,
-    )
+    grid, trusted = tuple(load(row["grid"])), bool(row["trusted"])
+    kernel = _record(Kernel, row, text=text, grid=grid, trusted=trusted, closure=closure)
     if kernel.sha256 != row["sha256"]:
         raise StoreError(
             f"the text of {kernel.filename} is not the one that was evaluated: its hash is not {row['sha256'][:12]}",
@@ -187,17 +165,8 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
 
 def candidate_of(row: Row, kernel: Kernel, evaluation: Evaluation | None) -> Candidate:
     """Return a row of ``candidates`` as a record."""
-    return Candidate(
-        run=row["run"],
-        iteration=row["iteration"],
-        kernel=kernel,
-        parent=row["parent"],
-        plan=row["plan"],
-        attempt=row["attempt"],
-        order=(row["place"], row["plan_number"], row["attempt_number"], row["fix_number"]),
-        evaluation=evaluation,
-        id=row["id"],
-    )
+    order = (row["place"], row["plan_number"], row["attempt_number"], row["fix_number"])
+    return _record(Candidate, row, kernel=kernel, order=order, evaluation=evaluation)
 
 
 def evaluation_of(row: Row, checks: tuple[Check, ...], profile: Profile | None) -> Evaluation:
@@ -207,27 +176,22 @@ def evaluation_of(row: Row, checks: tuple[Check, ...], profile: Profile | None) 
         failure = Failure(row["failure_rule"], row["failure_message"], row["failure_line"], row["failure_hint"])
     correctness = None
     if row["tolerance"] is not None:
-        correctness = Correctness(
+        correctness = _record(
+            Correctness,
+            row,
             gate=Gate(row["gate"]),
             rel_l2=math.nan if row["rel_l2"] is None else row["rel_l2"],
-            tolerance=row["tolerance"],
-            worst_row=row["worst_row"],
             checks=checks,
             accelopt_passed=None if row["accelopt_passed"] is None else bool(row["accelopt_passed"]),
         )
-    return Evaluation(
+    return _record(
+        Evaluation,
+        row,
         status=Status(row["status"]),
-        source_sha256=row["source_sha256"],
-        id=row["id"],
-        program_sha256=row["program_sha256"],
         failure=failure,
         correctness=correctness,
         profile=profile,
-        percent_of_peak=row["percent_of_peak"],
-        percent_of_attainable=row["percent_of_attainable"],
-        sandbox_level=row["sandbox_level"],
         seconds=mapping(row["seconds"]),
-        log=row["log"],
         reused=bool(row["reused"]),
     )
 
@@ -239,34 +203,23 @@ def check_of(row: Row) -> Check:
 
 def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any]) -> Profile:
     """Return a row of ``profiles`` as a record."""
-    return Profile(
+    return _record(
+        Profile,
+        row,
         source=Source(row["source"]),
-        chip=row["chip"],
-        api=row["api"],
-        latency_us=row["latency_us"],
-        method=row["method"],
-        model=row["model"],
-        sdk=row["sdk"],
-        host=row["host"],
-        instance_type=row["instance_type"],
-        driver=row["driver"],
-        resolution_us=row["resolution_us"],
-        interval_percent=row["interval_percent"],
         engines_us=mapping(row["engines_us"]),
         counters=mapping(row["counters"]),
-        bound=row["bound"],
         notes=tuple(load(row["notes"])),
         samples_us=samples,
         details=details,
     )
 
 
-_INSIGHT_PLAIN = "title strategy slow fast speedup iteration chip api sdk dtype bound uses wins losses novelty change tie_percent id".split()
-
-
 def insight_of(row: Row) -> Insight:
     """Return a row of ``insights`` as a record."""
-    return Insight(
+    return _record(
+        Insight,
+        row,
         kind=InsightKind(row["kind"]),
         run=row["run"] or 0,
         slow_candidate=row["slow_candidate"] or 0,
@@ -278,7 +231,6 @@ def insight_of(row: Row) -> Insight:
         pinned=bool(row["pinned"]),
         muted=bool(row["muted"]),
         withdrawn=bool(row["withdrawn"]),
-        **{name: row[name] for name in _INSIGHT_PLAIN},
     )
 
 

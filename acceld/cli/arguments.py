@@ -15,9 +15,9 @@ KINDS = {"r": "run", "c": "candidate", "i": "insight"}
 CONFIGURED = "(default: as acceld.toml says)"
 
 
-def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
-    """Add the option ``--json``, with ``help`` as its help text."""
-    parser.add_argument("--json", action="store_true", help=help)
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:

@@ -114,7 +114,7 @@ class TerminalProgress:
         self._live.stop()
 
 
-def progress_for(run: int, stream: TextIO | None = None) -> Progress:
-    """Return the display of a run's progress that suits a stream (default: standard error)."""
-    stream = stream or sys.stderr
+def progress_for(run: int) -> Progress:
+    """Return the display of a run's progress that suits standard error."""
+    stream = sys.stderr
     return TerminalProgress(run, stream) if stream.isatty() else PlainProgress(run, stream)

@@ -18,7 +18,7 @@ from acceld.http.service import control_of
 from acceld.model import Gate
 from acceld.store.errors import unknown
 from acceld.store.reads import listing
-from acceld.store.rows import dump
+from acceld.store.rows import dump, the_row
 from acceld.targets import DEVICE_OF
 
 LOOK_S = 0.25
@@ -45,11 +45,12 @@ def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[s
 
     Raises NotFoundError for an unknown candidate, UsageError for another word in ``against``.
     """
-    row = connection.execute(
-        "SELECT c.parent, r.baseline, r.best FROM candidates c JOIN runs r ON r.id = c.run WHERE c.id = ?", (candidate,)
-    ).fetchone()
-    if row is None:
-        raise unknown("candidate", candidate)
+    row = the_row(
+        connection,
+        "candidate",
+        candidate,
+        "SELECT c.parent, r.baseline, r.best FROM candidates c JOIN runs r ON r.id = c.run WHERE c.id = ?",
+    )
     digits = against.lstrip("c")
     if against in ("parent", "baseline", "best"):
         other = row[against]

@@ -12,9 +12,9 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Protocol
+from typing import Any, Protocol
 
 from acceld.errors import BudgetError, ConfigError, nearest_of
 from acceld.llm.batches import Batcher
@@ -129,8 +129,7 @@ class Calls:
                 if not before:
                     await self._ledger.sent(call)
                     return
-                paid, known = self._cost(request, meter.lost)
-                lost = _possible(paid, known, meter.lost)
+                lost = self._charge(request, meter.lost).most
                 if reservation is not None:
                     reservation.settle(None if lost is None else lost - booked)
                 reservation, booked = None, lost or Decimal(0)
@@ -143,30 +142,25 @@ class Calls:
             try:
                 completion = await (batcher.complete(request, key) if batcher else client.complete(request))
             except (LLMError, BudgetError) as error:
-                usage = self._of_failure(meter, error)
-                price, cost = self._cost(request, usage)
-                spent = _possible(price, cost, usage)
-                await self._ledger.settle(call, _failure(error, usage, price, cost, time.monotonic() - started_s))
+                charge = self._charge(request, self._of_failure(meter, error))
+                spent = charge.most
+                await self._ledger.settle(call, _failure(error, charge, time.monotonic() - started_s))
                 if batcher is not None:
                     await batcher.settled(key)
                 raise
             except asyncio.CancelledError:
                 if batcher is not None and batcher.holds(key):
                     raise  # the batch was sent: the call stays open, and the next daemon fetches its answer
-                usage = meter.cut_off()
-                price, cost = self._cost(request, usage)
-                spent = _possible(price, cost, usage)
-                latency_s, uncertain_usd = time.monotonic() - started_s, _uncertain(price, usage)
-                outcome = CallOutcome(
-                    "cancelled", usage, _float(cost), _stored(price), uncertain_usd, latency_s=latency_s
-                )
+                charge = self._charge(request, meter.cut_off())
+                spent = charge.most
+                outcome = charge.outcome("cancelled", latency_s=time.monotonic() - started_s)
                 await _finish(self._ledger.settle(call, outcome))
                 raise
             observed.add(request, completion)
             completion = replace(completion, usage=meter.answered(completion.usage))
-            price, cost = self._cost(request, completion.usage)
-            spent = _possible(price, cost, completion.usage)
-            await _finish(self._ledger.settle(call, _success(completion, price, cost)))
+            charge = self._charge(request, completion.usage)
+            spent = charge.most
+            await _finish(self._ledger.settle(call, _success(completion, charge)))
             if batcher is not None:
                 await _finish(batcher.settled(key))
             return completion
@@ -199,11 +193,32 @@ class Calls:
         price = self.price(request.model, input_tokens, tier)
         return price.batched() if price is not None and request.batch else price
 
-    def _cost(self, request: CompletionRequest, usage: Usage) -> tuple[Price | None, Decimal | None]:
+    def _charge(self, request: CompletionRequest, usage: Usage) -> _Charge:
+        """Return what the tokens that a call used cost."""
         if usage == Usage():
-            return self._price(request) or FREE, Decimal(0)
-        price = self._price(request, usage.input_tokens, usage.tier)
-        return price, None if price is None else price.cost_usd(usage)
+            return _Charge(usage, self._price(request) or FREE)
+        return _Charge(usage, self._price(request, usage.input_tokens, usage.tier))
+
+
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    """The tokens that a call used, with their price; None if it is unknown."""
+
+    usage: Usage
+    price: Price | None
+
+    @property
+    def most(self) -> Decimal | None:
+        """Return the greatest amount in USD that the call may have cost; None if the price is unknown."""
+        return None if self.price is None else self.price.cost_usd(self.usage) + self.price.uncertain_usd(self.usage)
+
+    def outcome(self, outcome: str, **fields: Any) -> CallOutcome:
+        """Return the call's outcome with this charge. ``fields`` are further fields of the outcome."""
+        usage, price = self.usage, self.price
+        if price is None:
+            return CallOutcome(outcome, usage, **fields)
+        cost, uncertain = float(price.cost_usd(usage)), float(price.uncertain_usd(usage))
+        return CallOutcome(outcome, usage, cost, price.as_dict(), uncertain, **fields)
 
 
 async def _finish(write: Awaitable[None]) -> None:
@@ -214,19 +229,6 @@ async def _finish(write: Awaitable[None]) -> None:
     except asyncio.CancelledError:
         await task
         raise
-
-
-def _possible(price: Price | None, cost: Decimal | None, usage: Usage) -> Decimal | None:
-    """Return the greatest amount in USD that a call may have cost; None if the price is unknown."""
-    return None if price is None or cost is None else cost + price.uncertain_usd(usage)
-
-
-def _uncertain(price: Price | None, usage: Usage) -> float:
-    return 0.0 if price is None else float(price.uncertain_usd(usage))
-
-
-def _float(cost: Decimal | None) -> float | None:
-    return None if cost is None else float(cost)
 
 
 def _completion(stored: CallOutcome) -> Completion:
@@ -241,17 +243,9 @@ def _completion(stored: CallOutcome) -> Completion:
     )
 
 
-def _stored(price: Price | None) -> Mapping[str, str] | None:
-    return None if price is None else price.as_dict()
-
-
-def _success(completion: Completion, price: Price | None, cost: Decimal | None) -> CallOutcome:
-    return CallOutcome(
+def _success(completion: Completion, charge: _Charge) -> CallOutcome:
+    return charge.outcome(
         "answered",
-        completion.usage,
-        _float(cost),
-        _stored(price),
-        _uncertain(price, completion.usage),
         text=completion.text,
         reasoning=completion.reasoning,
         answered_by=completion.model,
@@ -263,18 +257,8 @@ def _success(completion: Completion, price: Price | None, cost: Decimal | None) 
     )
 
 
-def _failure(
-    error: LLMError | BudgetError, usage: Usage, price: Price | None, cost: Decimal | None, latency_s: float
-) -> CallOutcome:
-    outcome = CallOutcome(
-        "unpaid",
-        usage,
-        _float(cost),
-        _stored(price),
-        _uncertain(price, usage),
-        latency_s=latency_s,
-        error=error.message,
-    )
+def _failure(error: LLMError | BudgetError, charge: _Charge, latency_s: float) -> CallOutcome:
+    outcome = charge.outcome("unpaid", latency_s=latency_s, error=error.message)
     if isinstance(error, LLMError):
         request_id = error.request_id or ""
         outcome = replace(

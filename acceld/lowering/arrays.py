@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from acceld.lowering.bounds import NARROW_INTEGERS, in_type
 from acceld.lowering.constants import FUNCTIONS as CONSTANT
 from acceld.lowering.constants import compared, finite, placed, settled, shifted_index, values
 from acceld.lowering.graph import (
@@ -83,6 +84,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 Where numpy has a method of the same name, the function is used for the method, too.
 """
+METHODS: dict[str, Callable[..., Any]] = {}
+"""Functions that lower methods which do something else than numpy's function of the same name."""
 FOLDS: dict[tuple[str, str], str] = {
     ("add", "reduce"): "sum",
     ("multiply", "reduce"): "prod",
@@ -244,6 +247,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return found if dtype is None else found.astype(dtype)
 
     def __getattr__(self, name: str) -> Any:
+        if name in METHODS:
+            return functools.partial(METHODS[name], self)
         if name in FUNCTIONS and hasattr(np.ndarray, name):
             return functools.partial(called, name, self)
         if name.startswith("_") or name not in dir(np.ndarray):
@@ -295,6 +300,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         """
         line = line_now()
         given = operand(cast(value, self.kind))
+        if isinstance(given, View) and kind_of(value) == "i" and self.view.dtype in NARROW_INTEGERS:
+            given = in_type(given, self.view.dtype, line)
         if self._base is None:
             shape, held = self.shape, self.view
             if isinstance(given, View):
@@ -334,14 +341,16 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, out: Any = None, **further: Any) -> Any:
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        kept = out[0] if isinstance(out, tuple) else out
+        kept = out[0] if isinstance(out, tuple) and len(out) == 1 else out
         if method != "__call__":
             if name in FUNCTIONS:
-                return called(name, *args, **further)
+                return called(name, *args, out=kept, **further)
             folded = FOLDS.get((ufunc.__name__, method))
             if folded is None:
                 return _into(kept, evaluated(getattr(ufunc, method), name, args, further))
-            axis = args[1] if len(args) > 1 else further.pop("axis", 0)
+            axis = further.pop("axis", 0)
+            if further.get("dtype", axis) is None:
+                del further["dtype"]
             return called(folded, args[0], axis=axis, out=kept, **further)
         where, dtype = further.pop("where", True), further.pop("dtype", None)
         unread = set(further) - {"order", "subok", "casting"}
@@ -364,8 +373,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _into(out: Any, found: Any) -> Any:
     """Return ``found``. If ``out`` is given, store ``found`` to it and return ``out``, as numpy does."""
+    if isinstance(found, tuple) and isinstance(out, tuple):
+        return tuple(_into(*pair) for pair in zip(out, found, strict=True))
     if out is not None:
-        out.assign(found)
+        wrapped(out).assign(found)
     return found if out is None else out
 
 
@@ -379,6 +390,7 @@ def called(name: str, *args: Any, **further: Any) -> Any:
     lowered.
     """
     function = FUNCTIONS[name]
+    args, further = _named_out(name, args, further)
     out = further.pop("out", None)
     known = inspect.signature(function).parameters
     unread = [key for key in further if key not in known]
@@ -391,6 +403,18 @@ def called(name: str, *args: Any, **further: Any) -> Any:
             f"np.{name} with these arguments is not lowered ({error}); lowered are {', '.join(known)}", line_now()
         ) from error
     return _into(out, function(*args, **further))
+
+
+def _named_out(name: str, args: tuple[Any, ...], further: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a numpy function with ``out``, and what follows it, by name."""
+    try:
+        known = inspect.signature(getattr(np, name)).parameters
+    except (AttributeError, TypeError, ValueError):
+        return args, further
+    apart = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
+    names = [key for key, one in known.items() if one.kind not in apart]
+    at = names.index("out") if "out" in names else len(args)
+    return args[:at], further | dict(zip(names[at:], args[at:], strict=False))
 
 
 def refused(what: str, instead: str = "") -> Any:
@@ -505,9 +529,25 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
     name = ufunc.__name__
     if name == "divmod":
         return computed(np.floor_divide, *args), computed(np.remainder, *args)
-    types = [type(one) if type(one) in (int, float) else _TYPES[kind_of(one)] for one in args]
+    types = [type(one) if type(one) in (int, float) else _promoted(one) for one in args]
     resolved = ufunc.resolve_dtypes((*types, *(None,) * ufunc.nout))[len(args)]
     kind = kind_named(resolved.kind)
+    found = _computed(ufunc, args, kind)
+    if kind == "i" and resolved.name in NARROW_INTEGERS and isinstance(found, Traced):
+        return Traced(in_type(found.view, resolved.name, line_now()), kind)
+    return found
+
+
+def _promoted(value: Any) -> np.dtype[Any]:
+    """Return the type of an operand from which numpy finds the type of a result."""
+    kind = kind_of(value)
+    held = value.dtype if kind == "i" and hasattr(value, "dtype") else None
+    return held if held is not None and held.name in NARROW_INTEGERS else _TYPES[kind]
+
+
+def _computed(ufunc: np.ufunc, args: Sequence[Any], kind: Kind) -> Any:
+    """Return the result of an element-wise numpy function or a product, whose type has the given kind."""
+    name = ufunc.__name__
     if name == "matmul":
         found = Traced(
             product(array_of(args[0]), array_of(args[1]), "float32" if kind != "f" else "", line_now()), kind
@@ -542,6 +582,8 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
             refused("a power of a number that is not positive", "use a positive base")
         return applied("exp", [Traced(applied("mul", [Traced(exponent), math.log(given[0])]))])
     dtypes = {view.dtype for view in given if isinstance(view, View)}
+    if kind == "i" and dtypes & NARROW_INTEGERS and dtypes <= _INTEGERS:
+        return whole(elementwise(name, given, "int32", line))  # the narrow type may not hold the result
     narrow = dtypes <= _INTEGERS | {"bool"} and (kind != "i" or not dtypes <= _INTEGERS)
     return whole(elementwise(name, given, "float32" if narrow else "", line))
 

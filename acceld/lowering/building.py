@@ -14,15 +14,18 @@ class KernelBuilder:
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.taken = {*taken, *keyword.kwlist}
+        self.numbers: dict[str, int] = {}
+        """The greatest number that a name with a base has, by the base."""
         self.blocks: list[list[Statement]] = [[]]
 
     def fresh(self, base: str) -> str:
         """Return a name that the kernel does not have yet: ``base``, or ``base`` with a number."""
-        name, number = base, 1
+        name, number = base, self.numbers.get(base, 1)
         while name in self.taken:
             number += 1
             name = f"{base}_{number}"
         self.taken.add(name)
+        self.numbers[base] = number
         return name
 
     def put(self, statement: Statement) -> None:

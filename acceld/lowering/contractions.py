@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from acceld.lowering.arrays import Traced, array_of, kind_of, line_now, lowers, refused, wrapped
+from acceld.lowering.bounds import NARROW_INTEGERS, in_type
 from acceld.lowering.graph import View, contraction, whole
 
 
@@ -52,7 +53,8 @@ def einsum(
     if gone:
         array, name = array.sum(gone), "".join(one for one in name if one in output)
     found: Traced = array.transpose([name.index(one) for one in output])
-    return found
+    held = np.result_type(*(one.dtype for one in arrays)).name
+    return Traced(in_type(found.view, held, line_now()), "i") if held in NARROW_INTEGERS else found
 
 
 def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from acceld.lowering.arrays import (
     FUNCTIONS,
+    METHODS,
     UFUNCS,
     Kind,
     Traced,
@@ -31,6 +32,7 @@ from acceld.lowering.arrays import (
     refused,
     wrapped,
 )
+from acceld.lowering.bounds import NARROW_INTEGERS, in_type
 from acceld.lowering.constants import counted, placed
 from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced, scanned, whole
 
@@ -45,6 +47,8 @@ _HALF_TURN = 3.1415925
 MOST_SORTED = 512
 """Limit on the elements along an axis that is sorted."""
 _NEUTRAL = {"add": 0.0, "mul": 1.0}
+_WIDENING = ("add", "mul", "sum", "product")
+"""Folds and scans of integers whose results numpy holds in a wider type."""
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -267,8 +271,11 @@ def _astype(
         refused("a complex number", "compute its real and its imaginary part as two arrays")
     found = wrapped(cast(a, kind))
     name = held_as(wanted)
-    if found.view.node is INDEX or kind == "b" or (kind == "i" and a.kind != "f" and wanted.itemsize >= 4):
+    wide = found.view.dtype not in NARROW_INTEGERS and wanted.itemsize >= 4
+    if found.view.node is INDEX or kind == "b" or (kind == "i" and a.kind != "f" and wide):
         name = found.view.dtype  # the graph's type can already hold these integers or truth values
+    elif kind == a.kind == "i" and name in NARROW_INTEGERS:
+        found = Traced(in_type(found.view, name, line_now()), kind)
     view = found.view if name == found.view.dtype else whole(elementwise("copy", [operand(found)], name, line_now()))
     return a if not copy and kind == a.kind and view == a.view else Traced(view, kind)
 
@@ -300,8 +307,13 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     kind: Kind = "i" if name in _NEUTRAL and given.kind == "b" else given.kind
     if not tuple(axes):
         return Traced(view, kind)
-    found = Traced(reduced(name, view, axes, bool(keepdims), line_now()), kind)
+    found = Traced(reduced(name, view, axes, bool(keepdims), line_now(), _summed_in(name, view)), kind)
     return found if initial is None else Traced(_STEPS[name](found, initial).view, kind)
+
+
+def _summed_in(name: str, view: View) -> str:
+    """Return the type in which values are folded: wider than their own for sums and products of narrow integers."""
+    return "int32" if name in _WIDENING and view.dtype in NARROW_INTEGERS else view.dtype
 
 
 @lowers("sum")
@@ -465,6 +477,15 @@ def _sorted(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = N
     return Traced(wrapped(np.moveaxis(found, -1, at)).view, x.kind)
 
 
+def _sort_in_place(
+    a: Traced, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+) -> None:
+    a.assign(_sorted(a, axis))
+
+
+METHODS["sort"] = _sort_in_place
+
+
 @lowers("argsort")
 def _sorting(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = None) -> Any:
     if kind not in ("stable", "mergesort") and not stable:
@@ -493,14 +514,17 @@ def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
         given, axis = given.reshape(-1), 0
     kind = "i" if given.kind == "b" and name in ("sum", "product") else given.kind
     given = Traced(array_of(given))
+    if given.view.dtype == "bool":
+        given = given.astype(np.float32)
     turned = given.part(lambda array: np.moveaxis(array, axis, -1)).view
+    dtype = _summed_in(name, turned)
     if turned.shape[-1] == 1:
-        return Traced(given.view, kind)
+        return given.astype(dtype) if dtype != turned.dtype else Traced(given.view, kind)
     if name in ("greatest", "least"):
-        found = scanned(name, turned, turned, line_now())
+        found = scanned(name, turned, turned, dtype, line_now())
     else:
         unit = whole(fill(1.0 if name == "sum" else 0.0, turned.shape, turned.dtype, line_now()))
-        found = scanned(name, *((unit, turned) if name == "sum" else (turned, unit)), line_now())
+        found = scanned(name, *((unit, turned) if name == "sum" else (turned, unit)), dtype, line_now())
     return Traced(found, kind).part(lambda array: np.moveaxis(array, -1, axis))
 
 

@@ -204,14 +204,16 @@ def fill(value: float, shape: Sequence[int], dtype: str, line: int = 0) -> Node:
     return Node("elementwise", "fill", (float(value),), tuple(shape), dtype, line)
 
 
-def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line: int = 0) -> View:
-    """Return a fold (add, max, min or mul) of ``operand`` over ``axes``, as a view."""
+def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line: int = 0, dtype: str = "") -> View:
+    """Return a fold (add, max, min or mul) of ``operand`` over ``axes``, as a view. Its type is the operand's, or
+    ``dtype``.
+    """
     rank = len(operand.shape)
     over = tuple(sorted({axis % rank for axis in axes}))
     kept = tuple(axis for axis in range(rank) if axis not in over)
     turned = operand.mapped(lambda array: np.transpose(array, (*kept, *over)))
     shape = tuple(operand.shape[axis] for axis in kept)
-    node = Node("reduce", name, (turned,), shape, operand.dtype, line, folded=len(over))
+    node = Node("reduce", name, (turned,), shape, dtype or operand.dtype, line, folded=len(over))
     if not keepdims:
         return whole(node)
     return whole(node).reshaped(tuple(1 if axis in over else n for axis, n in enumerate(operand.shape)))
@@ -265,9 +267,9 @@ def gathered(table: View, index: View, line: int = 0) -> Node:
     return Node("gather", "gather", (number, first), first.shape, table.dtype, line, folded=len(rows))
 
 
-def scanned(name: str, decay: View, drive: View, line: int = 0) -> View:
+def scanned(name: str, decay: View, drive: View, dtype: str, line: int = 0) -> View:
     """Return a scan along the last axis, as a view. ``name`` is a key of ``instructions.SCANS``."""
-    return whole(Node("scan", name, (decay, drive), drive.shape, drive.dtype, line))
+    return whole(Node("scan", name, (decay, drive), drive.shape, dtype, line))
 
 
 def stored(before: View | None, value: View, target: View, line: int = 0) -> Node:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from acceld.lowering.arrays import Traced, array_of, called, kind_of, line_now, lowers, refused, wrapped
+from acceld.lowering.bounds import bounds
 from acceld.lowering.constants import placed, runs
 from acceld.lowering.functions import positions
-from acceld.lowering.graph import INDEX, NotLowered, View, gathered, whole
+from acceld.lowering.graph import NotLowered, gathered, whole
 
 MOST_RUNS = 64
 """Most runs of equally spaced positions in one index. Each run becomes a copy."""
@@ -80,31 +81,7 @@ def _within(indices: Traced, extent: int) -> Any:
     """Return positions that count from the start of an axis: ``extent`` is added to negative ones."""
     if indices.kind != "i":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
-    return indices if _from_start(indices.view) else np.where(indices < 0, indices + extent, indices)
-
-
-def _from_start(view: View | float, depth: int = 8) -> bool:
-    """Return True if the values can not be negative, as the functions show that make them.
-
-    At most ``depth`` functions are looked at.
-    """
-    if not isinstance(view, View):
-        return view >= 0
-    node = view.node
-    if node is INDEX:
-        return view.offset >= 0 and all(step >= 0 for step in view.strides)
-    if node.dtype.startswith("uint") or node.dtype == "bool" or not depth:
-        return bool(depth)
-    each = [_from_start(arg, depth - 1) for arg in node.args]
-    if node.kind == "reduce":
-        return each[0]
-    if node.kind != "elementwise":
-        return False
-    if node.name in ("max", "where"):
-        return any(each) if node.name == "max" else all(each[1:])
-    return node.name in ("abs", "square", "eq", "ge", "gt", "le", "lt", "ne", "not") or (
-        node.name in ("copy", "add", "mul", "min", "fill") and all(each)
-    )
+    return indices if bounds(indices.view)[0] >= 0 else np.where(indices < 0, indices + extent, indices)
 
 
 @lowers("take")

@@ -28,10 +28,11 @@ ALU = {
     "left_shift": "left_shift",
     "right_shift": "right_shift",
 }
-_BITWISE = ("bitwise", "left_shift", "right_shift")
-"""Beginnings of the names of functions of the bits of integers. Their operands and results are int32."""
+BITWISE = frozenset({"and", "or", "xor", "left_shift", "right_shift"})
+"""Functions of the bits of integers. Their operands and results are int32."""
+_SHIFTS = ("left_shift", "right_shift")
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
-"""Comparisons that give the same result after the operands are swapped. All other functions except ``sub`` commute."""
+"""Comparisons that give the same result after the operands are swapped. All other functions commute, except ``sub`` and shifts."""
 
 INVERSE = {"gt": "le", "lt": "ge", "ge": "lt", "le": "gt", "eq": "ne", "ne": "eq"}
 """Comparisons that give the opposite result."""
@@ -324,7 +325,7 @@ class Selection:
                 operands.append(self._row_operand(len(operands), by))
                 arguments.append((f"operand{number}", operands[-1]))
             else:
-                arguments.append((f"operand{number}", int(by) if word.startswith(_BITWISE) else by))
+                arguments.append((f"operand{number}", int(by) if node.name in BITWISE else by))
             if turned:
                 arguments.append((f"reverse{number}", True))
         return Selected("tensor_scalar", tuple(operands), tuple(arguments))
@@ -345,7 +346,7 @@ class Selection:
             if self._number(data) is not None or (number is None and not self._is_row(value)):
                 continue
             name = node.name if place == 0 else TURNED.get(node.name, node.name)
-            return data, ALU[name], value if number is None else number, place == 1 and node.name == "sub"
+            return data, ALU[name], value if number is None else number, place == 1 and node.name in ("sub", *_SHIFTS)
         return None
 
     def _binary(self, node: Node, args: list[_Read]) -> Selected:

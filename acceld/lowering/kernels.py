@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
@@ -62,7 +62,7 @@ def lowered(
     - ``parameters``: names of all parameters in order; needed only if some are numbers. Their values are in the graph.
     - ``pieces``: greatest sizes of the kernel's pieces.
     """
-    graph = simplified(vectorized(graph))
+    graph = _simplified(graph)
     found = _planned(graph, api, name, shapes or {}, output_shapes, MOST_NODES, pieces)
     if any(sum(node.kind == "dot" for node in nest.nodes) > 1 for nest in found.nests):
         apart = _planned(graph, api, name, shapes or {}, output_shapes, 1, pieces)
@@ -72,6 +72,18 @@ def lowered(
         nest.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     return Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
+
+
+@functools.lru_cache(maxsize=1)
+def _simplified(graph: Graph) -> Graph:
+    """Return a graph after simplification. The last result is kept, because it is the same for each API."""
+    return simplified(vectorized(graph))
+
+
+@functools.lru_cache(maxsize=2)
+def _divided(graph: Graph, most_products: int, most_nodes: int) -> tuple[list[Region], Graph]:
+    """Return the regions of a graph. The last two results are kept, because they are the same for each API."""
+    return regions(graph, most_products, most_nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +111,11 @@ def _planned(
     pieces: Pieces,
 ) -> _Plan:
     """Return the loop nests of a graph. Each region has at most ``most_products`` matrix products."""
-    divided, graph = regions(graph, most_products, pieces.nodes)
+    divided, graph = _divided(graph, most_products, pieces.nodes)
     build = KernelBuilder([*(node.name for node in graph.inputs), *RESERVED, name])
     memory, made, returned = _memory(graph, divided, build, shapes, output_shapes)
     nests = []
-    nest_of = partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
+    nest_of = functools.partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
     for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
         reach = external(rolled.region, memory)
         nest = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)

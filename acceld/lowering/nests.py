@@ -34,7 +34,7 @@ from acceld.lowering.axes import (
 from acceld.lowering.building import KernelBuilder, full
 from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, WIDEST, Choices, HbmPlacement, Rolled
 from acceld.lowering.graph import INDEX, Node, NotLowered, View
-from acceld.lowering.instructions import SCANS, Operand, Selected
+from acceld.lowering.instructions import BITWISE, SCANS, Operand, Selected
 from acceld.lowering.regions import Access
 from acceld.lowering.statements import (
     ZERO,
@@ -597,21 +597,23 @@ class Nest(Choices):
             return self._negative(operand)
         found = self.operand(operand.node, operand.place)
         if isinstance(found, Piece) and found.spans[-1].count == 1 and self.chunk.size > 1:
+            if operand.node.name in BITWISE:
+                return self._spread(found, "bitwise_or") if operand.spread else found
             found = self._wide(found) if found.tile.dtype != "float32" else found
             return self._spread(found) if operand.spread else found
         return found
 
     def _wide(self, piece: Piece) -> Piece:
-        """Return one number in each row as float32, because instructions take no other type beside columns."""
+        """Return one number in each row as float32, because arithmetic takes no other type beside columns."""
         wide = full(self.build.tile("wide", (self.part, 1), "float32"))
         self.build.call("tensor_copy", wide, src=piece)
         return wide
 
-    def _spread(self, piece: Piece) -> Piece:
-        """Return one number in each row, repeated along the columns of this chunk."""
-        spread = full(self.build.tile("spread", (self.part, self.chunk.size), "float32"))
+    def _spread(self, piece: Piece, joined: str = "add") -> Piece:
+        """Return one number in each row, repeated along the columns of this chunk. ``joined`` joins it with zeros."""
+        spread = full(self.build.tile("spread", (self.part, self.chunk.size), piece.tile.dtype))
         self.build.call("memset", spread, value=0.0)
-        self.build.call("tensor_scalar", spread, data=spread, op0="add", operand0=piece)
+        self.build.call("tensor_scalar", spread, data=spread, op0=joined, operand0=piece)
         return spread
 
     def _negative(self, operand: Operand) -> Piece:

@@ -7,10 +7,12 @@ This one rule makes single regions of softmax, norms, attention, gated layers an
 
 from __future__ import annotations
 
+import functools
+import heapq
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -181,10 +183,12 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
     return None
 
 
-def accesses(node: Node, rows: Shape) -> list[Access | None]:
+@functools.lru_cache(maxsize=4096)
+def accesses(node: Node, rows: Shape) -> tuple[Access | None, ...]:
     """Return how a node reads each of its operands in a region with these rows.
 
-    None stands for an operand whose rows do not match.
+    None stands for an operand whose rows do not match. The last results are kept, because a region's layout is
+    found again whenever a node is added.
     """
     total = math.prod(rows)
     found: list[Access | None] = []
@@ -196,7 +200,7 @@ def accesses(node: Node, rows: Shape) -> list[Access | None]:
         parts = prefix(axes, total)
         ok = parts is not None and refined(rows, tuple(n for n, _ in parts[0])) == rows
         found.append(Access(node, number, "value", view, split(parts[0], rows), parts[1]) if ok and parts else None)
-    return found
+    return tuple(found)
 
 
 def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | None:
@@ -329,16 +333,24 @@ class _Division:
         for node in self.nodes:
             for view in node.views:
                 self.readers.setdefault(id(view.node), []).append(node)
-        self.regions: list[Region] = []
+        self.regions: dict[int, Region] = {}
+        """Regions by their ids, in the order in which they were made."""
+        self.numbers: dict[int, int] = {}
+        """The number of a region in the order in which they were made, by its id."""
         self.home: dict[int, Region] = {}
+        self.takers: dict[View, list[Region]] = {}
+        """Regions that read a view of an input row by row, in the order in which they first did."""
+        self.after: dict[int, set[int]] = {}
+        """Ids of the regions whose ``before`` has a region, by the id of that region."""
+        self.levels: dict[int, int] = {}
+        """A number for each region, by its id. It is greater than the numbers of the regions in its ``before``."""
 
     def result(self) -> list[Region]:
         """Return the regions in an order in which they can run."""
         for node in self.nodes:
             if node.kind in COMPUTED:
                 self._add(node)
-        while self._join():
-            pass
+        self._join()
         return self._ordered()
 
     def _outside(self, nodes: Sequence[Node]) -> set[int]:
@@ -353,23 +365,45 @@ class _Division:
     def _add(self, node: Node) -> None:
         """Put a node into the first region that can take it, or into a new region."""
         sources = [self.home[id(view.node)] for view in node.views if id(view.node) in self.home]
-        shared = set(_own_inputs(node))
-        near = [r for r in self.regions if any(view in shared for one in r.nodes for view in _own_inputs(one))]
-        for region in dict.fromkeys((*reversed(sources), *reversed(near))):
+        shared = dict.fromkeys(_own_inputs(node))
+        near = dict.fromkeys(region for view in shared for region in self.takers.get(view, ()))
+        later = sorted(near, key=lambda region: self.numbers[id(region)], reverse=True)
+        for region in dict.fromkeys((*reversed(sources), *later)):
             joined = [*region.nodes, node]
             found = None if len(joined) > self.most_nodes else self._fit(joined)
             if found is not None and not self._cycle(region, node):
                 region.nodes, region.layout = joined, found
-                self.home[id(node)] = region
-                self._depend(region, [node])
+                self._belongs(node, region, shared)
                 return
         own = layout([node], {id(node)})
         if own is None:
             raise AssertionError(f"no rows for {node.kind} {node.name}")
         made = Region([node], own)
-        self.regions.append(made)
-        self.home[id(node)] = made
-        self._depend(made, [node])
+        self.numbers[id(made)] = len(self.regions)
+        self.regions[id(made)] = made
+        self.after[id(made)], self.levels[id(made)] = set(), 0
+        self._belongs(node, made, shared)
+
+    def _belongs(self, node: Node, region: Region, shared: Iterable[View]) -> None:
+        """Record that a node is in a region, and that it reads views of inputs (``shared``) row by row."""
+        self.home[id(node)] = region
+        for view in shared:
+            self.takers.setdefault(view, []).append(region)
+        needs = {id(other) for other in self._needs([node])} - {id(region)}
+        region.before |= needs
+        for key in needs:
+            self.after[key].add(id(region))
+        self._sink(region)
+
+    def _sink(self, region: Region) -> None:
+        """Raise the levels of a region, and of the regions after it, above the levels of the regions before."""
+        todo = [id(region)]
+        while todo:
+            key = todo.pop()
+            least = 1 + max((self.levels[one] for one in self.regions[key].before), default=-1)
+            if self.levels[key] < least:
+                self.levels[key] = least
+                todo += self.after[key]
 
     def _fit(self, nodes: list[Node]) -> Layout | None:
         """Return the layout of ``nodes`` as one region; None if they can not be one."""
@@ -404,17 +438,19 @@ class _Division:
             node = before.node
         return found
 
-    def _above(self, region: Region) -> set[int]:
-        """Return the ids of all regions that have to run before ``region``, directly or because of others."""
-        seen: set[int] = set()
-        by_id = {id(one): one for one in self.regions}
-        todo = list(region.before)
+    def _above(self, key: int, later: Iterable[int]) -> bool:
+        """Return True if the region ``key`` is one of the regions ``later``, or has to run before one of them."""
+        seen = set(later)
+        todo = list(seen)
         while todo:
-            key = todo.pop()
-            if key not in seen and key in by_id:
-                seen.add(key)
-                todo += by_id[key].before
-        return seen
+            one = todo.pop()
+            if one == key:
+                return True
+            # A region at a lower level than that of ``key`` does not come after it.
+            found = {each for each in self.regions[one].before if self.levels[each] >= self.levels[key]} - seen
+            seen |= found
+            todo += found
+        return False
 
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
         """Return the regions that have to run before ``nodes``.
@@ -425,67 +461,77 @@ class _Division:
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
-    def _depend(self, region: Region, nodes: Sequence[Node]) -> None:
-        """Record that ``region`` has to run after the regions that ``nodes`` need."""
-        region.before |= {id(other) for other in self._needs(nodes) if other is not region}
-
     def _cycle(self, region: Region, node: Node) -> bool:
         """Return True if ``region``, with ``node`` added, would have to run both before and after some other region."""
-        needs = [other for other in self._needs([node]) if other is not region]
+        needs = {id(other) for other in self._needs([node])} - {id(region)}
         through_hbm = any(view.node.kind == "buffer" and region in self._writers(view) for view in node.views)
-        return through_hbm or any(id(region) in self._above(other) for other in needs)
+        return through_hbm or self._above(id(region), needs)
 
-    def _join(self) -> bool:
-        """Join two regions that can share rows, and return True; return False if there are no such regions.
+    def _join(self) -> None:
+        """Join regions that can share rows, until no two regions can.
 
-        One of the two regions has to run before the other.
+        One of two joined regions has to run before the other. Of all regions that can take a region before them,
+        the one that was made first takes it first.
         """
-        by_id = {id(region): region for region in self.regions}
-        for later in self.regions:
-            for key in later.before:
-                earlier = by_id[key]
-                if any(
-                    id(other) != key and key in self._above(by_id[other])
-                    for other in map(id, map(by_id.get, later.before))
-                    if other in by_id
-                ):
+        every = list(self.regions.values())
+        changes = [0] * len(every)
+        tried: dict[tuple[int, int], tuple[int, int]] = {}
+        waiting = list(range(len(every)))  # a heap
+        while waiting:
+            number = heapq.heappop(waiting)
+            later = every[number]
+            if id(later) not in self.regions:
+                continue
+            for at in sorted(self.numbers[key] for key in later.before):
+                state = changes[number], changes[at]
+                if tried.get((number, at)) == state:
                     continue
-                nodes = sorted((*earlier.nodes, *later.nodes), key=lambda node: self.place[id(node)])
-                inside = {id(node) for node in nodes}
-                if len(nodes) > self.most_nodes or any(
-                    view.node.kind == "buffer" and any(r in (earlier, later) for r in self._writers(view))
-                    for node in nodes
-                    for view in node.views
-                ):
-                    continue
-                found = self._fit(nodes)
-                if found is None or not inside:
-                    continue
-                later.nodes, later.layout = nodes, found
-                later.before = (later.before | earlier.before) - {id(earlier), id(later)}
-                self.regions.remove(earlier)
-                for node in earlier.nodes:
-                    self.home[id(node)] = later
-                for other in self.regions:
-                    if id(earlier) in other.before:
-                        other.before = (other.before - {id(earlier)}) | {id(later)}
-                return True
-        return False
+                tried[number, at] = state
+                if self._joined(every[at], later):
+                    changes[number] += 1
+                    for one in {number, *(self.numbers[key] for key in self.after[id(later)])} - set(waiting):
+                        heapq.heappush(waiting, one)
+                    break
+
+    def _joined(self, earlier: Region, later: Region) -> bool:
+        """Put the nodes of a region into a later region and return True, or return False if that is not possible."""
+        if self._above(id(earlier), later.before - {id(earlier)}):
+            return False
+        nodes = sorted((*earlier.nodes, *later.nodes), key=lambda node: self.place[id(node)])
+        if len(nodes) > self.most_nodes or any(
+            view.node.kind == "buffer" and any(r in (earlier, later) for r in self._writers(view))
+            for node in nodes
+            for view in node.views
+        ):
+            return False
+        found = self._fit(nodes)
+        if found is None:
+            return False
+        later.nodes, later.layout = nodes, found
+        del self.regions[id(earlier)]
+        for node in earlier.nodes:
+            self.home[id(node)] = later
+        for key in earlier.before:
+            self.after[key] = (self.after[key] - {id(earlier)}) | {id(later)}
+        later.before = (later.before | earlier.before) - {id(earlier)}
+        following = self.after.pop(id(earlier)) - {id(later)}
+        self.after[id(later)] |= following
+        for key in following:
+            other = self.regions[key]
+            other.before = (other.before - {id(earlier)}) | {id(later)}
+            self._sink(other)
+        return True
 
     def _ordered(self) -> list[Region]:
         """Return the regions in an order in which they can run."""
-        by_id = {id(region): region for region in self.regions}
-        done: list[Region] = []
-        seen: set[int] = set()
-
-        def visit(region: Region) -> None:
-            if id(region) in seen:
-                return
-            seen.add(id(region))
-            for key in sorted(region.before, key=lambda one: self.place[id(by_id[one].nodes[0])]):
-                visit(by_id[key])
-            done.append(region)
-
-        for region in self.regions:
-            visit(region)
-        return done
+        done: dict[int, Region] = {}
+        for region in self.regions.values():
+            todo = [region]
+            while todo:
+                one = todo[-1]
+                missing = [self.regions[key] for key in one.before if key not in done]
+                if missing:
+                    todo.append(min(missing, key=lambda other: self.place[id(other.nodes[0])]))
+                else:
+                    done[id(one)] = todo.pop()
+        return list(done.values())

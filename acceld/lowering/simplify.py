@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from acceld.lowering.axes import DEEPEST
+from acceld.lowering.bounds import NARROW_INTEGERS
 from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, of_made, overlap, whole
-from acceld.lowering.instructions import INVERSE
+from acceld.lowering.instructions import ALU, BITWISE, INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
 MOST_STORES = 256
@@ -181,6 +182,19 @@ def _copied(node: Node, once: set[int]) -> View | None:
         source = node.args[0]
         return source if source.node.kind != "buffer" or not source.node.args else None
     return None
+
+
+def _made_narrow(node: Node, once: set[int]) -> View | None:
+    """Let the instruction that computes a value convert it to a narrow integer type, instead of a copy."""
+    view = node.args[0]
+    if node.name != "copy" or node.dtype not in NARROW_INTEGERS or not isinstance(view, View) or not view.whole:
+        return None
+    inner = view.node
+    if inner.kind != "elementwise" or inner.name not in ALU or inner.name in BITWISE or id(inner) not in once:
+        return None
+    made = replace(inner, dtype=node.dtype)
+    made.order = inner.order
+    return whole(made).reshaped(node.shape)
 
 
 def _constant(node: Node, once: set[int]) -> View | None:
@@ -509,7 +523,7 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _negation, _divided, _summed),
+    "elementwise": (_copied, _made_narrow, _constant, _narrow, _neutral, _power, _negation, _divided, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }

@@ -29,7 +29,9 @@ from acceld.lowering.statements import (
 )
 
 WIDTH = 120
-_TYPED = frozenset("activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor".split())
+_TYPED = frozenset(
+    "activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor tensor_tensor_scan".split()
+)
 """Legacy calls whose result has the dtype of the operands, unless they get a ``dtype``."""
 
 

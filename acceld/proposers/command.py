@@ -29,9 +29,9 @@ from acceld.llm.calls import Purse
 from acceld.llm.client import CompletionRequest
 from acceld.llm.ledger import Ledger, prompt_sha256, question_key
 from acceld.markup import fenced
-from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan
+from acceld.model import PROPOSERS, Attempt, Candidate, Kernel, Plan
 from acceld.model_calls import CallIntent, CallOutcome, Usage
-from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, Proposer
 from acceld.proposers.llm.presentation import arithmetic_allowed, insight_lines, profile_lines, standing, tried_lines
 
 TEMPLATES: Mapping[str, str] = MappingProxyType(
@@ -89,7 +89,7 @@ def command_words(configured: str) -> list[str]:
     return words
 
 
-class CommandProposer:
+class CommandProposer(Proposer):
     """Let a program write the attempts. The plans say only that the program decides what to change."""
 
     name = "command"
@@ -115,10 +115,6 @@ class CommandProposer:
         self._model = f"command:{Path(self._words[0]).name}"
         self._places = asyncio.Semaphore(settings.at_once)
 
-    async def first(self, request: FirstRequest) -> str | None:
-        """Return None, because programs only change existing kernels."""
-        return None
-
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return a plan without content: it says that the program decides. ``data`` of the plan holds what the program
         is told.
@@ -136,17 +132,7 @@ class CommandProposer:
             f"{self._plans} from this kernel, so prefer an idea that is not the most obvious one."
         )
         insights = tuple(insight.id for insight in request.insights)
-        return Plan(
-            request.run,
-            request.iteration,
-            request.parent.id,
-            request.index,
-            text,
-            TITLE,
-            insights=insights,
-            data=reported,
-            partner=request.partner.candidate.id if request.partner is not None else None,
-        )
+        return request.planned(text, title=TITLE, insights=insights, data=reported, partner=request.partner_id)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """Return an attempt with the kernel that the program left in its folder. If the program changed nothing or was
@@ -177,14 +163,6 @@ class CommandProposer:
         if not text:
             return Attempt(plan.id, request.index, None, "the command was stopped, failed, or left no kernel")
         return Attempt(plan.id, request.index, text)
-
-    async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return None, because programs are not asked for repairs."""
-        return None
-
-    async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return None, because programs do not find insights."""
-        return None
 
     async def _called(self, question: CompletionRequest, key: str, files: Mapping[str, str], kernel: Kernel) -> str:
         """Run the program, record its cost, and return the kernel that it left; "" if it left no usable kernel."""

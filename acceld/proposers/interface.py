@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
 from acceld.workloads.records import Precision
@@ -104,6 +104,15 @@ class PlanRequest:
     partner: Partner | None = None
     """Kernel whose gain the plan should bring into the parent (a crossover); None for a plan without partner."""
 
+    def planned(self, text: str, **fields: Any) -> Plan:
+        """Return the plan with this text that answers the request. ``fields`` are further fields of the plan."""
+        return Plan(self.run, self.iteration, self.parent.id, self.index, text, **fields)
+
+    @property
+    def partner_id(self) -> int | None:
+        """Return the id of the partner's candidate; None without partner."""
+        return None if self.partner is None else self.partner.candidate.id
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptRequest:
@@ -183,6 +192,9 @@ class SummaryRequest:
 class Proposer(Protocol):
     """Interface of everything that plans, writes, repairs and summarizes.
 
+    A class that inherits from it writes no first kernel, repairs nothing and finds no insight, unless it defines the
+    method.
+
     A failure that is expected, such as a model that gives no answer, is a value: no plan, no code, None. BudgetError
     pauses the run. LLMError means that a call failed after it was retried and recorded. It costs one plan or one
     attempt; if the error is ``lasting``, it pauses the run.
@@ -193,7 +205,7 @@ class Proposer(Protocol):
 
     async def first(self, request: FirstRequest) -> str | None:
         """Return the text of a first kernel; None if this proposer writes none, or if the model gave no code."""
-        ...
+        return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return a plan with id 0, because it is not stored yet; None if there is no further plan for the parent."""
@@ -207,8 +219,8 @@ class Proposer(Protocol):
 
     async def fix(self, request: FixRequest) -> Attempt | None:
         """Return an attempt with a repaired kernel; None if this proposer does not repair."""
-        ...
+        return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
         """Return an insight; None if this proposer finds none, or if the model found none."""
-        ...
+        return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 MARKS = "abcdefghijklmnopqrstuvwxyz"
+WIDTH, HEIGHT = 64, 14
 
 
-def text_plot(curves: Mapping[str, Sequence[float]], *, x_title: str, width: int = 64, height: int = 14) -> str:
+def text_plot(curves: Mapping[str, Sequence[float]], *, x_title: str) -> str:
     """Return step curves over the positions 1, 2, 3 ... as text, each curve in its own letter, and ``*`` where curves
     meet.
 
@@ -18,22 +19,22 @@ def text_plot(curves: Mapping[str, Sequence[float]], *, x_title: str, width: int
         return ""
     longest = max(len(values) for values in drawn.values())
     high = max(1.01, *(max(values) for values in drawn.values()))
-    cells = [[" "] * width for _ in range(height)]
+    cells = [[" "] * WIDTH for _ in range(HEIGHT)]
     for mark, values in zip(_marks(), drawn.values(), strict=False):
-        for column in range(width):
-            place = round(column * (longest - 1) / max(1, width - 1))
+        for column in range(WIDTH):
+            place = round(column * (longest - 1) / max(1, WIDTH - 1))
             if place >= len(values):
                 break
-            row = height - 1 - round((values[place] - 1.0) / (high - 1.0) * (height - 1))
-            row = min(height - 1, max(0, row))
+            row = HEIGHT - 1 - round((values[place] - 1.0) / (high - 1.0) * (HEIGHT - 1))
+            row = min(HEIGHT - 1, max(0, row))
             cells[row][column] = mark if cells[row][column] in (" ", mark) else "*"
     lines = []
     for row, line in enumerate(cells):
-        value = high - (high - 1.0) * row / (height - 1)
-        label = f"{value:5.2f}x" if row % 4 == 0 or row == height - 1 else " " * 6
+        value = high - (high - 1.0) * row / (HEIGHT - 1)
+        label = f"{value:5.2f}x" if row % 4 == 0 or row == HEIGHT - 1 else " " * 6
         lines.append(f"{label} |{''.join(line).rstrip()}")
-    lines.append(f"{' ' * 6} +{'-' * width}")
-    lines.append(f"{' ' * 7} 1{x_title:^{width - 1 - len(str(longest))}}{longest}")
+    lines.append(f"{' ' * 6} +{'-' * WIDTH}")
+    lines.append(f"{' ' * 7} 1{x_title:^{WIDTH - 1 - len(str(longest))}}{longest}")
     lines += [f"  {mark}  {name}" for mark, name in zip(_marks(), drawn, strict=False)]
     return "\n".join(lines)
 

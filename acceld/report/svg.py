@@ -40,7 +40,7 @@ def figure(body: Sequence[str], height: float, label: str) -> str:
     )
 
 
-def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str = "% of peak") -> str:
+def peak_bars(rows: Sequence[tuple[str, float | None, float | None]]) -> str:
     """Return a drawing of two bars (before, after) for each name, on a scale from 0 to 100 percent."""
     left, right = 190, WIDTH - 60
     body = []
@@ -64,11 +64,11 @@ def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str 
             )
             body.append(f'<text x="{left + width + 6:.1f}" y="{y + shift + 13}" {FONT} class="ink">{value:.1f}</text>')
     bottom = len(rows) * 2 * ROW + 40
-    for place, (kind, word) in enumerate((("before", f"{unit} before"), ("after", f"{unit} after"))):
+    for place, (kind, word) in enumerate((("before", "% of peak before"), ("after", "% of peak after"))):
         x = left + place * 180
         body.append(f'<rect x="{x}" y="{bottom - 10}" width="14" height="10" class="{kind}"/>')
         body.append(f'<text x="{x + 20}" y="{bottom}" {FONT} class="ink">{escape(word)}</text>')
-    return figure(body, bottom + 8, f"{unit} before and after")
+    return figure(body, bottom + 8, "% of peak before and after")
 
 
 def steps(

@@ -41,6 +41,9 @@ TAUGHT = 0.25
 WORST_TOKENS = 1.5
 """Length of later prompts in the worst case, as a multiple of the first prompts' length: kernels and memory grow."""
 
+MODEL_SLOTS = 8
+"""Number of models' calls that are assumed to run at once. Kernels are assumed to run one after another."""
+
 WINDOW = 3
 """Number of newest iterations from which the price of the next percent is estimated."""
 
@@ -160,8 +163,6 @@ def forecast(
     reference_chars: int,
     prompts: Mapping[Role, PromptLength] | None = None,
     habits: Habits | None = None,
-    model_slots: int = 8,
-    devices: int = 1,
     share: float = 1.0,
 ) -> Forecast:
     """Return the forecast of a run. If ``roles`` is None, rules make the proposals, which cost nothing.
@@ -216,7 +217,7 @@ def forecast(
         roles=tuple(shares),
         device_hours=hours,
         device_usd=None if habits.device_usd_per_hour is None else hours * habits.device_usd_per_hour,
-        wall_s=max(model_s / model_slots, device_s / devices) + plan.iterations * chain_s,
+        wall_s=max(model_s / MODEL_SLOTS, device_s) + plan.iterations * chain_s,
     )
 
 

@@ -16,7 +16,7 @@ from acceld.workloads.records import Workload
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "transform_nki_outputs", "forward_torch")
+_FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "forward_torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class Reference:
     forward: Callable[..., Any]
     get_inputs: Callable[[], Sequence[Any]] | None
     to_kernel: Callable[[Sequence[Any]], Sequence[Any]] | None
-    from_kernel: Callable[[Any, Any], Any] | None
     forward_torch: Callable[..., Any] | None = None
     """``forward`` on torch tensors, for a reference that runs on a GPU."""
 
@@ -42,7 +41,6 @@ def load_reference(path: Path) -> Reference:
         found["forward"],
         found["get_inputs"],
         found["transform_to_nki_inputs"],
-        found["transform_nki_outputs"],
         found["forward_torch"],
     )
 

@@ -10,8 +10,7 @@ from acceld.errors import StoreError
 from acceld.events import InsightChanged, InsightWritten
 from acceld.model import Insight
 from acceld.store.changes import rollups
-from acceld.store.errors import unknown
-from acceld.store.rows import clean, dump, held_values, insight_values
+from acceld.store.rows import clean, dump, held_values, insight_values, the_row
 from acceld.store.writer import Transaction
 
 CHANGES = {
@@ -53,9 +52,7 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
             f"an insight that is {what} does not set {', '.join(sorted(strange))}",
             hint=f"It may set {', '.join(allowed)}." if allowed else "It sets no column.",
         )
-    row = tx.one("SELECT run FROM insights WHERE id = ?", (insight,))
-    if row is None:
-        raise unknown("insight", insight)
+    row = the_row(tx.connection, "insight", insight, "SELECT run FROM insights WHERE id = ?")
     if what == "deleted":
         tx.execute("DELETE FROM insights WHERE id = ?", (insight,))
     else:

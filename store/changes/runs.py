@@ -23,9 +23,9 @@ from acceld.gains import judged
 from acceld.model import Basis, Candidate, Run, RunSpec, RunState
 from acceld.store.changes.calls import BATCH, interrupt_call, open_batches
 from acceld.store.changes.tree import keep_source, write_evaluation
-from acceld.store.errors import NotFoundError, unknown
+from acceld.store.errors import NotFoundError
 from acceld.store.reads.records import load_run
-from acceld.store.rows import clean, dump, load, search_values
+from acceld.store.rows import clean, dump, load, search_values, the_row
 from acceld.store.writer import Transaction
 
 
@@ -88,9 +88,7 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
     ``exit_code`` is what commands that wait for the run exit with, if the run failed or paused itself. A
     failure without an exit code gets 1. Raise NotFoundError if there is no such run.
     """
-    row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
-    if row is None:
-        raise unknown("run", run)
+    row = the_row(tx.connection, "run", run, "SELECT state, message, started_at FROM runs WHERE id = ?")
     if row["state"] == state and row["message"] == message:
         return
     values: dict[str, Any] = {"state": state, "message": clean(message), "ended_at": tx.at if state.ended else None}
@@ -218,8 +216,7 @@ def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[st
 
     The daemon reports the outcome with :func:`settle_steering`. Raise NotFoundError if there is no such run.
     """
-    if tx.one("SELECT 1 FROM runs WHERE id = ?", (run,)) is None:
-        raise unknown("run", run)
+    the_row(tx.connection, "run", run, "SELECT 1 FROM runs WHERE id = ?")
     return tx.insert(
         "steering",
         {"run": run, "action": action, "arguments": dump(arguments), "by": clean(by), "created_at": tx.at},

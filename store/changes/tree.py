@@ -20,8 +20,8 @@ from acceld.events import (
 from acceld.gains import Gain, Verdict, gain, paired_speedup, verdict
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile, Source, Status
 from acceld.store.changes import rollups
-from acceld.store.errors import NotFoundError, unknown
-from acceld.store.rows import clean, dump, mapping, text_value
+from acceld.store.errors import NotFoundError
+from acceld.store.rows import clean, dump, mapping, text_value, the_row
 from acceld.store.writer import Transaction
 
 MOST_ANCESTORS = 10_000
@@ -206,9 +206,7 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
     """Record that the evaluation of a candidate has begun on ``device``. Raise NotFoundError for an unknown
     candidate.
     """
-    row = tx.one("SELECT run FROM candidates WHERE id = ?", (candidate,))
-    if row is None:
-        raise unknown("candidate", candidate)
+    row = the_row(tx.connection, "candidate", candidate, "SELECT run FROM candidates WHERE id = ?")
     tx.update("candidates", candidate, state="running", device=clean(device), started_at=tx.at)
     tx.event(CandidateStarted(candidate=candidate, device=device), row["run"])
 
@@ -221,9 +219,7 @@ def write_evaluation(
     An evaluation that was only looked up (``reused``) is not stored again: the candidate refers to the newest
     stored evaluation with the same ``key``. Raise NotFoundError if the candidate is not stored.
     """
-    old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
-    if old is None:
-        raise unknown("candidate", candidate.id)
+    old = the_row(tx.connection, "candidate", candidate.id, "SELECT * FROM candidates WHERE id = ?")
     number = _known(tx, evaluation, key) or _insert(tx, evaluation, workload, backend, chip, key)
     latency_us = finite(evaluation.latency_us)
     run = tx.one("SELECT baseline, baseline_latency_us, workload, best FROM runs WHERE id = ?", (candidate.run,))

@@ -11,10 +11,9 @@ from typing import Any
 
 from acceld.errors import StoreError
 from acceld.gains import Verdict, verdict
-from acceld.store.errors import unknown
 from acceld.store.reads import records
-from acceld.store.reads.records import full_text, texts
-from acceld.store.rows import insight_of, load
+from acceld.store.reads.records import full_text, insights_found, texts
+from acceld.store.rows import insight_of, load, the_row
 
 Json = dict[str, Any]
 
@@ -97,9 +96,7 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
     """Return one run with its parameters, statuses, iterations and notes. Raise NotFoundError if there is no
     such run.
     """
-    row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
-    if row is None:
-        raise unknown("run", run)
+    row = the_row(connection, "run", run, f"{_RUN} WHERE r.id = ?")
     raw = connection.execute(
         "SELECT search, workload_folder, root_sha256, basis FROM runs WHERE id = ?", (run,)
     ).fetchone()
@@ -175,9 +172,7 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
     Raise NotFoundError if there is no such candidate.
     """
-    row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
-    if row is None:
-        raise unknown("candidate", candidate)
+    row = the_row(connection, "candidate", candidate, f"{_CANDIDATE} WHERE c.id = ?")
     record = records.load_candidate(connection, candidate)
     parent_text = None
     if record.parent is not None:
@@ -222,13 +217,13 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
     is faster than its parent beyond a tie, verdict on the speed-up over the baseline, verdict on the speed-up
     over the parent. Raise NotFoundError if there is no such run.
     """
-    row = connection.execute(
+    row = the_row(
+        connection,
+        "run",
+        run,
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
         "FROM runs WHERE id = ?",
-        (run,),
-    ).fetchone()
-    if row is None:
-        raise unknown("run", run)
+    )
     nodes = connection.execute(
         "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title, "
         "p.partner, c.improved, c.parent_improved, c.parent_speedup, c.tie_band "
@@ -285,9 +280,7 @@ def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
 
     Raise NotFoundError if there is no such evaluation.
     """
-    row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
-    if row is None:
-        raise unknown("evaluation", evaluation)
+    row = the_row(connection, "evaluation", evaluation, "SELECT * FROM evaluations WHERE id = ?")
     checks = connection.execute("SELECT * FROM checks WHERE evaluation = ? ORDER BY number", (evaluation,)).fetchall()
     profile = connection.execute("SELECT * FROM profiles WHERE evaluation = ?", (evaluation,)).fetchone()
     whole = connection.execute("SELECT details FROM profile_details WHERE evaluation = ?", (evaluation,)).fetchone()
@@ -370,9 +363,7 @@ def call_rows(
 
 def call_row(connection: sqlite3.Connection, call: int) -> Json:
     """Return one model call with its prompts and the raw answer. Raise NotFoundError if there is no such call."""
-    row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
-    if row is None:
-        raise unknown("call", call)
+    row = the_row(connection, "call", call, "SELECT * FROM llm_calls WHERE id = ?")
     found = texts(connection, [row["system_sha256"], row["user_sha256"]])
     return dict(row) | {
         "parameters": load(row["parameters"]),
@@ -384,9 +375,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
 
 def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
     """Return one insight with the plans to which it was shown. Raise NotFoundError if there is no such insight."""
-    row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
-    if row is None:
-        raise unknown("insight", insight)
+    row = the_row(connection, "insight", insight, "SELECT * FROM insights WHERE id = ?")
     uses = connection.execute(
         "SELECT u.plan, u.run, u.outcome, u.ratio, p.title FROM insight_uses u JOIN plans p ON p.id = u.plan "
         "WHERE u.insight = ? ORDER BY u.plan",
@@ -400,19 +389,7 @@ def insight_rows(
     connection: sqlite3.Connection, *, run: int | None = None, chip: str = "", matching: str = "", limit: int = 200
 ) -> list[Json]:
     """Return insights, newest first. ``matching`` are words that must all occur in the insight."""
-    where, values = ["1"], list[Any]()
-    if run is not None:
-        where.append("run = ?")
-        values.append(run)
-    if chip:
-        where.append("chip = ?")
-        values.append(chip)
-    if matching:
-        where.append("id IN (SELECT rowid FROM insights_search WHERE insights_search MATCH ?)")
-        values.append(full_text(matching))
-    found = connection.execute(
-        f"SELECT * FROM insights WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
-    )
+    found = insights_found(connection, {"run": run, "chip": chip or None}, matching, True, limit)
     rows = [_insight(row) for row in found]
     saved = savings(connection, [row["id"] for row in rows if row["wins"]])
     return [row | {"saved": saved.get(row["id"])} for row in rows]
@@ -475,11 +452,7 @@ def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
     """
     cap = None
     if run is not None:
-        row = connection.execute(
-            "SELECT json_extract(search, '$.budget_usd') FROM runs WHERE id = ?", (run,)
-        ).fetchone()
-        if row is None:
-            raise unknown("run", run)
+        row = the_row(connection, "run", run, "SELECT json_extract(search, '$.budget_usd') FROM runs WHERE id = ?")
         cap = row[0]
     lines = [dict(row) for row in _by_model(connection, run)]
     for line in lines:

@@ -13,7 +13,7 @@ from acceld.model_calls import CallOutcome, Usage
 from acceld.store import rows
 from acceld.store.changes.calls import TOKENS
 from acceld.store.errors import unknown
-from acceld.store.rows import Row
+from acceld.store.rows import Row, the_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,13 @@ def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, st
 
 def load_run(connection: sqlite3.Connection, run: int) -> Run:
     """Return one run. Raise NotFoundError if there is no such run."""
-    row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
-    if row is None:
-        raise unknown("run", run)
+    row = the_row(connection, "run", run, "SELECT * FROM runs WHERE id = ?")
     return rows.run_of(row, _root(connection, row))
 
 
 def run_state(connection: sqlite3.Connection, run: int) -> RunState:
     """Return the state of one run. Raise NotFoundError if there is no such run."""
-    row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
-    if row is None:
-        raise unknown("run", run)
+    row = the_row(connection, "run", run, "SELECT state FROM runs WHERE id = ?")
     return RunState(row["state"])
 
 
@@ -306,11 +302,16 @@ def load_insights(
 
     Withdrawn insights are left out unless ``withdrawn`` is True.
     """
-    where, values = ["1"], list[Any]()
-    for column, value in (("run", run), ("chip", chip), ("api", api)):
-        if value is not None:
-            where.append(f"{column} = ?")
-            values.append(value)
+    found = insights_found(connection, {"run": run, "chip": chip, "api": api}, matching, withdrawn, limit)
+    return [rows.insight_of(row) for row in found]
+
+
+def insights_found(
+    connection: sqlite3.Connection, columns: Mapping[str, Any], matching: str, withdrawn: bool, limit: int
+) -> list[Row]:
+    """Return rows of ``insights``, newest first. ``columns`` are the values that columns must have; None allows any."""
+    given = {column: value for column, value in columns.items() if value is not None}
+    where, values = ["1", *(f"{column} = ?" for column in given)], list(given.values())
     if not withdrawn:
         where.append("NOT withdrawn")
     if matching:
@@ -319,7 +320,7 @@ def load_insights(
     found = connection.execute(
         f"SELECT * FROM insights WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
     )
-    return [rows.insight_of(row) for row in found]
+    return found.fetchall()
 
 
 def load_events(

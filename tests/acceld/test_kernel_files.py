@@ -29,6 +29,27 @@ def test_the_closure_follows_relative_and_absolute_imports(tmp_path: Path) -> No
     assert package_root(kernel) == tmp_path.resolve()
 
 
+def test_relative_imports_reach_folders_without_an_init_file(tmp_path: Path) -> None:
+    write(tmp_path / "kernels" / "utils" / "sizes.py", "P = 128\n")
+    write(tmp_path / "kernels" / "moe" / "parts.py", "from ..utils.sizes import P\n")
+    kernel = write(
+        tmp_path / "kernels" / "moe" / "kernel.py", "from ..utils.sizes import P\nfrom .parts import P as Q\n"
+    )
+    loaded = load_kernel(kernel, api="nki")
+    assert set(loaded.closure) == {"kernels/utils/sizes.py", "kernels/moe/parts.py"}
+    assert loaded.filename == "kernels/moe/kernel.py"
+    assert package_root(kernel) == tmp_path.resolve()
+
+
+def test_an_import_of_a_file_elsewhere_says_which_one_and_what_to_do(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "__init__.py", "")
+    kernel = write(tmp_path / "here" / "kernel.py", "import linked\n")
+    (tmp_path / "here" / "linked").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"elsewhere/__init__\.py, which lies outside of .*/here") as caught:
+        load_kernel(kernel, api="nki")
+    assert "__init__.py into each folder" in caught.value.hint
+
+
 def test_the_hash_covers_closure_entry_and_launch(tmp_path: Path) -> None:
     kernel = write(tmp_path / "kernel.py", "import helper\n")
     helper = write(tmp_path / "helper.py", "A = 1\n")

@@ -11,13 +11,14 @@ from acceld.cli.output import print_json, print_table, say
 from acceld.config import load
 from acceld.errors import UsageError
 from acceld.kernel_files import api_of_file
+from acceld.nki.frontend.versions import BEFORE_ALL
 from acceld.targets import nki_version
 from acceld.trust import trusted_folders
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a row for each version of ``nki``. Return 7 if the version that ``--nki`` names refuses the kernel."""
-    from acceld.nki.frontend.current.reading import file_needs, names_needed
+    from acceld.nki.frontend.current.reading import absent_names, file_needs, names_needed
     from acceld.nki.frontend.entry import entry_in, parse
 
     path = Path(arguments.what)
@@ -29,7 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = nki_version(arguments.nki or load(trusted_folders=trusted_folders()).config.evaluate.nki)
     tree = parse(kernel.text, str(path))
-    needs = [*file_needs(tree, entry_in(tree, kernel.entry or None)), *names_needed(tree)]
+    entry = entry_in(tree, kernel.entry or None)
+    absent = absent_names(tree, entry)
+    nowhere = {(need.line, need.what) for need in absent}
+    named = [need for need in names_needed(tree) if (need.line, need.what) not in nowhere]
+    needs = [*file_needs(tree, entry), *named, *absent]
     broken = {version: [need for need in needs if not need.life.covers(version)] for version in NKI_VERSIONS}
     refused = any(need.life.certain for need in broken[asked])
     if arguments.json:
@@ -52,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             rows.append([version, "", "ok", ""])
         for need in sorted(found, key=lambda one: one.line):
             shown = need.what if need.life.certain else f"{need.what} (documented only: a note)"
+            shown += " (in no version)" if need.life.until == BEFORE_ALL else ""
             rows.append([version, str(need.line), shown, need.life.instead])
     print_table(rows, ["nki", "line", "what breaks", "write instead"])
     say(f"the file was read for names and syntax, not run; a trace finds more: acceld profile {path} --nki {asked}")

@@ -67,6 +67,8 @@ ROOM_S = 1.0
 _ORACLE_S = 900.0
 _ORACLE_NICE = 10
 """Niceness of an oracle. An oracle has several threads; the program beside it has one thread, and must not end last."""
+_OPEN_FILES = 4096
+"""Most files that a process with a data set may have open. It maps a file for each argument and each output."""
 _FOLDER = 6
 """Descriptor of a data set's folder in a child that begins before the data set is complete."""
 _READ_AGAIN_S = 30.0
@@ -485,6 +487,7 @@ class Children:
             output_bytes=1 << 36,
             trusted=True,
             threads=THREADS,
+            open_files=_OPEN_FILES,
             nice=_ORACLE_NICE,
             write_paths=(str(begun.partial),),
         )
@@ -591,6 +594,7 @@ class Children:
             cpu_s=int(deadline_s) + 1,
             trusted=True,
             threads=THREADS,
+            open_files=_OPEN_FILES,
         )
 
 

@@ -194,17 +194,22 @@ class _Answer(Received):
         """Record what a chunk of the chat API, or a whole answer, has besides text: model, tokens, tier."""
         self.model = data.get("model") or self.model
         self._served(data)
+        self._count(data, "prompt_tokens", "completion_tokens")
+
+    def _count(self, data: Mapping[str, Any], sent: str, received: str) -> None:
+        """Record the tokens that an answer counts, if it does. ``sent`` and ``received`` name the two counts."""
         usage = data.get("usage")
-        if usage:
-            prompt, output = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-            self.is_counted = True
-            self.usage = Usage(
-                input_tokens=usage.get("prompt_tokens") or 0,
-                cached_tokens=prompt.get("cached_tokens") or 0,
-                cache_written_tokens=prompt.get("cache_write_tokens") or 0,
-                output_tokens=usage.get("completion_tokens") or 0,
-                reasoning_tokens=output.get("reasoning_tokens") or 0,
-            )
+        if not usage:
+            return
+        prompt, output = usage.get(f"{sent}_details") or {}, usage.get(f"{received}_details") or {}
+        self.is_counted = True
+        self.usage = Usage(
+            input_tokens=usage.get(sent) or 0,
+            cached_tokens=prompt.get("cached_tokens") or 0,
+            cache_written_tokens=prompt.get("cache_write_tokens") or 0,
+            output_tokens=usage.get(received) or 0,
+            reasoning_tokens=output.get("reasoning_tokens") or 0,
+        )
 
     def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
         """Return the visible text of a chunk's first choice, and record its reasoning and its reason to end."""
@@ -219,17 +224,7 @@ class _Answer(Received):
         """Record what the end of a response says: status, model, tokens."""
         self.model = data.get("model") or self.model
         self._served(data)
-        usage = data.get("usage")
-        if usage:
-            prompt, output = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
-            self.is_counted = True
-            self.usage = Usage(
-                input_tokens=usage.get("input_tokens") or 0,
-                cached_tokens=prompt.get("cached_tokens") or 0,
-                cache_written_tokens=prompt.get("cache_write_tokens") or 0,
-                output_tokens=usage.get("output_tokens") or 0,
-                reasoning_tokens=output.get("reasoning_tokens") or 0,
-            )
+        self._count(data, "input_tokens", "output_tokens")
         status = str(data.get("status") or "")
         if status == "failed":
             problem = data.get("error") or {}

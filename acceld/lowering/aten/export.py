@@ -115,6 +115,10 @@ class Subject:
         return others
 
 
+class _NotMade(NotLowered):
+    """Report that a module can not be made or recorded, whatever acceld lowers."""
+
+
 class _Untouched(torch.overrides.TorchFunctionMode):
     """Skip the initialization of weights while a module is made. Their values are not read, and drawing them
     takes minutes.
@@ -152,7 +156,7 @@ def exported_of(subject: Subject) -> ExportedProgram:
                 exported = exported.run_decompositions(table)
     except Exception as error:  # torch.export runs the module's code, so any exception is possible
         words = [line for line in str(error).splitlines() if line.strip()]
-        raise NotLowered(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
+        raise _NotMade(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
     return exported
 
 
@@ -242,23 +246,28 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
-    """Return an input of indices with the least and the greatest index that its operator accepts.
+    """Return an input of indices with the least and the greatest index that all its operators accept.
 
     Any other input is returned unchanged.
     """
     if one.high is not None or not one.array.dtype.startswith("int"):
         return one
     own = Named(one.name)
+    extents = []
     for call in calls:
         args = call.args
-        if own not in args and own not in (args[1] if len(args) > 1 and isinstance(args[1], list) else ()):
-            continue
         table = arrays.get(args[0].of) if args and isinstance(args[0], Named) else None
+        indices = args[1] if len(args) > 1 and isinstance(args[1], list) else [*args]
+        if table is None or own not in indices:
+            continue
+        if call.operator in ("index", "index_put"):
+            extents += [table.shape[axis] for axis, index in enumerate(indices) if index == own]
+            continue
         named = args[1] if call.operator in ("index_select", "gather") and len(args) > 1 else None
-        at = {"embedding": 0, "index": 0, "cross_entropy_loss": 1}.get(call.operator, named)
-        if table is not None and isinstance(at, int):
-            return replace(one, low=0.0, high=float(table.shape[at] - 1))
-    return one
+        at = {"embedding": 0, "cross_entropy_loss": 1}.get(call.operator, named)
+        if isinstance(at, int):
+            extents.append(table.shape[at])
+    return replace(one, low=0.0, high=float(min(extents) - 1)) if extents else one
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
@@ -372,12 +381,17 @@ def _call(node: Any) -> Call:
         raise NotLowered(f"{node.target.__name__} is not lowered; call functions of torch on arrays instead")
     value = node.meta.get("val")  # a node that only checks metadata has no value
     every = list(value) if isinstance(value, tuple | list) else [value]
-    results = tuple(_array(one) if isinstance(one, torch.Tensor) else Array((), "float32") for one in every)
     packet, _, overload = node.target.name().split("::")[1].partition(".")
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path, kind = stack[-1] if stack else ("", "")
     kind = kind if isinstance(kind, str) else kind.__name__
     where = f"{path} ({kind.rsplit('.', 1)[-1]})" if path else ""
+    try:
+        results = tuple(_array(one) if isinstance(one, torch.Tensor) else Array((), "float32") for one in every)
+    except NotLowered as error:
+        place = f" ({where})" if where else ""
+        hint = "keep all rows, and choose by torch.where or by a weight of 0"
+        raise NotLowered(f"aten.{packet}: {error}{place}; {hint}") from error
     skipped = ("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking", "copy", "out_dtype")
     named = {key: _argument(one) for key, one in node.kwargs.items() if key not in skipped}
     return Call(node.name, packet, tuple(map(_argument, node.args)), named, results, where, overload or "default")
@@ -403,17 +417,18 @@ def _argument(value: Any) -> Argument:
 # modules of requests
 
 
-def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
+def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool = True) -> Subject:
     """Make the module that a request names, and its arguments. Raise NotLowered if that fails.
 
-    ``least`` is the greatest extent of images and sequences, if the request asks for reduced sizes.
+    ``least`` is the greatest extent of images and sequences, if the request asks for reduced sizes. With
+    ``numbers=False``, numbers of at least 128 stay.
     """
     where, _, name = request["module"].rpartition(":")
     if not where:
         where, name = name, "Model"
     text = Path(where).read_text("utf-8") if where.endswith(".py") else ""
     if request.get("reduced"):
-        text = reduced(text, least)
+        text = reduced(text, least, numbers=numbers)
     try:
         module = _loaded(where, text) if text else importlib.import_module(where)
         made = getattr(module, name)
@@ -441,7 +456,7 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
     except Exception as error:  # a user's module may raise anything, and the command reports it
         own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
         place = f"{where}:{own[-1]}" if own else where
-        raise NotLowered(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
+        raise _NotMade(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
     return Subject(f"forward of {request['module']}", found, arguments, draw, named)
 
 
@@ -501,12 +516,13 @@ def _loaded(where: str, text: str) -> Any:
     return module
 
 
-def reduced(text: str, least: int = _SMALL) -> str:
+def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
     """Return the source of a module with smaller sizes, by one rule for all files.
 
     An integer of at least 128 that is assigned at the top of the file becomes 128 plus its remainder by 128.
     Smaller integers stay, because layers depend on them. Two exceptions: extents of images and sequences become
-    at most ``least``, and a batch of images becomes 2.
+    at most ``least``, and a batch of images becomes 2. With ``numbers=False``, integers of at least 128 stay, too,
+    unless they are such a batch.
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -524,7 +540,7 @@ def reduced(text: str, least: int = _SMALL) -> str:
             number = _whole(value)
             if number is not None:
                 name = names[place] if parallel else names[0]
-                smaller = ast.copy_location(ast.Constant(_smaller(name, number, images, least)), value)
+                smaller = ast.copy_location(ast.Constant(_smaller(name, number, images, least, numbers=numbers)), value)
                 if isinstance(values, ast.Tuple):
                     values.elts[place] = smaller
                 else:
@@ -541,16 +557,17 @@ def _whole(value: ast.expr) -> int | None:
     return found if type(found) is int else None
 
 
-def _smaller(name: str, number: int, images: bool, least: int) -> int:
+def _smaller(name: str, number: int, images: bool, least: int, *, numbers: bool) -> int:
     """Return the reduced size for the variable ``name``, whose size is ``number``.
 
-    ``images`` is True if the file has extents of images or sequences.
+    ``images`` is True if the file has extents of images or sequences. ``numbers`` is False if integers of at least
+    128 stay.
     """
     if name in _BATCHES and images:
         return min(number, 2)
     if number < 128:
         return min(number, least) if name in _EXTENTS else number
-    return 128 + number % 128
+    return 128 + number % 128 if numbers else number
 
 
 # answers
@@ -571,15 +588,19 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"reference": text, "arguments": arguments}
     try:
         found["difference"] = difference(subject, program, text)
-    except MemoryError:
-        found["difference"] = None
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        found["difference"] = None  # torch reports too little memory by a RuntimeError
     return found
 
 
 def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
     """Return the module of a request and its program.
 
-    If this fails with reduced sizes, it is tried again with larger images and sequences: extents up to 127.
+    If this fails with reduced sizes, it is tried again with larger images and sequences: extents up to 127. A
+    module that still can not be made, such as one whose groups do not divide the reduced channels, keeps its
+    numbers of at least 128.
     """
     try:
         subject = subject_of(request)
@@ -587,7 +608,11 @@ def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
     except NotLowered:
         if not request.get("reduced"):
             raise
+    try:
         subject = subject_of(request, least=127)
+        return subject, program_of(subject)
+    except _NotMade:
+        subject = subject_of(request, least=127, numbers=False)
         return subject, program_of(subject)
 
 

@@ -113,7 +113,11 @@ def convolution(x, weight, bias, stride, padding, dilation, groups):
         out = np.moveaxis(np.tensordot(w, weight, over), -1, 1)
     elif weight.shape[1] == 1 and weight.shape[0] == groups:
         kernel = weight.reshape((groups, *(1,) * rank, *weight.shape[2:]))
-        out = (w * kernel).sum(axis=tuple(taps))
+        # The products of all windows take many times the memory of x, so they are made for some channels at a time.
+        most = max(1, 2**26 * groups // w.size)
+        cuts = [slice(at, at + most) for at in range(0, groups, most)]
+        parts = [(w[:, cut] * kernel[cut]).sum(axis=tuple(taps)) for cut in cuts]
+        out = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     else:
         parts = []
         for group in range(groups):
@@ -202,6 +206,23 @@ def with_rows(x, axis, index, rows, add):
     else:
         made[index] = np.moveaxis(rows, axis, 0)
     return np.moveaxis(made, 0, axis)
+
+
+def with_places(x, lead, indices, values, add):
+    """Return a copy of x in which values were stored at the positions that indices give, or added there.
+
+    The indices belong to the axes of x after the first ``lead`` axes.
+    """
+    extents, places = x.shape[lead : lead + len(indices)], 0
+    for extent, index in zip(extents, indices, strict=True):
+        places = places * extent + np.where(index < 0, index + extent, index)
+    kept = (*x.shape[:lead], *x.shape[lead + len(indices) :])
+    order = (*range(lead, lead + places.ndim), *range(lead), *range(lead + places.ndim, places.ndim + len(kept)))
+    rows = np.broadcast_to(values, (*kept[:lead], *places.shape, *kept[lead:])).transpose(order)
+    count = math.prod(extents)
+    table = np.moveaxis(x.reshape((*kept[:lead], count, *kept[lead:])), lead, 0)
+    made = with_rows(table, 0, places.reshape(-1), rows.reshape((-1, *kept)), add)
+    return np.moveaxis(made, 0, lead).reshape(x.shape)
 
 
 def cross_entropy(x, target, label_smoothing, reduction):

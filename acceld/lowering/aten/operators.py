@@ -230,7 +230,8 @@ def _addcmul(out: Sequence[Array], self: Value, tensor1: Any, tensor2: Any, valu
 
 @writes("einsum")
 def _einsum(out: Sequence[Array], equation: str, tensors: list[Value], path: Any = None) -> Expression:
-    return f"np.einsum({equation!r}, {', '.join(map(str, tensors))})"
+    ordered = ", optimize=True" if len(tensors) > 1 else ""  # without it, numpy loops over all letters at once
+    return f"np.einsum({equation!r}, {', '.join(map(str, tensors))}{ordered})"
 
 
 @writes("clamp", "clip")
@@ -757,6 +758,22 @@ OPERATORS["index_copy"] = lambda out, self, dim, index, source: (
 OPERATORS["index_add"] = lambda out, self, dim, index, source, alpha=1: (
     f"with_rows({self}, {dim!r}, {index}, {source if alpha == 1 else f'{source} * {alpha!r}'}, add=True)"
 )
+
+
+@writes("index_put", "_unsafe_index_put")
+def _index_put(
+    out: Sequence[Array], self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Expression:
+    given = [one for one in indices if one is not None]
+    lead = next(at for at, one in enumerate(indices) if one is not None)
+    if any(one.dtype == "bool" for one in given):
+        if len(given) > 1 or lead or accumulate or values.shape:
+            raise NotLowered("a store of arrays by a mask is not lowered; use torch.where")
+        mask = f"{given[0]}.reshape({(*given[0].shape, *(1,) * (self.rank - given[0].rank))!r})"
+        return f"np.where({mask}, {values}, {self})"
+    if None in indices[lead:]:
+        raise NotLowered("a store by indices of axes that are not neighbors is not lowered")
+    return f"with_places({self}, {lead}, {word(given)}, {values}, add={accumulate!r})"
 
 
 @writes("one_hot")

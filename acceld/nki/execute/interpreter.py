@@ -49,7 +49,7 @@ class ExecuteOptions:
     - ``float64``: compute every float in float64, without rounding to narrow formats.
     - ``uninitialized``: the contents of memory that was never written.
     - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
-      holds random finite values. Of several values written to one run-time position, another one remains.
+      holds random finite values. Of several values written to one run-time position, another one remains if any differs.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail if a product marked as a transpose is not one, even on trn1, where the array
@@ -180,7 +180,7 @@ class _Execution:
             chip_functions=options.chip_functions and not options.float64,
             keeps_nan=options.keeps_nan,
             checks_ranges=options.checks_ranges,
-            backwards=options.chance is not None,
+            otherwise=options.chance is not None,
             member=member,
         )
         self.races = Races(program, self.stores, self.machine.slots) if program.lnc > 1 else None

@@ -65,8 +65,8 @@ class Machine:
     """True if a comparison with NaN gives NaN, so that no comparison hides an undefined operand."""
     checks_ranges: bool = False
     """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
-    backwards: bool = False
-    """True if, of several values written to one run-time place, the first one remains and not the last."""
+    otherwise: bool = False
+    """True if, of several values written to one run-time place, another one remains than the last, if any differs."""
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)

@@ -188,8 +188,7 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
     keep = np.broadcast_to(window.keep, context.space.shape)
     if s.ndim != 2 or m.ndim != 2:
         raise context.unsupported("a mask over several axes of an operand that is not two-dimensional")
-    touched = keep.any(axis=0)
-    if np.array_equal(keep, np.broadcast_to(touched, keep.shape)):
+    if np.array_equal(keep, np.broadcast_to(keep.any(axis=0), keep.shape)):
         product = s.T @ m
     else:
         product = np.stack([(s * keep[:, :, n]).T @ m[:, n] for n in range(m.shape[1])], axis=1)
@@ -199,7 +198,8 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
     elif mode == "auto":
         fresh = dst.untouched(env, None)
         product = product + (before if fresh is None else np.where(fresh, before.dtype.type(0), before))
-    dst.put(env, None, np.where(touched, product.astype(before.dtype), before))
+    dst.put(env, window, product.astype(before.dtype))
+    dst.touched(env, window)
 
 
 def transpose(context: Context) -> Step:

@@ -402,5 +402,25 @@ class Tile:
         staged = np.empty(flat.shape, self.numpy_dtype)
         write(staged, values, self.dtype, float64=self.machine.float64)
         where, staged = (flat.reshape(-1), staged.reshape(-1)) if inside is None else (flat[inside], staged[inside])
-        way = slice(None, None, -1) if self.machine.backwards else slice(None)
-        memory[where[way]] = staged[way]  # numpy keeps the last of several values for one position
+        if self.machine.otherwise:
+            where, staged = _another_remains(where, staged)
+        memory[where] = staged  # numpy keeps the last of several values for one position
+
+
+def _another_remains(where: Array, values: Array) -> tuple[Array, Array]:
+    """Return the positions, each once, and for each position a value that differs from the last one written there.
+
+    The last value is returned where all values for a position are equal.
+    """
+    order = np.argsort(where, kind="stable")
+    where, values = where[order], values[order]
+    begins = np.flatnonzero(np.diff(where, prepend=-1))
+    if begins.size == where.size:
+        return where, values
+    sizes = np.diff(begins, append=where.size)
+    kept = begins + sizes - 1
+    bits = values.view(f"u{values.dtype.itemsize}")
+    other = np.flatnonzero(bits != np.repeat(bits[kept], sizes))
+    group = np.repeat(np.arange(begins.size), sizes)[other]
+    kept[group] = other
+    return where[begins], values[kept]

@@ -16,7 +16,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterable
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,8 @@ _CALLERS: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {
 """Functions of permitted modules that call some of their arguments, by identity, with the positions and names of these.
 """
 _BASES = (object, repeatable.Text, int, float)
+_OF_MEMBERS = frozenset({"__init__", "name", "value"})
+"""Attributes of the enumerations' bases that ``super()`` may read."""
 _BASES_FROM = ("typing", "enum", "abc", "collections.abc")
 """Modules whose classes a kernel's class may extend, besides :data:`_BASES`, exceptions and classes of its own file."""
 
@@ -125,7 +127,7 @@ class Guard:
         allowed |= {
             one.__name__: one for one in vars(builtins).values() if id(one) in self._plain and isinstance(one, type)
         }
-        allowed |= {"getattr": self._getattr, "hasattr": self._hasattr, "type": repeatable.type_of}
+        allowed |= {"getattr": self._read, "hasattr": self._hasattr, "type": repeatable.type_of}
         allowed |= {"__import__": self._import, "__build_class__": self._class, **repeatable.BUILTINS}
         self._plain |= {id(one) for one in (*allowed.values(), repeatable.Keys, repeatable.Items)}
         checks = {_READ: self._read, CALL: self._call, _OWN: self._changed}
@@ -138,11 +140,14 @@ class Guard:
             line=line or self._session.line(), hint="use documented functions and attributes by their names",
         )  # fmt: skip
 
-    def _read(self, owner: Any, name: str) -> Any:
+    def _read(self, owner: Any, name: str, *default: Any) -> Any:
         """Return an attribute of ``owner``. Raise LegalityError if a kernel may not read it."""
+        self._check_readable(owner, name)
+        return repeatable.attribute(owner, name, *default)
+
+    def _check_readable(self, owner: Any, name: str) -> None:
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
-        return repeatable.attribute(owner, name)
 
     def _readable(self, owner: Any, name: str) -> bool:
         """Tell whether a kernel may read the attribute ``name`` of ``owner``."""
@@ -172,11 +177,20 @@ class Guard:
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
     def _inherits(self, owner: super, name: str) -> bool:
-        """Tell whether ``super()`` finds the attribute in a class of the kernel's file or in ``nl.NKIObject``."""
+        """Tell whether a kernel may read what ``super()`` finds.
+
+        That holds for an attribute of a class of the kernel's file or of ``nl.NKIObject``, for the ``__init__`` of
+        ``object`` and of exceptions, and for the name and value of an enumeration's member.
+        """
         after, kind = (object.__getattribute__(owner, key) for key in ("__thisclass__", "__self_class__"))
         classes = itertools.dropwhile(lambda one: one is not after, kind.__mro__)
         found = next((one for one in itertools.islice(classes, 1, None) if name in vars(one)), None)
-        return found is not None and (self._is_own(found) or self._is_base(found))
+        if found is None:
+            return False
+        if name == "__init__" and (found is object or issubclass(found, Exception)):
+            return self._is_own(found) or id(found) in self._plain
+        plain_member = name in _OF_MEMBERS and found.__module__ == enum.__name__ and issubclass(found, enum.Enum)
+        return plain_member or self._is_own(found) or self._is_base(found)
 
     def _is_base(self, kind: Any) -> bool:
         """Tell whether ``kind`` is ``nl.NKIObject``, the API's base for a kernel's own classes."""
@@ -263,6 +277,8 @@ class Guard:
             )
         if isinstance(function, MethodDescriptorType):
             return function.__objclass__ in _PLAIN
+        if isinstance(function, MethodWrapperType):  # only super() gives a kernel one
+            return function.__name__ == "__init__" and self._is_own(function.__self__)
         if isinstance(function, BuiltinFunctionType):
             owner = function.__self__
             if owner is None or isinstance(owner, ModuleType):
@@ -285,14 +301,8 @@ class Guard:
             raise self._refused(f"the module {name}")
         return __import__(name, names, local, tuple(fromlist or ()))
 
-    def _getattr(self, owner: Any, name: str, *default: Any) -> Any:
-        if not self._readable(owner, name):
-            raise self._refused(f"the attribute {name} of {_shown(owner)}")
-        return repeatable.attribute(owner, name, *default)
-
     def _hasattr(self, owner: Any, name: str) -> bool:
-        if not self._readable(owner, name):
-            raise self._refused(f"the attribute {name} of {_shown(owner)}")
+        self._check_readable(owner, name)
         return hasattr(owner, name)
 
 

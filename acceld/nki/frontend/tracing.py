@@ -381,7 +381,12 @@ def _meant(error: BaseException) -> str:
         frame = at.tb_frame if at is not None else None
         known: list[object] = [*frame.f_locals, *frame.f_globals, *frame.f_builtins] if frame is not None else []
     elif type(error) is AttributeError and error.obj is not None:
-        known = [*type.__dir__(type(error.obj))]
+        kind = type(error.obj)
+        known = [*type.__dir__(kind)]
+        if (
+            kind.__module__ == MODULE_NAME
+        ):  # the names that its methods set; those of the simulator's objects stay hidden
+            known = [*getattr(error.obj, "__dict__", ()), *known]
     else:
         return ""
     names = [one for one in known[:MOST_NAMES] if isinstance(one, str) and not one.startswith("_")]

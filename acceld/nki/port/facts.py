@@ -94,10 +94,6 @@ class Facts:
             first.value if same("value") else None,
         )
 
-    def varies(self, node: ast.AST) -> bool:
-        """Tell whether the expression had tiles of more than one shape."""
-        return len({one.shape for one in self.visits(node)}) > 1
-
 
 def key_of(node: ast.AST) -> str:
     """Return the key of an expression: its position in the source, and its class because several nodes may

@@ -32,7 +32,7 @@ class Linear:
             if isinstance(node.op, ast.Add):
                 return left + right
             if isinstance(node.op, ast.Sub):
-                return left + right.scaled(-1)
+                return left - right
             if isinstance(node.op, ast.Mult) and (left.number is not None or right.number is not None):
                 return right.scaled(left.const) if left.number is not None else left.scaled(right.const)
         return cls(0, ((ast.unparse(node), 1),))
@@ -47,6 +47,9 @@ class Linear:
         for text, coefficient in other.terms:
             terms[text] = terms.get(text, 0) + coefficient
         return Linear(self.const + other.const, tuple((t, c) for t, c in terms.items() if c))
+
+    def __sub__(self, other: Linear) -> Linear:
+        return self + other.scaled(-1)
 
     def scaled(self, factor: int) -> Linear:
         """Return the sum times the number ``factor``."""
@@ -114,6 +117,9 @@ class Grid:
                 atom = Atom(atom.axis, size, known.stride + atom.stride)
             atoms[atom.axis] = atom
         return Grid(self.base + other.base, tuple(atoms.values()), max(self.rank, other.rank))
+
+    def __sub__(self, other: Grid) -> Grid:
+        return self + other.times(Linear(-1))
 
     def times(self, factor: Linear) -> Grid:
         """Return the grid multiplied by ``factor``."""

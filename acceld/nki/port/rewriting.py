@@ -108,7 +108,7 @@ def _file_of(module: str, helpers: Mapping[str, str]) -> str | None:
 
 class _File:
     def __init__(self, source: str, entry: str, facts: Facts) -> None:
-        self.source, self.entry, self.facts = source, entry, facts
+        self.entry, self.facts = entry, facts
         self.tree = parse(source)
         self.names = Names(self.tree)
         self.lines = source.splitlines()
@@ -126,8 +126,7 @@ class _File:
                 self._function(node)
             elif self._uses_nki(node):
                 self.notes.append(Unported(node.lineno, f"{node.name} is not reached from {self.entry} and left out"))
-                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                self.edits.append(Edit(first, node.end_lineno or node.lineno, ()))
+                self.edits.append(Edit(_first_line(node), node.end_lineno or node.lineno, ()))
         lines = list(self.lines)
         for edit in sorted(self.edits, key=lambda one: (-one.first, one.last < one.first)):
             lines[edit.first - 1 : edit.last] = edit.lines
@@ -186,16 +185,12 @@ class _File:
         self.notes.extend(Unported(*one) for one in function.notes)
 
     def _decorators(self, node: ast.FunctionDef) -> None:
-        kept = [d for d in node.decorator_list if not self.names.of(d.func if isinstance(d, ast.Call) else d)]
         for one in node.decorator_list:
-            indent = " " * node.col_offset
-            if one in kept:
-                continue
-            self.edits.append(Edit(one.lineno, one.end_lineno or one.lineno, ()))
-        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if self.names.of(one.func if isinstance(one, ast.Call) else one):
+                self.edits.append(Edit(one.lineno, one.end_lineno or one.lineno, ()))
         if node.name == self.entry:
-            indent = " " * node.col_offset
-            self.edits.append(Edit(first, first - 1, (f"{indent}@nki.jit",)))
+            first = _first_line(node)
+            self.edits.append(Edit(first, first - 1, (f"{' ' * node.col_offset}@nki.jit",)))
 
     def _annotations(self, node: ast.FunctionDef) -> None:
         """Remove annotations that use the legacy package from a function's header, unless its lines hold other
@@ -296,11 +291,7 @@ class _File:
         assert isinstance(made, ast.Call)
         made.keywords = [k for k in made.keywords if k.arg != "name"]
         kept = [tensor.blocks[at] for at in tensor.kept]
-        free = list(tensor.free)
-        if not tensor.psum:
-            sizes = [tensor.partitions, *kept, *free]
-        else:
-            sizes = [tensor.partitions, *free]
+        sizes = [tensor.partitions, *(() if tensor.psum else kept), *tensor.free]
         shape = ast.Tuple([function.value(one) for one in sizes], ast.Load())
         made.args = [shape, *made.args[1:]]
         result: ast.expr = made
@@ -311,10 +302,7 @@ class _File:
         return _text([ast.Assign([ast.Name(tensor.name, ast.Store())], result)], indent)
 
     def _branch(self, function: Function, node: ast.If | ast.While) -> None:
-        taken = [
-            any(self.facts.visits(one) for stmt in part for one in ast.walk(stmt) if isinstance(one, ast.expr))
-            for part in (node.body, node.orelse)
-        ]
+        taken = [any(map(self._reached, part)) for part in (node.body, node.orelse)]
         self._head(function, node, "test")
         for part, reached in zip((node.body, node.orelse), taken, strict=True):
             if part and not reached and any(map(self._uses_nki, part)):
@@ -374,6 +362,11 @@ class _File:
         self.edits.append(Edit(node.lineno, last, (*kept, *lines)))
 
 
+def _first_line(node: ast.FunctionDef) -> int:
+    """Return the line at which a function begins, with its decorators."""
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)])
+
+
 def _legacy(node: ast.Import | ast.ImportFrom) -> bool:
     if isinstance(node, ast.Import):
         return any(
@@ -419,6 +412,3 @@ def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
         else:
             lines.append(indent + text)
     return lines
-
-
-__all__ = ["Edit", "Ported", "Unported", "rewrite"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from acceld.nki.frontend.core.names import WITHOUT
@@ -118,23 +119,21 @@ class Function(Values):
             return
         op = self.op(value)
         if op is None:
-            made = copy.copy(node)
-            made.value = self.value(value)
-            made.targets = [target if isinstance(target, ast.Name | ast.Tuple) else self._target(target)]
-            self.out.append(made)
+            self._reassign(node, self.value(value), target)
         elif isinstance(target, ast.Name) and not self._reads(op, target.id):
             self._declare(target.id, op)
             self._emit(op, name(target.id))
         else:
-            made = copy.copy(node)
-            made.value = self._temporary(op)
-            made.targets = [target if isinstance(target, ast.Name | ast.Tuple) else self._target(target)]
-            self.out.append(made)
+            self._reassign(node, self._temporary(op), target)
 
-    def _target(self, target: ast.expr) -> ast.expr:
+    def _reassign(self, node: ast.Assign, value: ast.expr, target: ast.expr) -> None:
+        """Emit the assignment ``node`` with another value."""
+        made = copy.copy(node)
+        made.value = value
         if isinstance(target, ast.Subscript):
-            return ast.Subscript(self.value(target.value), self.value(target.slice), ast.Store())
-        return target
+            target = ast.Subscript(self.value(target.value), self.value(target.slice), ast.Store())
+        made.targets = [target]
+        self.out.append(made)
 
     def _reads(self, op: Op, variable: str) -> bool:
         return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
@@ -575,7 +574,7 @@ class Function(Values):
         word = self.names.of(node.func)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "astype" and self._is_tile(node.func.value):
             source = node.func.value
-            return self._plain_op(node, "nisa.tensor_copy", {"src": source}, None, None, like=source)
+            return self._plain_op(node, "nisa.tensor_copy", {"src": source}, like=source)
         space, _, function = word.partition(".")
         if space == "nl" and fact is not None and fact.kind == "tile":
             return self._language(node, function)
@@ -592,35 +591,33 @@ class Function(Values):
             return None
         word = OPERATORS.get(type(node.op).__name__) if isinstance(node, ast.BinOp) else None
         if isinstance(node, ast.BinOp) and word is not None:
-            return self._binary(node, word, node.left, node.right, None, None)
+            return self._binary(node, word, node.left, node.right)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             word = COMPARISONS.get(type(node.ops[0]).__name__)
             if word is not None:
-                return self._binary(node, word, node.left, node.comparators[0], None, None)
+                return self._binary(node, word, node.left, node.comparators[0])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return self._negative(node, node.operand, None, None)
+            return self._negative(node, node.operand)
         raise Unportable(
             node.lineno,
             f"no function of nisa replaces the operator in {ast.unparse(node)[:60]}",
             "write it with functions of nisa",
         )
 
-    def _binary(
-        self, node: ast.expr, word: str, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None
-    ) -> Op:
+    def _binary(self, node: ast.expr, word: str, x: ast.expr, y: ast.expr) -> Op:
         left, right = self.facts.of(x), self.facts.of(y)
         tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
         if word in ("mod", "fmod"):
             raise Unportable(node.lineno, f"no engine has nl.{word}", WITHOUT[word])
         if word == "divide":
-            return self._quotient(node, x, y, mask, dtype)
+            return self._quotient(node, x, y)
         operation = parse_expression(f"nl.{word}")
         if len(tiles) == 2:
             assert left is not None and right is not None
             if self._column(right, left):
-                return self._scalar(node, operation, x, y, False, mask, dtype)
+                return self._scalar(node, operation, x, y, False)
             if self._column(left, right):
-                return self._scalar(node, operation, y, x, True, mask, dtype)
+                return self._scalar(node, operation, y, x, True)
             result = self.facts.of(node)
             big = x if result is not None and left.shape == result.shape else y
 
@@ -638,10 +635,10 @@ class Function(Values):
                     sides.append(found)
                 self._line("nisa.tensor_tensor", dst=dst, data1=sides[0], data2=sides[1], op=operation)
 
-            return Op(node, emit, [x, y], mask, dtype, like=big)
+            return Op(node, emit, [x, y], like=big)
         if left is not None and left.kind == "tile":
-            return self._scalar(node, operation, x, y, False, mask, dtype)
-        return self._scalar(node, operation, y, x, True, mask, dtype)
+            return self._scalar(node, operation, x, y, False)
+        return self._scalar(node, operation, y, x, True)
 
     @staticmethod
     def _repeated(source: ast.expr, shape: tuple[int, ...], wanted: tuple[int, ...]) -> ast.expr:
@@ -663,7 +660,7 @@ class Function(Values):
         self._line("nisa.reciprocal", dst=made, data=source)
         return made
 
-    def _quotient(self, node: ast.expr, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
+    def _quotient(self, node: ast.expr, x: ast.expr, y: ast.expr) -> Op:
         """Return the instruction for a division: it multiplies the dividend by the reciprocal of the divisor."""
         left, right = self.facts.of(x), self.facts.of(y)
         multiply = parse_expression("nl.multiply")
@@ -696,7 +693,7 @@ class Function(Values):
             if of_tile and not (over_tile and left is not None and right is not None and self._column(left, right))
             else y
         )
-        return Op(node, emit, [x, y], mask, dtype, like=like)
+        return Op(node, emit, [x, y], like=like)
 
     def _wide(self, source: ast.expr, fact: Fact | None) -> ast.expr:
         """Return a tile of one element a partition as float32, which arithmetic with such an operand requires."""
@@ -706,10 +703,7 @@ class Function(Values):
         self._copy(made, source)
         return made
 
-    def _scalar(
-        self, node: ast.expr, operation: ast.expr, tile: ast.expr, scalar: ast.expr, reverse: bool,
-        mask: ast.expr | None, dtype: ast.expr | None,
-    ) -> Op:  # fmt: skip
+    def _scalar(self, node: ast.expr, operation: ast.expr, tile: ast.expr, scalar: ast.expr, reverse: bool) -> Op:
         commutes = ast.unparse(operation)[3:] in ("add", "multiply", "maximum", "minimum", "equal", "not_equal")
 
         def emit(dst: ast.expr, clip: Clip) -> None:
@@ -722,28 +716,25 @@ class Function(Values):
                 operand = self._wide(operand, self.facts.of(scalar))
             self._line("nisa.tensor_scalar", dst=dst, data=data, op0=operation, operand0=operand, reverse0=turned)
 
-        return Op(node, emit, [tile, scalar], mask, dtype, like=tile)
+        return Op(node, emit, [tile, scalar], like=tile)
 
-    def _negative(self, node: ast.expr, x: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
+    def _negative(self, node: ast.expr, x: ast.expr) -> Op:
         fixed: Mapping[str, ast.expr] = {"op0": parse_expression("nl.multiply"), "operand0": ast.Constant(-1.0)}
-        return self._plain_op(node, "nisa.tensor_scalar", {"data": x}, mask, dtype, like=x, fixed=fixed)
+        return self._plain_op(node, "nisa.tensor_scalar", {"data": x}, like=x, fixed=fixed)
 
     def _plain_op(
-        self, node: ast.expr, function: str, operands: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None,
-        *, fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
+        self, node: ast.expr, function: str, operands: Mapping[str, ast.expr], *,
+        fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
         dma: bool = False, data: ast.expr | None = None,
     ) -> Op:  # fmt: skip
-        """Return an instruction that reads ``operands``, limited to the part that its mask keeps.
-
-        ``fixed`` has its further arguments.
-        """
+        """Return an instruction that reads ``operands``. ``fixed`` has its further arguments."""
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}
             order = [*of_call("nki", function.partition(".")[2]), *given]
             self._line(function, dst=dst, **{key: given[key] for key in sorted(given, key=order.index)})
 
-        return Op(node, emit, list(operands.values()), mask, dtype, like, dma, data)
+        return Op(node, emit, list(operands.values()), like=like, dma=dma, data=data)
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
         """Return the instruction for a function of ``nl`` that gives a tile; None if the call needs no change."""
@@ -751,55 +742,55 @@ class Function(Values):
             return None
         args = self._bound(node, positional("nki_legacy", "language")[word])
         mask, dtype = self._mask_and_dtype(args)
+        if word in SAME and mask is None:
+            return None  # both APIs have the function
+        op = self._function(node, word, args)
+        op = self._function(node, word, args)
+        dtype = None if word == "matmul" else dtype  # a product ignores its dtype
+        return None if op is None else replace(op, mask=mask, dtype=dtype)
+
+    def _function(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
+        """Return the instruction for a function of ``nl``, without its mask and dtype; None if the call needs no
+        change.
+        """
         if word in ("load", "copy", "static_cast"):
             function = "nisa.dma_copy" if word == "load" else "nisa.tensor_copy"
             src = args["input_data" if word == "static_cast" else "src"]
-            return self._plain_op(node, function, {"src": src}, mask, dtype, like=src, dma=word == "load")
+            return self._plain_op(node, function, {"src": src}, like=src, dma=word == "load")
         if word in TWO_TILES:
-            if not any(self._is_tile(args[k]) for k in ("x", "y")):
-                return None
-            return self._binary(node, word, args["x"], args["y"], mask, dtype)
+            tiles = any(self._is_tile(args[k]) for k in ("x", "y"))
+            return self._binary(node, word, args["x"], args["y"]) if tiles else None
         if word == "negative":
-            return self._negative(node, args["x"], mask, dtype)
+            return self._negative(node, args["x"])
         if word == "reciprocal":
-            return self._plain_op(node, "nisa.reciprocal", {"data": args["x"]}, mask, dtype, like=args["x"])
+            return self._plain_op(node, "nisa.reciprocal", {"data": args["x"]}, like=args["x"])
         if word in ACTIVATIONS:
             fixed = {"op": parse_expression(f"nl.{word}")}
-            return self._plain_op(
-                node, "nisa.activation", {"data": args["x"]}, mask, dtype, like=args["x"], fixed=fixed
-            )
+            return self._plain_op(node, "nisa.activation", {"data": args["x"]}, like=args["x"], fixed=fixed)
         if word in REDUCTIONS:
-            return self._reduction(node, REDUCTIONS[word], args, mask, dtype)
+            return self._reduction(node, REDUCTIONS[word], args)
         if word == "matmul":
-            return self._product(node, args, mask)
+            return self._product(node, args)
         if word == "transpose":
-            return self._plain_op(node, "nisa.nc_transpose", {"data": args["x"]}, mask, dtype)
+            return self._plain_op(node, "nisa.nc_transpose", {"data": args["x"]})
         if word == "loop_reduce":
-            return self._loop_reduce(node, args, mask, dtype)
+            return self._loop_reduce(node, args)
         if word in ("full", "zeros", "ones"):
-            return self._filled(node, word, args)
+            self._filled(node, word)
+            return None
         if word == "rms_norm":
             raise Unportable(
                 node.lineno, "NKI 0.6 does not compile nl.rms_norm", "write it with nl.square and nl.rsqrt"
             )
-        if word in SAME:
-            return self._same(node, word, args, mask, dtype)
-        return None
+        return self._same(node, word, args) if word in SAME else None
 
-    def _reduction(
-        self,
-        node: ast.Call,
-        operation: str,
-        args: Mapping[str, ast.expr],
-        mask: ast.expr | None,
-        dtype: ast.expr | None,
-    ) -> Op:
+    def _reduction(self, node: ast.Call, operation: str, args: Mapping[str, ast.expr]) -> Op:
         x, keep = args["x"], args.get("keepdims")
         fixed = {"op": parse_expression(operation), "axis": self.value(args["axis"])}
         fixed |= {} if keep is None else {"keepdims": self.value(keep)}
-        return self._plain_op(node, "nisa.tensor_reduce", {"data": x}, mask, dtype, fixed=fixed, data=x)
+        return self._plain_op(node, "nisa.tensor_reduce", {"data": x}, fixed=fixed, data=x)
 
-    def _product(self, node: ast.Call, args: Mapping[str, ast.expr], mask: ast.expr | None) -> Op:
+    def _product(self, node: ast.Call, args: Mapping[str, ast.expr]) -> Op:
         x, y, turned = args["x"], args["y"], args.get("transpose_x")
 
         def emit(dst: ast.expr, clip: Clip) -> None:
@@ -816,11 +807,9 @@ class Function(Values):
                 left = self._in_sbuf(made, fact)
             self._line("nisa.nc_matmul", dst=dst, stationary=left, moving=right)
 
-        return Op(node, emit, [x, y], mask, data=x)
+        return Op(node, emit, [x, y], data=x)
 
-    def _loop_reduce(
-        self, node: ast.Call, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
-    ) -> Op:
+    def _loop_reduce(self, node: ast.Call, args: Mapping[str, ast.expr]) -> Op:
         x, fold, loops = args["x"], self.operation(args["op"]), args["loop_indices"]
         if not isinstance(loops, ast.List | ast.Tuple):
             raise Unportable(node.lineno, "loop_reduce does not list its loops", "accumulate with nisa.tensor_tensor")
@@ -833,9 +822,9 @@ class Function(Values):
             more = [ast.Expr(call("nisa.tensor_tensor", dst=dst, data1=dst, data2=source, op=fold))]
             self.out.append(ast.If(condition, fresh, more))  # type: ignore[arg-type]  # lists are invariant
 
-        return Op(node, emit, [x], mask, dtype, like=x)
+        return Op(node, emit, [x], like=x)
 
-    def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
+    def _filled(self, node: ast.Call, word: str) -> None:
         fact = self.facts.of(node)
         if fact is None or fact.space == "hbm":
             raise Unportable(
@@ -843,7 +832,6 @@ class Function(Values):
                 f"nl.{word} can not fill a tensor in HBM",
                 "declare it with nl.ndarray and fill it from a tile",
             )
-        return None
 
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
         """Return the declaration of a tensor without ``par_dim``, ``lazy_initialization`` and addresses."""
@@ -875,44 +863,35 @@ class Function(Values):
             return self.value(value)
         return parse_expression("nl.psum" if space == "psum" else "nl.sbuf")
 
-    def _same(
-        self, node: ast.Call, word: str, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
-    ) -> Op | None:
+    def _same(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op:
         """Return an instruction for a masked call of a function that both APIs have: it copies the part that
         the mask keeps.
-
-        None without a mask, because the call needs no change.
         """
-        if mask is None:
-            return None
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             kept = {k: self.value(v, clip) for k, v in args.items() if k != "mask"}
             self._copy(dst, call(f"nl.{word}", **kept))
 
-        return Op(node, emit, list(args.values()), mask, dtype)
+        return Op(node, emit, list(args.values()))
 
     def _isa(self, node: ast.Call, word: str) -> Op:
+        """Return the instruction for a function of ``nisa``."""
         args = self._bound(node, positional("nki_legacy", "isa")[word])
         mask, dtype = self._mask_and_dtype(args)
         args = {key: one for key, one in args.items() if key not in ("mask", "dtype")}
+        return replace(self._instruction_of(node, word, args), mask=mask, dtype=dtype)
+
+    def _instruction_of(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op:
+        """Return the instruction for a function of ``nisa``, without its mask and dtype."""
         if word == "memset":
             value, engine = args["value"], args.get("engine")
             engine = None if engine is None or "unknown" in ast.unparse(engine) else self.value(engine)
-            return self._plain_op(
-                node, "nisa.memset", {}, mask, dtype, fixed={"value": self.value(value), "engine": engine}
-            )
+            return self._plain_op(node, "nisa.memset", {}, fixed={"value": self.value(value), "engine": engine})
         if word == "iota":
-            return Op(node, lambda dst, clip: self._iota(dst, args["expr"], clip, node), [], mask, dtype)
+            return Op(node, lambda dst, clip: self._iota(dst, args["expr"], clip, node), [])
         if word == "affine_select":
-            return Op(
-                node,
-                lambda dst, clip: self._select(dst, args, clip, node),
-                [args["on_true_tile"]],
-                mask,
-                dtype,
-                like=args["on_true_tile"],
-            )
+            tile = args["on_true_tile"]
+            return Op(node, lambda dst, clip: self._select(dst, args, clip, node), [tile], like=tile)
         like = next((args[key] for key in ("data", "data1", "data0", "src", "on_true_tile") if key in args), None)
         if word in OTHER_SHAPE:
             like = None
@@ -933,7 +912,7 @@ class Function(Values):
 
         data = next((args[key] for key in ("data", "src", "stationary") if key in args), None)
         return Op(
-            node, emit, list(args.values()), mask, dtype, like=like, dma=word == "dma_transpose",
+            node, emit, list(args.values()), like=like, dma=word == "dma_transpose",
             data=data if word in OTHER_SHAPE else None,
         )  # fmt: skip
 
@@ -978,7 +957,7 @@ class Function(Values):
                 node.lineno, "the predicate of affine_select does not compare sums of nl.arange", "compare such sums"
             )
         self._line(
-            "nisa.affine_select", dst=dst, **self._positions(left + right.times(Linear(-1)), fact.shape),
+            "nisa.affine_select", dst=dst, **self._positions(left - right, fact.shape),
             cmp_op=parse_expression(f"nl.{word}"), on_true_tile=self._operand(tile, Clip()),
             on_false_value=self.value(args["on_false_value"]),
         )  # fmt: skip

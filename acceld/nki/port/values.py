@@ -122,10 +122,8 @@ class Values(ABC):
         """
 
     @abstractmethod
-    def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
-        """Return None for a call that fills a tensor and can be translated. Raises Unportable for any other
-        fill.
-        """
+    def _filled(self, node: ast.Call, word: str) -> None:
+        """Raise Unportable for a call that fills a tensor and can not be translated."""
 
     def _fresh(self, base: str) -> str:
         number, made = 1, base
@@ -197,7 +195,7 @@ class Values(ABC):
                     continue
                 low = Linear.of(one.lower) if one.lower is not None else Linear()
                 high = Linear.of(one.upper) if one.upper is not None else Linear(size)
-                width = (high + low.scaled(-1)).number
+                width = (high - low).number
                 if width is None:
                     return None
                 shape.append(width)
@@ -248,7 +246,7 @@ class Values(ABC):
             function = word.partition(".")[2]
             if word.startswith("nl.") and function in ("ndarray", "zeros", "full", "ones", "empty_like", "zeros_like"):
                 if word in ("nl.zeros", "nl.full", "nl.ones"):
-                    self._filled(node, function, {})
+                    self._filled(node, function)
                 return self.declaration(node, function)
             if word in ("nl.arange", "nl.mgrid"):
                 raise Unportable(node.lineno, "an index grid is used outside of an index", "index with slices or nl.ds")
@@ -453,7 +451,7 @@ class Values(ABC):
                 low = Linear.of(clip.starts[atom.axis])
                 start = start + atom.stride.times(low)
                 high = Linear.of(clip.stops[atom.axis]) if atom.axis in clip.stops else atom.size
-                size = high + low.scaled(-1)
+                size = high - low
             elif atom.axis in clip.stops:
                 size = Linear.of(clip.stops[atom.axis])
             if atom.stride.number is not None and atom.stride.number < 1:
@@ -484,7 +482,7 @@ class Values(ABC):
             if len(start.terms) == 0 or size.number == 1:
                 return ast.Slice(start.node, (start + size).node)
             return call("nl.ds", start.node, size.node)
-        end = start + stride.times(size + Linear(-1)) + Linear(1)
+        end = start + stride.times(size - Linear(1)) + Linear(1)
         return ast.Slice(start.node, end.node, stride.node)
 
     def _pattern(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
@@ -574,7 +572,7 @@ class Values(ABC):
                 if left.atoms and right.atoms:
                     return None
                 return left.times(right.base) if left.atoms or left.rank else right.times(left.base)
-            return left + (right if isinstance(node.op, ast.Add) else right.times(Linear(-1)))
+            return left + right if isinstance(node.op, ast.Add) else left - right
         return self._term(node)
 
     def _term(self, node: ast.expr) -> Grid | None:
@@ -590,7 +588,7 @@ class Values(ABC):
         if len(bounds) == 3:
             raise Unportable(node.lineno, "nl.arange has a step", "slice with a step")
         start, stop = (Linear(), bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
-        size = stop + start.scaled(-1)
+        size = stop - start
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
@@ -618,7 +616,7 @@ class Values(ABC):
                     node.lineno, f"the index grid {ast.unparse(node)} can not become slices", "slice the tensor"
                 )
             start = Linear.of(self.value(one.lower)) if one.lower is not None else Linear()
-            size = Linear.of(self.value(one.upper)) + start.scaled(-1)
+            size = Linear.of(self.value(one.upper)) - start
             made.append(Grid(start, (Atom(len(items) - at, size, Linear(1)),), len(items)))
         return tuple(made)
 
@@ -643,7 +641,7 @@ class Values(ABC):
                     f"the mask {ast.unparse(one)[:60]} compares more than sums of nl.arange",
                     "slice with min()",
                 )
-            grid = left + right.times(Linear(-1))
+            grid = left - right
             wide = [a for a in grid.atoms if a.size.number != 1 and a.stride.number != 0]
             if not wide:
                 guards.append(ast.Compare(left.base.node, one.ops, [right.base.node]))

@@ -127,7 +127,7 @@ def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:
             definition = next(one for one in found if one.covers(_start(use)))
             written = ast.unparse(definition.value)
             plain = isinstance(around, _PLAIN_PLACES) or not isinstance(definition.value, ast.BinOp | ast.UnaryOp)
-            edits.replace(_offset(text, _start(use)), _offset(text, _end(use)), written if plain else f"({written})")
+            edits.replace(*text.span(use), written if plain else f"({written})")
     return done
 
 
@@ -282,16 +282,9 @@ def _comment_out(text: SourceText, node: ast.Assign, edits: Edits) -> None:
 
 
 def _is_alone(text: SourceText, node: ast.stmt) -> bool:
-    start, end = _offset(text, _start(node)), _offset(text, _end(node))
+    start, end = text.span(node)
     after = text.source[end : text.after_line(end)].strip()
     return not text.source[text.line_start(start) : start].strip() and (not after or after.startswith("#"))
-
-
-def _offset(text: SourceText, place: Place) -> int:
-    line, column = place  # Python counts columns in bytes of UTF-8
-    start = text.line_starts[line - 1]
-    written = text.source[start : text.line_starts[line]].encode()
-    return start + len(written[:column].decode())
 
 
 def _start(node: ast.expr | ast.stmt | ast.alias) -> Place:

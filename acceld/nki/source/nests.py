@@ -12,7 +12,7 @@ from math import prod
 
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Item, Loop, Statement
+from acceld.nki.source.syntax import Access, Buffer, Item, Loop, Statement
 
 SBUF_BYTES = 168 * 1024
 """Bytes for values in each partition of SBUF: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating
@@ -76,14 +76,19 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
     found = all_accesses(kernel, name)
     if not found or inside(buffer.declaration, loop) or not all(inside(statement, loop) for statement, _ in found):
         return None
-    variable = Affine.of_variable(loop.variable)
-    places: set[int] | None = None
-    for _, access in found:
-        dims = access.dims or ()
-        plain = {i for i, dim in enumerate(dims) if dim.form == variable and dim.extent is None}
-        places = plain if places is None else places & plain
-    fitting = [i for i in places or () if i < buffer.partition_axis and buffer.shape[i] == loop.trips]
+    fitting = [i for i in indices_by(buffer, loop, [access for _, access in found]) if i < buffer.partition_axis]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def indices_by(buffer: Buffer, loop: Loop, accesses: Sequence[Access]) -> set[int]:
+    """Return the positions of the indices that are exactly the loop's variable in all ``accesses`` of a buffer, and
+    along which the buffer has an element for each iteration.
+    """
+    variable = Affine.of_variable(loop.variable)
+    places = {i for i, extent in enumerate(buffer.shape) if extent == loop.trips and accesses}
+    for access in accesses:
+        places &= {i for i, dim in enumerate(access.dims or ()) if dim.form == variable and dim.extent is None}
+    return places
 
 
 def has_place(access: Access, loop: Loop) -> bool:

@@ -14,6 +14,7 @@ from acceld.nki.source.syntax import (
     Access,
     Binary,
     Dim,
+    Item,
     Loop,
     Statement,
     accesses,
@@ -63,6 +64,15 @@ class KernelModule(SourceReader):
             if isinstance(item, Loop):
                 found += [item, *item.loops()]
         return found
+
+    @property
+    def bodies(self) -> list[list[Item]]:
+        """Return the items of the function's body, and those of the body of each loop."""
+        return [self.items, *(loop.items for loop in self.loops)]
+
+    def beside(self, item: Item) -> list[Item]:
+        """Return the items of the body that contains ``item``."""
+        return self.items if item.parent is None else item.parent.items
 
     @cached_property
     def _writers(self) -> dict[str, list[Statement]]:
@@ -248,6 +258,14 @@ class KernelModule(SourceReader):
         if statement.op == "tensor_tensor":
             return Binary(self.opname(statement.args.get("op")), "data1", "data2")
         return Binary(statement.op, "x", "y") if statement.op in BINARY else None
+
+    def factors(self, statement: Statement) -> tuple[Access, Access] | None:
+        """Return the two tiles that a statement multiplies element by element; None for other statements."""
+        pair = self.binary(statement)
+        if pair is None or pair.op != "multiply":
+            return None
+        left, right = statement.reads.get(pair.left), statement.reads.get(pair.right)
+        return None if left is None or right is None else (left, right)
 
     def mask(self, statement: Statement) -> str:
         """Return the source text of a statement's mask; empty if it has none."""

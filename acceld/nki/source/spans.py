@@ -36,20 +36,7 @@ class ParsedText(SourceText):
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self.module = parsed(source)
-        self._is_ascii = source.isascii()
         self._texts: dict[ast.AST, str] = {}
-
-    def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the offsets at which the text of ``node`` begins and ends, without the parentheses around it."""
-        first, last = (node.body[0], node.body[-1]) if isinstance(node, ast.Module) else (node, node)
-        start = self._offset(first.lineno, first.col_offset)  # type: ignore[attr-defined]  # a statement or expression has lines
-        return start, self._offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]  # a statement or expression has lines
-
-    def _offset(self, line: int, column: int) -> int:
-        start = self.line_starts[line - 1]
-        if self._is_ascii:
-            return start + column
-        return start + len(self.source[start : self.line_starts[line]].encode()[:column].decode())
 
     def text(self, node: ast.AST) -> str:
         """Return the source text of ``node`` with the parentheses around it. The text of a node that is not

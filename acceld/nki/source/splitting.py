@@ -88,13 +88,15 @@ def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str
     edits.replace(*kernel.span(node), text if plain else f"({text})")
 
 
-def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
-    """Return the source in which a parallel loop runs over groups, with a new loop inside it over the ``size``
-    members of a group.
+def split_loop(kernel: KernelModule, loop: Loop, size: int) -> tuple[KernelModule, Loop]:
+    """Return the kernel in which a parallel loop runs over groups, and the new loop inside it over the ``size``
+    members of a group. A loop of one group stays as it is.
 
     Raise RuleRefused if the loop is not parallel, if ``size`` does not divide its number of iterations, or if a
     reduction names the loop.
     """
+    if size == loop.trips:
+        return kernel, loop
     if (
         loop.kind != "affine_range"
         or loop.trips is None
@@ -118,6 +120,6 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
     first = kernel.source.find("\n", loop.start + len(header(kernel, loop)) - 1) + 1
     before, body, after = edits.apply_around(first, kernel.after_line(loop.end))
     inner = loop.indent + STEP
-    return (
-        f"{before}{inner}for {member} in {count}({size}):\n{reindent(body, loop.items[0].indent, inner + STEP)}{after}"
-    )
+    text = reindent(body, loop.items[0].indent, inner + STEP)
+    split = kernel.reread(f"{before}{inner}for {member} in {count}({size}):\n{text}{after}")
+    return split, split.loops[kernel.loops.index(loop) + 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -62,6 +62,33 @@ class Dim:
         for symbol in self.form.ranges:
             width *= symbol.extent
         return width
+
+    @property
+    def is_point(self) -> bool:
+        """Tell whether the index is understood and selects a single element."""
+        return self.form is not None and self.extent is None and not self.full and not self.form.ranges
+
+    def covers(self, extent: int | None) -> bool:
+        """Tell whether the index is ``:``, or a slice of the first ``extent`` elements."""
+        return self.full or (self.form == Affine() and self.extent == extent)
+
+    def reach(self, trips: Mapping[str, int | None], without: str) -> tuple[int, int] | None:
+        """Return the least and the greatest element that the index covers while the loop variable ``without`` is
+        zero.
+
+        ``trips`` has the numbers of iterations of the other loops, by variable. The result is None if one is not
+        known.
+        """
+        assert self.form is not None
+        low = high = self.form.constant
+        for symbol, coefficient in self.form.terms:
+            if symbol.name == without:
+                continue
+            count = symbol.extent if symbol.is_range else trips.get(symbol.name)
+            if count is None:
+                return None
+            low, high = low + min(0, coefficient * (count - 1)), high + max(0, coefficient * (count - 1))
+        return low, high + (self.extent or 1) - 1
 
 
 @dataclass(frozen=True, slots=True)

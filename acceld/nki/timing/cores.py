@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from acceld.nki.ir.def_use import uses_of
-from acceld.nki.ir.program import Access, Affine, Loop, LoopKind, Node, Operand, Pattern, Program, Role
+from acceld.nki.ir.mapping import mapped
+from acceld.nki.ir.program import Affine, Loop, LoopKind, Node, Program, Role
 from acceld.nki.ir.regions import box
 
 CORES = 2
@@ -109,26 +110,8 @@ def _at(node: Node, places: Mapping[int, int]) -> Node:
 
     ``places`` has the iteration of each such loop. It is added to every expression of the loop's variable.
     """
-    if isinstance(node, Loop):
-        return replace(node, body=tuple(_at(child, places) for child in node.body))
 
     def moved(value: Affine) -> Affine:
         return value + sum(coef * places.get(loop, 0) for loop, coef in value.terms)
 
-    def access(one: Access) -> Access:
-        indirect = tuple(replace(i, index=access(i.index)) if i.index is not None else i for i in one.indirect)
-        return replace(one, start=tuple(map(moved, one.start)), indirect=indirect)
-
-    def operand(one: Operand) -> Operand:
-        return access(one) if isinstance(one, Access) else pattern(one) if isinstance(one, Pattern) else one
-
-    def pattern(one: Pattern) -> Pattern:
-        return replace(one, base=moved(one.base))
-
-    return replace(
-        node,
-        dsts=tuple(map(access, node.dsts)),
-        srcs=tuple(map(operand, node.srcs)),
-        mask=tuple(map(pattern, node.mask)),
-        pattern=None if node.pattern is None else pattern(node.pattern),
-    )
+    return mapped(node, moved)

@@ -8,7 +8,8 @@ of elements in one partition. A fixed overhead for each instruction is added
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -78,19 +79,13 @@ class CostModel:
     params: TimelineParams
     buffers: tuple[Buffer, ...]
     recast: frozenset[int] = frozenset()
-    """Buffers whose bits are also read as a dtype of another width."""
+    """Buffers whose bits are also read as a dtype of another width, and those that hold halves of 32-bit values in between."""
     returned: frozenset[int] = frozenset()
     """Buffers in HBM that the program both stores to and loads from."""
 
     @classmethod
     def of(cls, program: Program, params: TimelineParams) -> CostModel:
         """Return the cost model for the chip and the buffers of a program."""
-        recast: set[int] = set()
-        for instruction, _ in program.walk():
-            if instruction.op == "bitcast":
-                accesses = instruction.accesses
-                widths = {DTYPE_BYTES[access.dtype or program.buffers[access.buffer].dtype] for access in accesses}
-                recast.update(access.buffer for access in accesses if len(widths) > 1)
         stored: set[int] = set()
         loaded: set[int] = set()
         for instruction, _ in program.walk():
@@ -98,7 +93,7 @@ class CostModel:
                 stored.update(dst.buffer for dst in instruction.dsts)
                 loaded.update(src.buffer for src in instruction.srcs if isinstance(src, Access))
         returned = {number for number in stored & loaded if program.buffers[number].space is Space.HBM}
-        return cls(chip_spec(program.chip), params, program.buffers, frozenset(recast), frozenset(returned))
+        return cls(chip_spec(program.chip), params, program.buffers, recast_buffers(program), frozenset(returned))
 
     def cost(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], *, handed_over: bool = False
@@ -473,6 +468,49 @@ class CostModel:
         return all(self.dtype(a) == "bfloat16" for a in instruction.accesses)
 
 
+def recast_buffers(program: Program) -> frozenset[int]:
+    """Return the buffers whose bits are also read as a dtype of another width.
+
+    A buffer counts too if its 16-bit values are made of halves of wider values, and become wider values again
+    later.
+    """
+    found: set[int] = set()
+    halved: set[int] = set()
+    joined: set[int] = set()
+
+    def width(access: Access) -> int:
+        return DTYPE_BYTES[access.dtype or program.buffers[access.buffer].dtype]
+
+    for instruction, _ in program.walk():
+        if instruction.op == "bitcast" and len({width(one) for one in instruction.accesses}) > 1:
+            found.update(one.buffer for one in instruction.accesses)
+            halved.update(dst.buffer for dst in instruction.dsts if width(dst) == _HALF)
+            joined.update(src.buffer for src in instruction.srcs if isinstance(src, Access) and width(src) == _HALF)
+    if not halved or not joined:
+        return frozenset(found)
+    after: dict[int, set[int]] = defaultdict(set)
+    before: dict[int, set[int]] = defaultdict(set)
+    for instruction, _ in program.walk():
+        for dst in instruction.dsts:
+            for src in instruction.srcs:
+                if isinstance(src, Access) and width(src) == width(dst) == _HALF:
+                    after[src.buffer].add(dst.buffer)
+                    before[dst.buffer].add(src.buffer)
+    return frozenset(found | (_reached(halved, after) & _reached(joined, before)))
+
+
+def _reached(begin: Iterable[int], edges: Mapping[int, Iterable[int]]) -> set[int]:
+    """Return the nodes of a graph that are reached from ``begin``, with those of ``begin``."""
+    found, left = set(begin), list(begin)
+    while left:
+        new = [one for one in edges.get(left.pop(), ()) if one not in found]
+        found.update(new)
+        left += new
+    return found
+
+
+_HALF = 2
+"""Bytes of a half of a 32-bit value."""
 _SCALAR_OPS = frozenset({"activation", "activate2", "copy", "tensor_scalar", "reciprocal", "loop_reduce", "memset"})
 _VECTOR_SINGLE = frozenset(
     "copy tensor_scalar activation activate2 transpose shuffle bn_stats dropout range_select max8 find_index8 "
@@ -533,13 +571,14 @@ def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> 
     counts = shape if len(shape) == len(access.dims) else access.shape
     itemsize = DTYPE_BYTES[access.dtype or buffer.dtype]
     strides = buffer.strides
+    gathered = {item.axis for item in access.indirect if item.index is not None}
+    if any(item.index is not None and item.index.shape == access.shape for item in access.indirect):
+        return itemsize  # each element has an index of its own
     moves = []
     for position, (dim, count) in enumerate(zip(access.dims, counts, strict=True)):
-        if count == 1 or (buffer.space is not Space.HBM and position == 0):
+        if count == 1 or position in gathered or (buffer.space is not Space.HBM and position == 0):
             continue
         moves.append((abs(sum(step * stride for step, stride in zip(dim.steps, strides, strict=True))), count))
-    if any(item.index is not None for item in access.indirect):
-        moves = [move for move in moves if move[0] < max((m[0] for m in moves), default=0)] or moves
     run = 1
     for step, count in sorted(move for move in moves if move[0]):  # a step of 0 repeats the same row
         if step != run:

@@ -155,10 +155,22 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         program = _in_psum(program, left)
         model = replace(model, buffers=program.buffers)
     grids = make_grids(program.buffers, accesses, full)
+    views = _views(nodes)
+    empty: dict[int, Grid] = {}
+    for view in views:  # a view takes no memory of its own
+        grid = grids.get(view)
+        if grid is not None:
+            grids[view] = empty.setdefault(id(grid), replace(grid, cell_bytes=0.0, row_bytes=0))
     held = _RegisterValues.of(program, trips)
     merged = _merged(nodes, model)
     making = _Templates(
-        model, place, grids, handed, _varying(nodes) if full else {}, accumulating(node for node, _ in nodes)
+        model,
+        place,
+        grids,
+        handed,
+        _varying(nodes) if full else {},
+        accumulating(node for node, _ in nodes),
+        views,
     )
     templates: dict[int, Template] = {}
     around = _around((), trips)
@@ -302,9 +314,9 @@ class _Operands:
         """Return a key that accesses of one form share. Accesses with equal keys may have different cells."""
         found = self._buffers.get(access.buffer)
         if found is None:
-            one, grid = self.model.buffers[access.buffer], self.grids.get(access.buffer)
-            recast = access.buffer in self.model.recast
-            number = self._number((one.space, one.dtype, one.shape, one.partition_axis, id(grid), recast))
+            one, grid, model = self.model.buffers[access.buffer], self.grids.get(access.buffer), self.model
+            used = access.buffer in model.recast, access.buffer in model.returned
+            number = self._number((one.space, one.dtype, one.shape, one.partition_axis, id(grid), *used))
             axis = -1 if one.space is Space.HBM else one.partition_axis
             found = self._buffers[access.buffer] = number, axis
         buffer, axis = found
@@ -359,8 +371,9 @@ class _Templates:
         handed: set[int],
         varying: Mapping[int, set[int]],
         folding: frozenset[Engine],
+        views: Mapping[int, Access],
     ) -> None:
-        self.model, self.place, self.grids = model, place, grids
+        self.model, self.place, self.grids, self.views = model, place, grids, views
         self.handed, self.varying, self.folding = handed, varying, folding
         self.operands = _Operands(model, grids)
         self.forms: dict[object, _Form] = {}
@@ -398,6 +411,12 @@ class _Templates:
                 inputs.append((src.buffer, self._elements(src, space)))
             layouts.append(layout)
             forms.append(form)
+        if node.op == "bitcast" and self.views.get(node.dsts[0].buffer) == node.srcs[0]:
+            reads.clear()  # a view reads nothing by itself; its readers read the tile
+        if self.views and node.op != "bitcast":
+            viewed = [tile for src in node.srcs if isinstance(src, Access) for tile in self._viewed(src.buffer)]
+            reads += [operands.cells(tile, space)[0] for tile in viewed]
+        beside: list[CellAccess] = []
         indirect = False
         for access in node.accesses:
             if access.indirect:
@@ -411,12 +430,16 @@ class _Templates:
             forms.append(form)
             if found.partial and not grids[dst.buffer].exact:
                 inputs.append((dst.buffer, self._elements(dst, space)))
+        if self.views and node.op != "bitcast":
+            viewed = [tile for dst in node.dsts for tile in self._viewed(dst.buffer)]
+            beside = [operands.cells(tile, space)[0] for tile in viewed]
         handed = number in self.handed
         key = node.op, node.engine, node.attrs, node.mask, node.pattern, space, handed, merged, len(node.dsts), *forms
         made = self.forms.get(key)
         if made is None:
             partial = any(one.partial for one in writes)
             made = self.forms[key] = self._form(node, space, layouts, handed, merged, partial, indirect)
+        writes += beside
         within: tuple[int, ...] = ()
         if made.stores or not node.dsts or not self.model.buffers[node.dsts[0].buffer].scope:
             pass
@@ -433,6 +456,16 @@ class _Templates:
             merged_within=within, sequential=around.sequential, keeps=made.keeps, accumulator=made.accumulator,
             other=made.other, positions=made.positions,
         )  # fmt: skip
+
+    def _viewed(self, buffer: int) -> Iterator[Access]:
+        """Yield the tiles whose memory ``buffer`` shares, because it is a view of them."""
+        seen: set[int] = set()
+        while buffer in self.views and buffer not in seen:
+            seen.add(buffer)
+            tile = self.views[buffer]
+            buffer = tile.buffer
+            if buffer in self.grids:
+                yield tile
 
     def _elements(self, access: Access, space: tuple[tuple[int, int], ...]) -> list[int]:
         """Return, for each execution, the position of the first element of ``access`` in the flat buffer."""
@@ -590,6 +623,21 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
     return scope[:inner]
 
 
+def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
+    """Return, for each buffer that is a view of another dtype, the tile of which it is one.
+
+    Whoever reads or writes the view reads or writes the tile: a later write to the tile waits for the readers of the
+    view, and a write to the view for the readers of the tile.
+    """
+    found: dict[int, Access] = {}
+    for node, _ in nodes:
+        if node.op == "bitcast" and isinstance(node.srcs[0], Access):
+            source, target = node.srcs[0], node.dsts[0]
+            view, tile = (source, target) if node.attr("back") else (target, source)
+            found.setdefault(view.buffer, tile)
+    return {view: tile for view, tile in found.items() if tile.buffer != view}
+
+
 def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:
     """Return, for each buffer, the loops on whose iteration the buffer's contents depend."""
     found: dict[int, set[int]] = defaultdict(set)
@@ -644,11 +692,13 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 
 
 def _cost_key(access: Access, model: CostModel) -> object:
-    buffer = model.buffers[access.buffer]
-    on_chip = buffer.space is not Space.HBM
+    """Return a key of all that the cost of an instruction takes from one of its accesses."""
+    buffer, number = model.buffers[access.buffer], access.buffer
     # The partitions of a transfer's tile decide which DMA engines move it.
-    place = access.start[buffer.partition_axis].const if on_chip else buffer.shape
-    return (access.dims, buffer.space, place, model.dtype(access))
+    place = access.start[buffer.partition_axis].const if buffer.space is not Space.HBM else 0
+    gathered = tuple([(one.axis, one.index is None) for one in access.indirect])
+    layout = access.dims, gathered, buffer.space, buffer.shape, buffer.partition_axis, place
+    return (*layout, model.dtype(access), number in model.recast, number in model.returned)
 
 
 def _linear(access: Access, strides: tuple[int, ...]) -> Affine:

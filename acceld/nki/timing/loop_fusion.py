@@ -8,25 +8,13 @@ spilled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from acceld.nki.ir.def_use import reduce_command
+from acceld.nki.ir.mapping import mapped
 from acceld.nki.ir.places import sharing
-from acceld.nki.ir.program import (
-    Access,
-    Affine,
-    Attr,
-    Indirect,
-    Instruction,
-    Loop,
-    LoopKind,
-    Node,
-    Operand,
-    Pattern,
-    Program,
-    Space,
-)
+from acceld.nki.ir.program import Access, Affine, Instruction, Loop, LoopKind, Node, Program, Space
 from acceld.nki.timing.buffer_pieces import extent
 from acceld.nki.timing.cost import DMA_OPS
 from acceld.nki.timing.expansion import accumulating
@@ -161,44 +149,12 @@ def _only_loads(node: Node) -> bool:
 
 
 def _renamed(node: Node, old: int, new: int) -> Node:
-    if isinstance(node, Loop):
-        return replace(node, body=tuple(_renamed(child, old, new) for child in node.body))
-    names = {old: new}
-    attrs = tuple((key, _loops(value, names) if key == "loops" else value) for key, value in node.attrs)
-    return replace(
-        node,
-        dsts=tuple(_access(dst, names) for dst in node.dsts),
-        srcs=tuple(_operand(src, names) for src in node.srcs),
-        attrs=attrs,
-        mask=tuple(_pattern(item, names) for item in node.mask),
-        pattern=None if node.pattern is None else _pattern(node.pattern, names),
-    )
+    """Return ``node``, a part of the body of loop ``old``, as a part of the body of loop ``new``."""
 
+    def renamed(loop: int) -> int:
+        return new if loop == old else loop
 
-def _loops(value: Attr, names: Mapping[int, int]) -> Attr:
-    if not isinstance(value, tuple):
-        return value
-    return tuple(names.get(loop, loop) for loop in value if isinstance(loop, int))
+    def affine(value: Affine) -> Affine:
+        return Affine(value.const, tuple(sorted((renamed(loop), coef) for loop, coef in value.terms)))
 
-
-def _affine(expression: Affine, names: Mapping[int, int]) -> Affine:
-    return Affine(expression.const, tuple(sorted((names.get(loop, loop), coef) for loop, coef in expression.terms)))
-
-
-def _pattern(pattern: Pattern, names: Mapping[int, int]) -> Pattern:
-    return replace(pattern, base=_affine(pattern.base, names))
-
-
-def _operand(operand: Operand, names: Mapping[int, int]) -> Operand:
-    if isinstance(operand, Access):
-        return _access(operand, names)
-    return _pattern(operand, names) if isinstance(operand, Pattern) else operand
-
-
-def _access(access: Access, names: Mapping[int, int]) -> Access:
-    indirect = tuple(_indirect(item, names) for item in access.indirect)
-    return replace(access, start=tuple(_affine(s, names) for s in access.start), indirect=indirect)
-
-
-def _indirect(item: Indirect, names: Mapping[int, int]) -> Indirect:
-    return item if item.index is None else replace(item, index=_access(item.index, names))
+    return mapped(node, affine, loop=renamed)

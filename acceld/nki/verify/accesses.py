@@ -9,7 +9,7 @@ from math import gcd, prod
 
 from acceld.chips import FREE_AXES
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
-from acceld.nki.ir.program import Access, Affine, Buffer, Instruction, Loop, Operand, Pattern, Space
+from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Instruction, Loop, Operand, Pattern, Space
 from acceld.nki.ir.regions import box, free_axes, index_bounds
 from acceld.nki.ir.spaces import AxisMap, iteration_space
 from acceld.nki.verify.findings import Report
@@ -124,6 +124,7 @@ class Accesses:
                 self._tile(instruction, operand, axes, lazy)
         if not lazy:
             self._together(instruction)
+            self._in_one_bank(instruction)
 
     def check_arguments(self, instruction: Instruction) -> None:
         """Check only the tiles in HBM of an instruction without mask.
@@ -317,6 +318,30 @@ class Accesses:
             if count > _ENUMERATED:
                 return
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
+
+    def _in_one_bank(self, instruction: Instruction) -> None:
+        """Check that the result of a product lies in one PSUM bank, in every iteration."""
+        by_array = OPS[instruction.op].is_product or (
+            instruction.op == "transpose" and instruction.engine is Engine.TENSOR
+        )
+        for dst in instruction.dsts if by_array else ():
+            buffer, bank = self.report.buffer(dst), self.rules.chip.product_row_bytes
+            if buffer.space is not Space.PSUM or not dst.elements:
+                continue
+            item, first, ends = DTYPE_BYTES[buffer.dtype], Affine(), [0]
+            for d in range(buffer.partition_axis + 1, len(buffer.shape)):
+                width = buffer.strides[d] * item
+                first += dst.start[d].scale(width)
+                ends += [(dim.count - 1) * dim.steps[d] * width for dim in dst.dims[1:]]
+            low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + item
+            wide = prod(dst.shape[1:]) * item > bank  # refused already
+            if not wide and any((place + low) % bank + high - low > bank for place in self._values(first, bank)):
+                self.report.add(
+                    "psum_bank",
+                    instruction,
+                    f"{self.report.name(dst)} lies in two PSUM banks",
+                    f"start the tile on a multiple of {bank} bytes",
+                )
 
     def _together(self, instruction: Instruction) -> None:
         """Check that all operands of an instruction fit into SBUF and PSUM at the same time."""

@@ -72,7 +72,9 @@ class Operands(InstructionCheck):
             for operand in (*instruction.srcs, *instruction.dsts)
         )
         masks = tuple(pattern.coefs for pattern in instruction.mask)
-        return instruction.op, instruction.engine, tiles, instruction.attrs, masks
+        # what a view may read depends on the elements themselves, not on the tiles' shapes alone
+        exact = instruction.accesses if instruction.op == "bitcast" else ()
+        return instruction.op, instruction.engine, tiles, instruction.attrs, masks, *exact
 
     def _loop_reduce(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         around = {loop.id for loop in loops}

@@ -78,7 +78,7 @@ class Operations(InstructionCheck):
         """Check a view of another dtype in HBM.
 
         A view moves no data. So it must cover a whole tensor in order, and must be neither an argument nor a
-        result.
+        result. The tensor to which a write is given back may be both.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
@@ -89,7 +89,8 @@ class Operations(InstructionCheck):
             self._add(
                 "access_pattern", instruction, "a view of a tensor in HBM must cover all of it", "copy the tensor"
             )
-        if self.report.buffer(dst).role is not Role.SCRATCH or dst.buffer in self.report.program.outputs:
+        view = src if instruction.attr("back") else dst
+        if self.report.buffer(view).role is not Role.SCRATCH or view.buffer in self.report.program.outputs:
             self._add(
                 "address_space", instruction, "a view in HBM is neither an argument nor a result", "copy the tensor"
             )
@@ -156,23 +157,6 @@ class Operations(InstructionCheck):
                 f"a product's row takes {size} bytes of PSUM; a bank holds {bank}",
                 "use a narrower moving operand",
             )
-            return
-        buffer = self.report.buffer(dst)
-        if buffer.space is not Space.PSUM:
-            return
-        offset = Affine()
-        item = DTYPE_BYTES[buffer.dtype]
-        for d in range(buffer.partition_axis + 1, len(buffer.shape)):
-            offset = offset + dst.start[d].scale(buffer.strides[d] * item)
-        if not offset.terms and n and any(dim.count > 1 for dim in dst.dims[1:]):
-            last = offset.const + _reach(dst, buffer.strides, buffer.partition_axis) * item + item - 1
-            if offset.const // bank != last // bank:
-                self._add(
-                    "psum_bank",
-                    instruction,
-                    f"{self.report.name(dst)} lies in two PSUM banks",
-                    f"start the tile on a multiple of {bank} bytes",
-                )
 
     def _product_types(self, instruction: Instruction, stationary: Access, moving: Access, dst: Access) -> None:
         if instruction.op == "matmul_mx":
@@ -479,10 +463,3 @@ class Operations(InstructionCheck):
                 "dst does not have the transposed shape of src",
                 "change the axes, or the shape of dst",
             )
-
-
-def _reach(dst: Access, strides: tuple[int, ...], partition_axis: int) -> int:
-    return sum(
-        (dim.count - 1) * sum(step * strides[d] for d, step in enumerate(dim.steps) if d > partition_axis)
-        for dim in dst.dims[1:]
-    )

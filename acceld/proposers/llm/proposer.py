@@ -184,17 +184,13 @@ class LLMProposer:
         parsed = parse_plan(completion.text, change_classes(problem.api))
         if parsed is None:
             return None
-        return Plan(
-            run=request.run,
-            iteration=request.iteration,
-            parent=parent.id,
-            index=request.index,
-            text=parsed.text,
+        return request.planned(
+            parsed.text,
             title=parsed.title,
             change_class=parsed.change_class,
             insights=tuple(insight.id for insight in request.insights),
             data={"cited": list(parsed.cited), "model": completion.model},
-            partner=request.partner.candidate.id if request.partner is not None else None,
+            partner=request.partner_id,
         )
 
     async def first(self, request: FirstRequest) -> str | None:
@@ -225,8 +221,7 @@ class LLMProposer:
             f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer an idea that is not "
             "the most obvious one."
         )
-        partner = request.partner.candidate.id if request.partner is not None else None
-        return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN, partner=partner)
+        return request.planned(text, title=NO_PLAN, partner=request.partner_id)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """Return the executor's attempt at a plan: a kernel, or the reason why its answer has no code."""

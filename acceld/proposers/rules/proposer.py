@@ -15,19 +15,11 @@ from typing import Any
 
 from acceld import plugins
 from acceld.errors import RuleRefused
-from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan, Profile
+from acceld.model import PROPOSERS, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.branches import decided
 from acceld.nki.source.names import spelled_out
 from acceld.nki.source.reading import kernel_module
-from acceld.proposers.interface import (
-    AttemptRequest,
-    FirstRequest,
-    FixRequest,
-    PlanRequest,
-    Problem,
-    ProblemArgument,
-    SummaryRequest,
-)
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
 from acceld.proposers.rules.tuner import STRATEGIES, Again, Move, TimedProgram, Tuned, Tuner, repeated
@@ -168,7 +160,7 @@ def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> S
     return decided(kernel_module(spelled_out(source), api, shapes, dtypes, entry))
 
 
-class RulesProposer:
+class RulesProposer(Proposer):
     """Fill the roles of planner and executor with rules. The same parent always gets the same plans."""
 
     name = "rules"
@@ -181,10 +173,6 @@ class RulesProposer:
         self._order_seed = order_seed
         self._reading = asyncio.Lock()
         self._found: dict[tuple[str, str, float | None], tuple[list[Suggestion], list[Suggestion]]] = {}
-
-    async def first(self, request: FirstRequest) -> str | None:
-        """Return None, because rules only change existing kernels."""
-        return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return the plan for place number ``index`` among the places that no earlier plan took; None if there is no
@@ -207,11 +195,7 @@ class RulesProposer:
         chosen = open_sites[request.index]
         site, rule = chosen.site, chosen.rule
         safe = "" if any(one is chosen for one in refused) else f"\nSafe because {site.precondition}."
-        return Plan(
-            request.run,
-            request.iteration,
-            request.parent.id,
-            request.index,
+        return request.planned(
             f"{site.plan}\nWhy: {rule.reason} ({rule.source}){safe}",
             title=f"{site.rule.replace('_', ' ')}, line {site.line}",
             change_class=rule.change_class,
@@ -230,8 +214,8 @@ class RulesProposer:
         if partner is None or not all(step.rewrites for step in partner.steps):
             return None
         wanted = [name for step in partner.steps for name in step.rewrites]
-        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
-        find = found_again(partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry))
+        kernel = request.parent.kernel
+        find = found_again(_moves_of(kernel, request.problem))
         async with self._reading:
             text, made = await asyncio.to_thread(repeated, kernel.text, wanted, find)
         names = [move.step for move in made]
@@ -245,7 +229,7 @@ class RulesProposer:
             [move.rule for move in made],
             f"Rewrites of another kernel of the beam, c{partner.candidate.id}, that apply here too, in this order",
             title="crossover, ",
-            partner=partner.candidate.id,
+            partner=request.partner_id,
         )
 
     async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
@@ -306,25 +290,15 @@ class RulesProposer:
         """
         if request.index > 0:
             return None
-        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
-        text: str | None = kernel.text
+        text: str | None = request.parent.kernel.text
+        find = _moves_of(request.parent.kernel, request.problem)
         for step in request.plan.data["steps"]:
-            found = await asyncio.to_thread(
-                moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry
-            )
+            found = await asyncio.to_thread(find, text or "")
             move = next((one for one in found if one.step == step), None)
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:
                 return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
         return Attempt(request.plan.id, 0, text)
-
-    async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return None, because rules do not repair."""
-        return None
-
-    async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return None, because rules do not find insights."""
-        return None
 
 
 class TunedRules(RulesProposer):
@@ -389,7 +363,7 @@ class TunedRules(RulesProposer):
         kernel = parent.kernel
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
-                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, *_facts_of(problem.arguments))
+                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, problem)
         return self._tuned[kernel.api, kernel.text]
 
     async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
@@ -399,11 +373,11 @@ class TunedRules(RulesProposer):
         limits_us = [one for one in (request.below_us, parent_us) if one is not None]
         return timed is not None and all(timed.latency_us < limit_us for limit_us in limits_us)
 
-    async def _tune(self, kernel: Kernel, shapes: Shapes, dtypes: Dtypes) -> list[Tuned]:
+    async def _tune(self, kernel: Kernel, problem: Problem) -> list[Tuned]:
         async def clock(text: str) -> TimedProgram | None:
             return await self._time(replace(kernel, text=text))
 
-        find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
+        find = _moves_of(kernel, problem)
         over = self._over()
         tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=over, again=found_again(find))
         root = await tuner.root(kernel.text)
@@ -424,6 +398,12 @@ class TunedRules(RulesProposer):
         return lambda: self._now() >= ends
 
 
+def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:
+    """Return the function that finds the moves of a text of ``kernel``: see :func:`moves`."""
+    shapes, dtypes = _facts_of(problem.arguments)
+    return partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
+
+
 def found_again(find: Callable[..., list[Move]]) -> Again:
     """Return a function that finds, in another kernel, the moves of the rule that made a step."""
     return lambda text, step: find(text, only=step.partition(" ")[0])
@@ -441,11 +421,7 @@ def _sequence(
     """Return the plan for a sequence of rewrites. ``rules`` names the rule of each step, in the same order."""
     listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
     count = "one rewrite" if len(steps) == 1 else f"{len(steps)} rewrites"
-    return Plan(
-        request.run,
-        request.iteration,
-        request.parent.id,
-        request.index,
+    return request.planned(
         f"{introduction}:\n{listed}",
         title=f"{title}{count}: {', '.join(dict.fromkeys(rules))}".replace("_", " "),
         change_class=rule_named(rules[-1]).change_class if len(set(rules)) == 1 else "mixed",

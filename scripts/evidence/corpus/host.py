@@ -119,9 +119,10 @@ class Host:
             source, arguments = driver(target, values, specs, api), dict(specs)
             path, entry = path.with_name("acceld_driver.py"), "kernel"
         chip = chip or self.chips[api]
+        cores = grid[0] if api == "nki" and grid else self.cores  # kernel[2] asks for two cores
         try:
             program = trace(
-                source, arguments, filename=str(path), entry=entry, grid=grid, lnc=self.cores, api=api, chip=chip,
+                source, arguments, filename=str(path), entry=entry, grid=grid, lnc=cores, api=api, chip=chip,
                 options=TraceOptions(source_root=self.root, deadline_s=self.deadline_s),
             )  # fmt: skip
         except UnsupportedCall as failure:

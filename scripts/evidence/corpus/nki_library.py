@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,11 +85,23 @@ def _agree(found: list[NDArray[Any]], validation: Any, rank: int) -> bool:
             )
         # as nki-library's validator does: relative to the greatest golden value
         greatest = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0))
+        if greatest > (most := _greatest(result.dtype)):
+            raise Stopped(
+                State.RUNS, f"golden results up to {greatest:.6g} exceed {result.dtype}, which ends at {most:.6g}"
+            )
         limit = validation.absolute_accuracy + validation.relative_accuracy * greatest
         with np.errstate(invalid="ignore"):
             wrong = ~((np.abs(a - b) <= limit) | (a == b) | (np.isnan(a) & np.isnan(b)))
         right = right and bool(wrong.mean() <= (validation.accuracy_buffer_percent or 0) / 100)
     return right
+
+
+def _greatest(kind: np.dtype[Any]) -> float:
+    """Return the greatest finite value of a type of floats; infinity for any other type."""
+    try:
+        return float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return float("inf")
 
 
 class _Collector:

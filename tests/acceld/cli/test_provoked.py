@@ -95,6 +95,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "apply r1": (2, ("KERNEL.py", "-o NEW.py")),
     "apply r1 a.py -o b.py": (2, ("to one file only, not to a.py, b.py",)),
     "budget r1 much": (2, ("USD", "'much'")),
+    "model .": (2, (". is a folder", "Hugging Face")),
     "model nowhere.json": (2, ("there is no file nowhere.json", "Hugging Face")),
     "model line.jsonl": (2, ("line.jsonl is no config.json", "Hugging Face")),
     "suite run nowhere.toml": (2, ("there is no file nowhere.toml", "[[kernel]]")),

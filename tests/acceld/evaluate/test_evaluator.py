@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from acceld.cli.reference import write_reference_workload
 from acceld.config import EvaluateConfig
+from acceld.drafts import DraftArgument
 from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, started
 from acceld.evaluate.sandbox.jail import Level
@@ -63,6 +65,21 @@ async def test_an_honest_kernel_passes_the_strict_gate(evaluator: SimulatedEvalu
     assert found.latency_us > 0
     assert found.sandbox_level == evaluator.statistics()["sandbox_level"]
     assert {"trace", "verify", "timeline", "execute", "check"} <= set(found.seconds)
+
+
+async def test_a_kernel_may_have_more_arguments_than_a_process_usually_opens_files(
+    evaluator: SimulatedEvaluator, tmp_path: Path
+) -> None:
+    names = [f"x{number}" for number in range(70)]
+    reference = tmp_path / "total.py"
+    reference.write_text(f"def forward({', '.join(names)}):\n    return {' + '.join(names)}\n")
+    given = [DraftArgument(name, (2, 4), "float32") for name in names]
+    write_reference_workload(reference, given, tmp_path / "total", name="total")
+    loaded = load_workload(tmp_path / "total")
+    text = loaded.baselines["nki_legacy"].read_text(encoding="utf-8")
+    kernel = Kernel(text, "nki_legacy", loaded.entry or "")
+    found = await evaluator.evaluate(EvaluationRequest(kernel, "", "trn1", workload_folder=str(loaded.folder)))
+    assert found.status is Status.PASSED, found.failure
 
 
 async def test_the_evaluator_keeps_its_protocol(evaluator: SimulatedEvaluator) -> None:

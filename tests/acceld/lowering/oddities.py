@@ -705,3 +705,66 @@ def choices_between_strided_parts(x: Array) -> Any:
     return np.where((y > 0)[:, ::2], y[:, 1::2], y[:, ::2] + 1), np.where(
         (pairs > 1)[:, 1:3, ::2], pairs[:, :2, 1::2], 3
     )
+
+
+# -- sorts in place and out=
+
+
+@odd(M)
+def sorted_in_place(x: Array) -> Any:
+    y, z = x.copy(), np.abs(x)
+    y.sort(axis=-1)
+    z.sort(axis=0)
+    z[1].sort()
+    return y * 2 + z if y.sort() is None else x
+
+
+@odd(M)
+def results_of_functions_stored_to_out(x: Array) -> Any:
+    a, b, c, d = np.zeros(6), np.empty(10), np.zeros((6, 12)), np.empty((6, 20))
+    np.logaddexp.reduce(x, axis=1, out=a)
+    np.maximum.reduce(x, 0, None, b)
+    np.tanh(x, out=c[:, 1:11])
+    np.sum(x, 1, None, c[:, 11])
+    np.concatenate([x, -x], axis=1, out=d)
+    return a[:, None] + b, c, d
+
+
+@odd(M)
+def two_results_stored_to_out(x: Array) -> Any:
+    q, r = np.empty(x.shape), np.empty(x.shape)
+    np.divmod(x, 0.5, out=(q, r))
+    return q + 10 * r
+
+
+# -- integers
+
+
+@odd(("int32", 6, 10, -100, 100), ("int32", 6, 1, 0, 8), ("int32", 10, 0, 8))
+def bits_of_rows(n: Array, row: Array, column: Array) -> Any:
+    return (n & row) + ((n >> row) ^ (row >> column)) * 2 + (row << column) + (n | column)
+
+
+@odd(("uint8", 6, 10, 0, 255))
+def unpacked_bits(q: Array) -> Any:
+    return ((q[..., None] >> np.array([0, 4], dtype=np.uint8)) & 15).reshape(6, 20) - 8.0
+
+
+@odd(("int8", 6, 10, -128, 128), ("uint16", 6, 10, 0, 65536))
+def narrow_integers_add_up(a: Array, b: Array) -> Any:
+    return a.sum(axis=1) + np.cumsum(b, axis=0)[:, 0] + a.mean(), b.sum(), np.add.reduce(a), a.astype(np.int32) * a
+
+
+@odd(("int8", 6, 10, -128, 128), ("uint8", 6, 10, 0, 256))
+def narrow_integers_wrap_around(a: Array, b: Array) -> Any:
+    return a + a, b - 1, a * a, ~b, -a, (b << 3) & 255, (a.astype(np.int16) * 3).astype(np.int8), (b & 15) - 8
+
+
+@odd(("int8", 6, 32, -128, 128), ("int8", 32, 8, -128, 128))
+def products_of_narrow_integers(x: Array, w: Array) -> Any:
+    return x @ w, x.astype(np.int32) @ w.astype(np.int32), np.einsum("ij,jk->ik", x, w)
+
+
+@odd(("bool", 6, 10, 0, 2))
+def truth_values_add_up(m: Array) -> Any:
+    return np.cumsum(m, axis=1) + m.sum(axis=0) + m.prod(axis=1, keepdims=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from acceld.lowering.graph import NotLowered
 from acceld.lowering.kernels import lowered
 from acceld.lowering.numpy_reference import traced
+from acceld.lowering.regions import regions
+from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS, printed
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
@@ -336,3 +339,31 @@ def test_branches_on_shapes_are_followed() -> None:
         for rows in (64, 128)
     ]
     assert "nl.add" in texts[0] and "nl.multiply" in texts[1]
+
+
+def test_the_work_of_finding_regions_grows_as_the_reference_does() -> None:
+    def forward(x: Array, w: Array, b: Array) -> Any:
+        h = x[0]
+        for t in range(len(x)):
+            both = h @ w + x[t] + b
+            h = np.tanh(both) * (1.0 / (1.0 + np.exp(-both)))
+        return h
+
+    def calls(steps: int) -> int:
+        """Return how many Python functions are called to divide the graph of a loop into regions."""
+        specs = [("x", ((steps, 8, 16), "float32")), ("w", ((16, 16), "float32")), ("b", ((16,), "float32"))]
+        graph = simplified(traced(forward, Path(__file__), specs))
+        counted = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal counted
+            counted += event == "call"
+
+        sys.setprofile(count)
+        try:
+            regions(graph)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(160) < 2.3 * calls(80)

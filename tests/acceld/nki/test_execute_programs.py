@@ -205,6 +205,27 @@ def test_a_product_under_a_mask_of_two_axes_drops_single_terms() -> None:
     assert np.allclose(result, np.where(np.tri(4, 5, dtype=bool), a.T @ b, 7), rtol=1e-5, atol=1e-5)
 
 
+def masked_products(least: int) -> Program:
+    """Add ``x.T @ y`` twice, under a mask that keeps the columns of each row from the diagonal on, less ``least``."""
+    kernel = Kernel()
+    x, y = kernel.loaded((1, 4)), kernel.loaded((1, 4))
+    product, out = kernel.psum((4, 4)), kernel.sbuf((4, 4))
+    with kernel.loop(2):
+        mask = (Pattern(Affine(-least), (0, 1, -1)),)
+        kernel.op("matmul", at(product), [at(x), at(y)], accumulate="auto", mask=mask)
+    kernel.op("copy", at(out), at(product))
+    kernel.store(kernel.output((4, 4)), out)
+    return kernel.finish()
+
+
+def test_a_product_under_a_mask_of_two_axes_is_added_to_even_if_it_equals_what_the_memory_held() -> None:
+    one, zero = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
+    (held,) = execute(masked_products(9), [one, zero], ExecuteOptions(chance=3))
+    (result,) = execute(masked_products(0), [one, held[3:]], ExecuteOptions(chance=3))
+    assert np.array_equal(result[3], 2 * held[3])
+    assert np.array_equal(result[0, 1:], held[0, 1:])
+
+
 def shifted(kind: LoopKind) -> Program:
     """Copy each row from the row before it. That is wrong in an affine loop, since iterations depend on each other."""
     kernel = Kernel()
@@ -291,6 +312,30 @@ def test_read_modify_write_folds_repeated_targets(op: str) -> None:
         expected[where] = expected[where] + terms[row] if op == "add" else np.maximum(expected[where], terms[row])
     assert np.allclose(out, expected, rtol=1e-6)
     assert np.array_equal(base, before)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([1.0, 2.0, 1.0], [1.0, 2.0]),  # the middle one of three differs
+        ([2.0, 1.0, 1.0], [1.0, 2.0]),
+        ([1.0, 1.0, 1.0], [1.0, 1.0]),
+    ],
+)
+def test_of_several_values_for_one_place_another_one_than_the_last_may_remain(
+    rows: list[float], expected: list[float]
+) -> None:
+    kernel = Kernel()
+    target = kernel.output((4, 2))
+    kernel.op("memset", at(target), 0.0)
+    values, numbers = kernel.loaded((4, 2)), kernel.loaded((4, 1), "int32")
+    access = at(target, Run(0, 4, 0), Run(0, 2), indirect=(Indirect(0, index=at(numbers), axis=0),))
+    kernel.op("dma_copy", access, at(values))
+    program = kernel.finish()
+    inputs = [np.repeat(np.array([[*rows, 5.0]], np.float32).T, 2, axis=1), np.array([[2], [2], [2], [0]], np.int32)]
+    found = [execute(program, inputs, ExecuteOptions(chance=chance))[0] for chance in (None, 7)]
+    assert [one[2].tolist() for one in found] == [[value] * 2 for value in expected]
+    assert all((one[0] == 5.0).all() for one in found)
 
 
 def dynamic(most: int = 8) -> tuple[Program, int]:

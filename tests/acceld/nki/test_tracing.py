@@ -136,6 +136,13 @@ def test_a_misspelt_name_or_attribute_is_answered_with_the_nearest(line: str, hi
     assert caught.value.hint == hint
 
 
+def test_a_misspelt_attribute_is_answered_with_one_that_a_method_sets() -> None:
+    head = "class Sizes:\n    def __init__(self):\n        self.columns = 1\n"
+    with pytest.raises(KernelCrash) as caught:
+        trace(kernel("Sizes().colums", head), [SPEC])
+    assert caught.value.hint == "Did you mean 'columns'?"
+
+
 def test_a_factory_named_as_entry_is_told_from_a_kernel() -> None:
     source = IMPORTS + "def make(x):\n    @nki.jit\n    def twice(x): pass\n    return twice\n"
     with pytest.raises(LegalityError, match="returns the kernel 'twice'") as caught:

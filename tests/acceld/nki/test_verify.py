@@ -146,6 +146,33 @@ def product_across_two_banks(kernel: Kernel, bad: bool) -> int:
     return kernel.op("matmul", at(dst, Run(0, 32), Run(256 + bad, 256)), [at(s), at(m)], accumulate="no")
 
 
+@case("psum_bank")
+def second_product_of_one_shape_across_two_banks(kernel: Kernel, bad: bool) -> int:
+    s, m, dst = kernel.loaded((64, 32)), kernel.loaded((64, 256)), kernel.psum((32, 1024))
+    kernel.op("matmul", at(dst, Run(0, 32), Run(0, 256)), [at(s), at(m)], accumulate="no")
+    return kernel.op("matmul", at(dst, Run(0, 32), Run(256 + 128 * bad, 256)), [at(s), at(m)], accumulate="no")
+
+
+@case("psum_bank")
+def product_across_two_banks_in_a_later_iteration(kernel: Kernel, bad: bool) -> int:
+    s, m, dst = kernel.loaded((64, 32)), kernel.loaded((64, 256)), kernel.psum((32, 1024))
+    with kernel.loop(3) as i:
+        place = at(dst, Run(0, 32), Run(var(i, 256 - 64 * bad), 256))
+        return kernel.op("matmul", place, [at(s), at(m)], accumulate="no")
+
+
+@case("psum_bank")
+def product_into_every_other_column_of_two_banks(kernel: Kernel, bad: bool) -> int:
+    s, m, dst = kernel.loaded((64, 32)), kernel.loaded((64, 256)), kernel.psum((32, 1024))
+    return kernel.op("matmul", at(dst, Run(0, 32), Run(2 * bad, 256, 2)), [at(s), at(m)], accumulate="no")
+
+
+@case("psum_bank")
+def transpose_across_two_banks(kernel: Kernel, bad: bool) -> int:
+    src, dst = kernel.loaded((64, 32)), kernel.psum((32, 1024))
+    return kernel.op("transpose", at(dst, Run(0, 32), Run(448 + 32 * bad, 64)), at(src))
+
+
 @case("address_space")
 def product_into_sbuf(kernel: Kernel, bad: bool) -> int:
     s, m = kernel.loaded((64, 32)), kernel.loaded((64, 16))
@@ -462,6 +489,14 @@ def address_beyond_sbuf(kernel: Kernel, bad: bool) -> int:
 @case("psum_capacity")
 def operand_beyond_psum(kernel: Kernel, bad: bool) -> int:
     return kernel.op("memset", at(kernel.psum((32, 4096 + bad))), 0.0)
+
+
+@case("access_pattern")
+def second_view_of_one_shape_of_no_neighbors(kernel: Kernel, bad: bool) -> int:
+    tile = kernel.loaded((64, 32))
+    kernel.op("bitcast", at(kernel.sbuf((64, 32), "bfloat16")), at(tile, Run(0, 64), Run(0, 16)), engine=Engine.SYNC)
+    some = at(tile, Run(0, 64), Run(0, 16, 1 + bad))
+    return kernel.op("bitcast", at(kernel.sbuf((64, 32), "bfloat16")), some, engine=Engine.SYNC)
 
 
 @case("psum_bank")

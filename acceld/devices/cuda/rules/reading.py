@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from acceld.editing import SourceText, lines_of
+from acceld.editing import SourceText
 from acceld.errors import RuleRefused
 from acceld.parsing import parse
 
@@ -57,7 +57,6 @@ class TritonModule(SourceText):
             self.tree = parse(source)
         except (SyntaxError, ValueError) as error:
             raise RuleRefused(f"the source is not Python: {error}") from error
-        self._lines = lines_of(source)
         if not self.launches:
             raise RuleRefused("the source launches no function decorated with triton.jit")
 
@@ -105,25 +104,14 @@ class TritonModule(SourceText):
         start, end = self.span(node)
         return self.source[start:end]
 
-    def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the start and end of a node in the source, counted in characters."""
-        assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg)
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
-
-    def _at(self, line: int, column: int) -> int:
-        before = self._lines[line - 1].encode()[:column].decode(errors="ignore")
-        return self.line_starts[line - 1] + len(before)
-
     def indent(self, node: ast.stmt) -> str:
         """Return the white space at the start of a statement's line."""
         return self.indentation(self.span(node)[0])
 
     def block(self, body: list[ast.stmt]) -> str:
         """Return the source of consecutive statements as whole lines, with the comments between them."""
-        first, last = body[0].lineno, body[-1].end_lineno
-        assert last is not None
-        return "".join(self._lines[first - 1 : last])
+        start, end = self.lines_span(body)
+        return self.source[start:end]
 
     def lines_span(self, body: list[ast.stmt]) -> tuple[int, int]:
         """Return the start and end, in characters, of the lines of consecutive statements."""

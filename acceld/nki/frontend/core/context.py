@@ -28,6 +28,7 @@ class Retrace(BaseException):
     - ``flatten``: declarations of buffers that get a single free dimension.
     - ``split``: a loop to split into two nested ones, and the iterations of the inner loop.
     - ``cut``: for each loop to cut into loops that run one after another, the iterations before which to cut.
+    - ``shared``: declarations of tensors that all programs of a launch share.
 
     Each loop, assignment or declaration is given by its position in the source. Retrace is a BaseException, so
     a kernel's ``except Exception`` does not catch it.
@@ -41,8 +42,10 @@ class Retrace(BaseException):
         flatten: frozenset[Site] = frozenset(),
         split: tuple[Site, int] | None = None,
         cut: Mapping[Site, frozenset[int]] | None = None,
+        shared: frozenset[Site] = frozenset(),
     ) -> None:
         super().__init__("trace again")
+        self.shared = shared
         self.cut = cut or {}
         self.split = split
         self.unroll = unroll
@@ -84,6 +87,10 @@ class LoopContext:
     def line(self) -> int:
         """Return the line of the kernel's file that is running now; 0 if no line of that file is running."""
         return self.session.line()
+
+    def notice(self, text: str) -> None:
+        """Add a notice about the kernel's current line to the program."""
+        self.builder.notice(self.line(), text)
 
     def loop_key(self, loop: int) -> Site:
         """Return the position in the source of loop ``loop``."""

@@ -180,8 +180,7 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
     """
     if tile.space is Space.SBUF:
         return tile
-    trace = current()
-    trace.builder.notice(trace.line(), f"{why} is copied to SBUF first")
+    current().notice(f"{why} is copied to SBUF first")
     return result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile])
 
 
@@ -288,7 +287,7 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
     """Return a view of ``tile`` whose bits are read as a type of another width.
 
-    A view on chip can be written if the API allows that. A view in HBM can only be read.
+    The view can be written if the API allows that.
     """
     trace = current()
     if tile.space is Space.HBM:
@@ -306,11 +305,18 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     made = declare(trace, [ParDim(n) if k == axis else n for k, n in enumerate(shape)], dtype, tile.space)
     order = [axis, *(k for k in range(tile.ndim) if k != axis)]
     src, dst = (t.like(replace(t.access, dims=tuple(t.access.dims[k] for k in order))) for t in (tile, made))
+    _shared_bits(made, tile, dst, src)
+    return made
+
+
+def _shared_bits(made: Tensor, source: Tensor, dst: Tensor, src: Tensor) -> None:
+    """Record that ``made`` shares its bits with ``source``. ``dst`` and ``src`` are both with the same order of axes."""
+    trace = current()
     if trace.writes_views:
         trace.share(
             made,
             Lens(
-                tile,
+                source,
                 lambda: trace.emit("bitcast", Engine.SYNC, [dst], [src]),
                 lambda: trace.emit("bitcast", Engine.SYNC, [src], [dst], attrs={"back": True}),
             ),
@@ -318,7 +324,6 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     else:
         trace.emit("bitcast", Engine.SYNC, [dst], [src])
     trace.read_only[made.access.buffer] = "a view of another width"
-    return made
 
 
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
@@ -376,8 +381,7 @@ def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
         first = first + index.scale(stride)
     made = declare(trace, [scaled(buffer.elements)], dtype, Space.HBM)
     whole = trace.tensor(replace(whole_access(buffer), dtype=access.dtype), view.scope)
-    trace.emit("bitcast", Engine.SYNC, [made], [whole])
-    trace.read_only[made.access.buffer] = "a view of another width"
+    _shared_bits(made, whole, made, whole)
     start = Affine(scaled(first.const), tuple((loop, scaled(coef)) for loop, coef in first.terms))
     dims = [TileDim(dim.count, (scaled(linear(dim.steps)),)) for dim in access.dims[:-1]]
     dims.append(TileDim(scaled(access.dims[-1].count), (1,)))

@@ -100,9 +100,7 @@ def program_id(axis: int) -> object:
     """Return the index of the running program along an axis of the launch grid: ``nl.program_id``."""
     ids = current().program_ids
     if not ids:
-        current().builder.notice(
-            current().line(), f"program_id({axis}) is 0 and one program runs: no launch grid was given (--grid)"
-        )
+        current().notice(f"program_id({axis}) is 0 and one program runs: no launch grid was given (--grid)")
         return 0
     if not -len(ids) <= axis < len(ids):
         refuse(

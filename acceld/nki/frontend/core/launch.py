@@ -17,10 +17,12 @@ from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core.context import is_tracing, refuse
 from acceld.nki.frontend.core.index import loop_index
 from acceld.nki.frontend.core.memory import HBM
+from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.session import LaunchedWhileLoading, call_site
-from acceld.nki.ir.program import LoopKind, Role
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.program import LoopKind, Program, Role, Space
 
 
 class Kernel:
@@ -221,3 +223,34 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
     for number in written:
         trace.builder.change_buffer(number, written_input=True)
     return tuple(outputs)
+
+
+def declared(trace: Trace, arguments: Mapping[str, object]) -> tuple[dict[str, object], tuple[int, ...]]:
+    """Declare a tensor in HBM for each argument that is one. Return the values of all arguments by name, and the
+    numbers of the tensors' buffers.
+    """
+    values = dict(arguments)
+    inputs: list[int] = []
+    for name, argument in arguments.items():
+        if isinstance(argument, TensorSpec):
+            site, role = ("argument", name, 0, 0), Role.INPUT
+            tensor = declare(
+                trace, argument.shape, argument.dtype, Space.HBM, name=name, role=role, scope=(), site=site
+            )
+            inputs.append(tensor.access.buffer)
+            values[name] = tensor
+    return values, tuple(inputs)
+
+
+def finished(trace: Trace, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Program:
+    """Return the traced Program. ``inputs`` and ``outputs`` are the numbers of its buffers."""
+    session = trace.session
+    return trace.builder.finish(
+        api=session.api,
+        chip=session.chip,
+        entry=session.entry,
+        inputs=inputs,
+        outputs=outputs,
+        grid=session.grid,
+        lnc=session.lnc,
+    )

@@ -49,8 +49,7 @@ class Tensor(tensor.Tensor):
 
     def _given(self) -> bool:
         """Return True, and add a notice to the program: a tensor as a condition only tells that it is not None."""
-        trace = current()
-        trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
+        current().notice(f"{self.label} is true because it is given: its values do not count")
         return True
 
     def __getitem__(self, key: object) -> tensor.Tensor:

@@ -253,11 +253,10 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     accumulated = instruction.attr("accumulate") in ("yes", "auto")
     if not accumulated:
         trace.check_dependencies(target, instruction.mask, reduced)
-    dsts = list(instruction.dsts)
-    dsts[produced.position] = target.access
-    produced.slot.replace(with_dsts(instruction, tuple(dsts)))
+    dsts = (target.access, *instruction.dsts[1:])
+    produced.slot.replace(with_dsts(instruction, dsts))
     for sibling in produced.siblings:
-        sibling.replace(with_dsts(sibling.instruction, tuple(dsts)))
+        sibling.replace(with_dsts(sibling.instruction, dsts))
     trace.sequence += 1
     trace.written(target.access, instruction.op)
     if trace.builder.discard(value.access.buffer):
@@ -313,16 +312,13 @@ def fresh(
     return declare(trace, sizes, dtype, space, scope=scope, name=name)
 
 
-def mark_produced(
-    trace: Trace, tensor: Tensor, slot: Slot, position: int = 0, siblings: tuple[Slot, ...] = ()
-) -> Tensor:
+def mark_produced(trace: Trace, tensor: Tensor, slot: Slot, siblings: tuple[Slot, ...] = ()) -> Tensor:
     """Record that the instruction in ``slot`` makes ``tensor``, so that an assignment can change its
     destination. Return ``tensor``.
 
-    ``position`` is the number of ``tensor`` among the instruction's destinations. ``siblings`` are further
-    instructions that write it.
+    ``tensor`` is the instruction's first destination. ``siblings`` are further instructions that write it.
     """
-    tensor.produced = Produced(slot, position, trace.sequence, siblings)
+    tensor.produced = Produced(slot, trace.sequence, siblings)
     return tensor
 
 

@@ -227,9 +227,7 @@ def notice_wide_transpose(engine: Engine, rows: int, columns: int) -> None:
     that were measured on chips do this.
     """
     if engine is Engine.VECTOR and max(rows, columns) > VECTOR_TRANSPOSE:
-        trace = current()
-        trace.builder.notice(
-            trace.line(),
+        current().notice(
             f"a transpose of {rows} x {columns} on the vector engine, documented for {VECTOR_TRANSPOSE} x "
             f"{VECTOR_TRANSPOSE}; it is timed as one on the tensor engine",
         )

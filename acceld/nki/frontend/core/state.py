@@ -26,6 +26,7 @@ from acceld.nki.ir.program import (
     Operand,
     Pattern,
     Role,
+    Space,
     TileDim,
 )
 
@@ -265,7 +266,10 @@ class Trace(LoopContext):
         if lens is None or self._carrying:
             return
         self._take(lens.source.access.buffer)
-        if self.writes.get(lens.source.access.buffer, [(-1, None)])[-1][0] > lens.at:
+        given = (
+            0 if lens.source.declared.role in (Role.INPUT, Role.CONSTANT) else -1
+        )  # these have values from the start
+        if self.writes.get(lens.source.access.buffer, [(given, None)])[-1][0] > lens.at:
             self._carry(lens, lens.take)
 
     def _give(self, buffer: int) -> None:
@@ -295,9 +299,7 @@ class Trace(LoopContext):
         documented.
         """
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
-            self.builder.notice(
-                self.line(), f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed"
-            )
+            self.notice(f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed")
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
         """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if it
@@ -363,11 +365,8 @@ class Trace(LoopContext):
 
         Raise Retrace if these elements hold a renamed result that a later iteration of a loop still reads.
         """
-        if access.buffer in self.read_only and access.buffer not in self.lenses:
-            unsupported(
-                f"a write through {self.read_only[access.buffer]} is not simulated",
-                "write the tensor itself, before taking the view",
-            )
+        if access.buffer in self.read_only:
+            self._check_view(access.buffer)
         for alias in self.aliases.get(access.buffer, ()):
             opened = set(self.scope) - set(alias.scope)
             if any(opened & set(read) for read in alias.reads) and overlaps(access, alias.access):
@@ -376,6 +375,24 @@ class Trace(LoopContext):
         self.writes.setdefault(access.buffer, []).append((self.sequence, access))
         if op != "matmul":
             self.engines_written.add(access.buffer)
+
+    def _check_view(self, buffer: int) -> None:
+        """Raise UnsupportedCall if the simulator can not give a write through the view in ``buffer`` back to its tensor."""
+        root = buffer
+        while root in self.lenses:
+            root = self.lenses[root].source.access.buffer
+        if root == buffer:
+            unsupported(
+                f"a write through {self.read_only[buffer]} is not simulated",
+                "write the tensor itself, before taking the view",
+            )
+        declared = self.builder.buffers[root]
+        shared = declared.role is Role.INPUT or any(one.access.buffer == root for one, _ in self.shared_tensors)
+        if self.session.lnc > 1 and declared.space is Space.HBM and shared:
+            unsupported(
+                f"a write through {self.read_only[buffer]} is not simulated where two cores share the tensor in HBM",
+                "declare the tensor with that dtype, or view the tile as the tensor's dtype",
+            )
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
         """Raise LegalityError if a write reaches the same elements in all iterations of an affine loop around

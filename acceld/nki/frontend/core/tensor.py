@@ -37,12 +37,11 @@ class Alias:
 class Produced:
     """The instruction that made a result. The result still has a buffer of its own.
 
-    ``slot`` is the instruction's position in the program, ``position`` the number of the result among its
-    destinations, ``sequence`` the number of the instruction.
+    The result is its first destination. ``slot`` is the instruction's position in the program, ``sequence`` its
+    number.
     """
 
     slot: Slot
-    position: int
     sequence: int
     siblings: tuple[Slot, ...] = ()
     """Places of further instructions that write the same result."""

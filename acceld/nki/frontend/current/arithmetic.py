@@ -76,8 +76,7 @@ def _activating(engine: object) -> Engine:
             "leave engine out",
         )
     if chosen is Engine.GPSIMD:
-        trace.builder.notice(
-            trace.line(),
+        trace.notice(
             "an activation on GpSimd is of NKI 0.7; its cost is not published: an element a cycle is assumed",
         )
     return Engine.SCALAR if chosen is Engine.UNKNOWN else chosen
@@ -95,10 +94,7 @@ def activation_reduce(
 ) -> None:
     """Set dst to op(data * scale + bias), and reduce_res to dst folded with reduce_op along the free axes."""
     if activation_function(op) == "square":
-        trace = current()
-        trace.builder.notice(
-            trace.line(), "activation_reduce with square: one older compiler refused it in its last check (NCC_IXCG864)"
-        )
+        current().notice("activation_reduce with square: one older compiler refused it in its last check (NCC_IXCG864)")
     activation(dst, op, data, bias, scale, reduce_op, reduce_res, "reset_reduce")
 
 
@@ -193,10 +189,7 @@ def tensor_scalar(
         refuse("signature", "'tensor_scalar' got operand1, but no op1", "pass op1, or leave operand1 out")
     chosen = engine_of(engine)
     if chosen is Engine.GPSIMD and first not in ("rsqrt", "power"):
-        trace = current()
-        trace.builder.notice(
-            trace.line(), f"tensor_scalar with {first} on GpSimd: pages of 0.6 and 0.7 name rsqrt only for this engine"
-        )
+        current().notice(f"tensor_scalar with {first} on GpSimd: pages of 0.6 and 0.7 name rsqrt only for this engine")
     emit("tensor_scalar", chosen, [target], srcs, pattern=None, **attrs)
 
 
@@ -242,10 +235,7 @@ def tensor_scalar_reduce(
             "use nisa.tensor_scalar, then nisa.tensor_reduce",
         )
     if tile.ndim > 4:
-        trace = current()
-        trace.builder.notice(
-            trace.line(), f"tensor_scalar_reduce of {tile.ndim - 1} free axes: its page of NKI 0.7 allows 3"
-        )
+        current().notice(f"tensor_scalar_reduce of {tile.ndim - 1} free axes: its page of NKI 0.7 allows 3")
     emit(
         "tensor_scalar",
         Engine.VECTOR,
@@ -328,9 +318,7 @@ def scalar_tensor_tensor(
     """
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
     if isinstance(operand0, Tensor) and operand0.dtype_name != "float32":
-        trace = current()
-        trace.builder.notice(
-            trace.line(),
+        current().notice(
             f"operand0 of scalar_tensor_tensor is {operand0.dtype_name}: compilers refuse that of tensor_scalar, AWS's own "
             "library has it here; float32 is always taken",
         )

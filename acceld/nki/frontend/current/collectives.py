@@ -230,10 +230,7 @@ def _varied(
             "dtype", f"'{kind}' can not cast {source.dtype_name} to {target.dtype_name}: give src and dst the same type"
         )
     used = cast("NkiTensor", rows)[0 : 4 if displaced else 2, :]
-    trace = current()
-    trace.builder.notice(
-        trace.line(), f"{kind} writes no received counts into its metadata here: pages do not say that it does"
-    )
+    current().notice(f"{kind} writes no received counts into its metadata here: pages do not say that it does")
 
     def emit_now() -> None:
         current().emit("collective", Engine.DMA, [target], [source, used], attrs={"kind": kind, **groups})

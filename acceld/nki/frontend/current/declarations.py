@@ -16,6 +16,7 @@ from acceld.nki.frontend.core.tensor import ParDim, Tensor
 from acceld.nki.frontend.current.moves import dma_copy
 from acceld.nki.frontend.current.operands import emit
 from acceld.nki.frontend.current.state import current_trace
+from acceld.nki.frontend.session import call_site
 from acceld.nki.ir.program import Engine, Space
 
 
@@ -39,13 +40,15 @@ def ndarray(
             "put blocks on the free axis, or declare a list of tiles",
         )
     sizes = tuple(operator.index(cast("Any", n)) for n in given)
-    if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype), name)) is not None:
+    shared = kind.shared or (kind.space is Space.HBM and call_site() in trace.shared_sites)
+    if shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype), name)) is not None:
         return known
-    scope = () if kind.shared else None
+    scope = () if shared else None
     placed = None if address is None else (operator.index(address[0]), operator.index(address[1]))
     made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
-    if kind.shared:
+    if shared:
         trace.shared_tensors.append((made, name))
+    if kind.shared:
         trace.shared_results.add(made.access.buffer)
     return made
 

@@ -33,10 +33,7 @@ def tensor_reduce(
         # Before NKI 0.3 only the number of axes counted: as many of the last axes were folded. Kernels of that time ran
         # on chips.
         view, axes = conform(target, _without(last, tile.shape)), last
-        trace = current()
-        trace.builder.notice(
-            trace.line(), f"axis {axis} of {list(tile.shape)} is read as NKI before 0.3 did: write axis={list(last)}"
-        )
+        current().notice(f"axis {axis} of {list(tile.shape)} is read as NKI before 0.3 did: write axis={list(last)}")
     if view is None:
         refuse("shape", f"the dst of 'tensor_reduce' has shape {list(target.shape)}: declare it with {list(kept)}")
     if axes != last:

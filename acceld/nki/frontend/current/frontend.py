@@ -11,8 +11,8 @@ from typing import Any
 
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
-from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs, one_result
-from acceld.nki.frontend.core.placement import declare
+from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, declared, finish_outputs, finished, one_result
+from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current import collectives, isa, language
 from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
@@ -24,7 +24,6 @@ from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIO
 from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
-from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.program import LoopKind, Program, Role, Space
 
 MAX_RETRACES = 200
@@ -106,12 +105,13 @@ class CurrentFrontEnd:
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
         unroll: frozenset[Site] = frozenset()
+        shared: frozenset[Site] = frozenset()
         after: int | None = self.session.options.sample_after if self.session.samples else None
         sampling = False
         for attempt in range(MAX_RETRACES):
             self.session.reset()
             function = self.session.again(function) if attempt else function
-            trace = CurrentTrace(self.session, keep, flatten, unroll, {} if sampling else None)
+            trace = CurrentTrace(self.session, keep, flatten, unroll, {} if sampling else None, shared)
             trace.sampling_after = after
             activate(trace)
             try:
@@ -120,6 +120,7 @@ class CurrentFrontEnd:
                     return reroll(program, trace.samples)
             except Retrace as again:
                 keep, flatten, unroll = keep | again.keep, flatten | again.flatten, unroll | again.unroll
+                shared |= again.shared
             except SamplesWanted:
                 after, sampling = None, True
             except SamplesDiffer as again:
@@ -143,23 +144,7 @@ class CurrentFrontEnd:
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace the kernel once and return its Program. Each traced iteration is still a loop of its own there."""
         session = self.session
-        values: dict[str, object] = {}
-        inputs: list[int] = []
-        for name, argument in arguments.items():
-            values[name] = argument
-            if isinstance(argument, TensorSpec):
-                tensor = declare(
-                    trace,
-                    argument.shape,
-                    argument.dtype,
-                    Space.HBM,
-                    name=name,
-                    role=Role.INPUT,
-                    scope=(),
-                    site=("argument", name, 0, 0),
-                )
-                inputs.append(tensor.access.buffer)
-                values[name] = tensor
+        values, inputs = declared(trace, arguments)
         target = function.func if isinstance(function, Kernel) else function
         positional, keyword = bind(target, values)
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
@@ -195,15 +180,7 @@ class CurrentFrontEnd:
                 trace.builder.notice(
                     buffer.line, f"the result '{buffer.name}' is not in nl.shared_hbm, where NKI 0.3 and later want it"
                 )
-        return trace.builder.finish(
-            api=session.api,
-            chip=session.chip,
-            entry=session.entry,
-            inputs=tuple(inputs),
-            outputs=outputs,
-            grid=session.grid,
-            lnc=session.lnc,
-        )
+        return finished(trace, inputs, outputs)
 
     def _programs(
         self, trace: CurrentTrace, target: Any, positional: tuple[object, ...], keyword: dict[str, object]
@@ -215,6 +192,24 @@ class CurrentFrontEnd:
                 trace.next_program()
             loop = trace.open(mark("program"), 1, LoopKind.SPMD, ("", "program", 0, 0), 0)
             trace.program_ids = ids
-            value = one_result(value, target(*positional, **keyword))
+            value = _joined(trace, value, target(*positional, **keyword))
             trace.close(loop)
         return value
+
+
+def _joined(trace: CurrentTrace, value: object, other: object) -> object:
+    """Return the result of two programs of a launch.
+
+    Raise Retrace if a line of the kernel declares the result of each program in ``nl.hbm``: on a chip the programs
+    write one tensor.
+    """
+    results = [one if isinstance(one, tuple | list) else (one,) for one in (value, other)]
+    apart = {
+        trace.sites[one.access.buffer]
+        for one, its in zip(*results, strict=False)
+        if isinstance(one, Tensor) and isinstance(its, Tensor) and one.access.buffer != its.access.buffer
+        if trace.sites[one.access.buffer] == trace.sites[its.access.buffer] and one.space is Space.HBM
+    }
+    if apart - trace.shared_sites:
+        raise Retrace(shared=frozenset(apart))
+    return one_result(value, other)

@@ -44,8 +44,7 @@ class NkiInstruction:
         """Return this instruction, and add a notice to the program: the wait for ``producers`` is not part of a
         predicted latency.
         """
-        trace = current()
-        trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
+        current().notice("depends_on adds no wait to the predicted latency")
         return self
 
 

@@ -18,10 +18,13 @@ SINCE = {
     "alloc_blocks all_gather_v_prepare all_gather_v_trigger all_to_all_v_prepare all_to_all_v_trigger",
 }
 """For each version of NKI: the functions that its release notes or pages name first. All other functions are older."""
-UNTIL = {"dynamic_range": "0.6"}
+UNTIL = {"dynamic_range": "0.6", "tensor_copy_dynamic_src": "0.3", "tensor_copy_dynamic_dst": "0.3"}
 """For each function that was removed: the last version of NKI that has it."""
 INSTEAD = {
     "dynamic_range": "nl.fori_loop(lower, upper, body), from NKI 0.6 on",
+    **dict.fromkeys(
+        ("tensor_copy_dynamic_src", "tensor_copy_dynamic_dst"), "nisa.tensor_copy with scalar_offset of .ap()"
+    ),
     "fori_loop": "nl.dynamic_range for run-time bounds, nl.affine_range for known ones",
     "while_loop": "a while statement on a register",
     "topk": "nisa.max8 and nisa.nc_find_index8, eight values at a time",
@@ -39,6 +42,7 @@ INSTEAD = {
     "abs_max": "nl.abs and nl.maximum",
     "abs_min": "nl.abs and nl.minimum",
     "get_nc_sub_version": "nisa.get_nc_version()",
+    "float8_e8m0fnu": "uint8, with the same bits",
     "average": "nl.add, then a product with 1/n",
 }
 """For each function that not every version has: what to write in the versions without it."""
@@ -48,6 +52,11 @@ OPTIONS_SINCE = {
     ("dma_compute", "oob_mode"): "0.4",
     ("tensor_scalar_reduce", "reduce_cmd"): "0.4",
     ("tensor_scalar_reduce", "reduce_init"): "0.4",
+    ("scalar_tensor_tensor", "reduce_op"): "0.7",
+    ("scalar_tensor_tensor", "reduce_res"): "0.7",
+    ("scalar_tensor_tensor", "reduce_cmd"): "0.7",
+    ("activation", "engine"): "0.7",
+    ("activate2", "engine"): "0.7",
 }
 """For each later option of an older function: the first version of NKI that has it, by release notes."""
 REGISTER_ARITHMETIC = Lifetime(

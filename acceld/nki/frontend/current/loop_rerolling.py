@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from acceld.nki.frontend.session import Site
+from acceld.nki.ir.mapping import mapped
 from acceld.nki.ir.program import (
     Access,
     Affine,
     Buffer,
-    Indirect,
     Instruction,
     Loop,
     LoopKind,
@@ -329,30 +329,7 @@ def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
         step = next(steps)
         return value + Affine(0, ((loop, step),)) if step else value
 
-    def pattern(value: Pattern) -> Pattern:
-        return Pattern(affine(value.base), value.coefs)
-
-    def access(value: Access) -> Access:
-        indirect = tuple(
-            Indirect(i.dim, i.scale, i.register, None if i.index is None else access(i.index), i.axis)
-            for i in value.indirect
-        )
-        return replace(value, indirect=indirect, start=tuple(affine(start) for start in value.start))
-
-    def operand(value: Operand) -> Operand:
-        if isinstance(value, Access):
-            return access(value)
-        return pattern(value) if isinstance(value, Pattern) else value
-
-    if isinstance(node, Loop):
-        return replace(node, body=tuple(_advanced(child, loop, steps) for child in node.body))
-    return replace(
-        node,
-        dsts=tuple(access(dst) for dst in node.dsts),
-        srcs=tuple(operand(src) for src in node.srcs),
-        mask=tuple(pattern(p) for p in node.mask),
-        pattern=None if node.pattern is None else pattern(node.pattern),
-    )
+    return mapped(node, affine)
 
 
 def _renumbered(program: Program) -> Program:
@@ -367,32 +344,7 @@ def _renumbered(program: Program) -> Program:
     def affine(value: Affine) -> Affine:
         return Affine(value.const, tuple(sorted((loops[loop], coef) for loop, coef in value.terms)))
 
-    def pattern(value: Pattern) -> Pattern:
-        return Pattern(affine(value.base), value.coefs)
-
-    def access(value: Access) -> Access:
-        indirect = tuple(replace(i, index=None if i.index is None else access(i.index)) for i in value.indirect)
-        return replace(
-            value, buffer=buffers[value.buffer], start=tuple(affine(start) for start in value.start), indirect=indirect
-        )
-
-    def operand(value: Operand) -> Operand:
-        if isinstance(value, Access):
-            return access(value)
-        return pattern(value) if isinstance(value, Pattern) else value
-
-    def node(value: Node) -> Node:
-        if isinstance(value, Loop):
-            return replace(value, id=loops[value.id], body=tuple(node(child) for child in value.body))
-        return replace(
-            value,
-            dsts=tuple(access(dst) for dst in value.dsts),
-            srcs=tuple(operand(src) for src in value.srcs),
-            attrs=tuple((k, _loops_of(v, loops) if k == "loops" else v) for k, v in value.attrs),
-            mask=tuple(pattern(p) for p in value.mask),
-            pattern=None if value.pattern is None else pattern(value.pattern),
-        )
-
+    body = tuple(mapped(node, affine, loop=loops.__getitem__, buffer=buffers.__getitem__) for node in program.body)
     return replace(
         program,
         buffers=tuple(
@@ -403,13 +355,7 @@ def _renumbered(program: Program) -> Program:
             )
             for number, place in buffers.items()
         ),
-        body=tuple(node(child) for child in program.body),
+        body=body,
         inputs=tuple(buffers[number] for number in program.inputs),
         outputs=tuple(buffers[number] for number in program.outputs),
     )
-
-
-def _loops_of(value: object, loops: dict[int, int]) -> tuple[int, ...]:
-    """Return an attribute that lists loop ids, with the new ids. ``loops`` maps old to new ids."""
-    assert isinstance(value, tuple)
-    return tuple(loops[loop] for loop in value)

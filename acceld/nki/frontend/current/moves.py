@@ -65,7 +65,7 @@ def dma_copy(
             "use dge_mode.swdge for a gather or scatter, or leave dge_mode out",
         )
     if source.space is target.space is Space.SBUF:
-        _unsure("dma_copy from SBUF to SBUF: a compiler of NKI 0.4 refused it, pages of nki.isa allow it")
+        current().notice("dma_copy from SBUF to SBUF: a compiler of NKI 0.4 refused it, pages of nki.isa allow it")
     target, source = paired(target, source, "dma_copy")
     emit("dma_copy", Engine.DMA, [target], [source], oob=word_of(oob_mode) or "error")
 
@@ -110,14 +110,6 @@ def _gathers(tile: Tensor) -> bool:
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
-def _unsure(text: str) -> None:
-    """Add a notice to the program about something on which the documentation and the observed compilers
-    disagree.
-    """
-    trace = current()
-    trace.builder.notice(trace.line(), text)
-
-
 def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
     """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A number only gets
     a notice.
@@ -129,7 +121,7 @@ def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
     words = ", ".join(one.name for one in kind)
     if not isinstance(value, int):
         refuse("operand_type", f"'{call}' can not take {name}={value!r}", f"pass a member of nisa.{name}: {words}")
-    _unsure(f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{name} only ({words})")
+    current().notice(f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{name} only ({words})")
 
 
 def _check_priority(priority: object, call: str) -> None:
@@ -145,7 +137,7 @@ def _check_priority(priority: object, call: str) -> None:
         )
     if not isinstance(priority, int) or priority < 0:
         refuse("operand_type", f"'{call}' can not take priority={priority!r}", "pass a whole number")
-    _unsure(f"priority={priority}: whether it is in the range of the page of nisa.{call} is not checked")
+    current().notice(f"priority={priority}: whether it is in the range of the page of nisa.{call} is not checked")
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
@@ -242,12 +234,12 @@ def dma_transpose(
 def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
     """Raise LegalityError if a transposing DMA can not take the memories, types or descriptors given."""
     if source.space is not Space.HBM and not source.access.indirect:
-        _unsure(
+        current().notice(
             "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), and AWS's own library "
             "has it; nisa.nc_transpose is always taken"
         )
     if target.space is Space.HBM:
-        _unsure("dma_transpose into HBM: pages and examples of AWS disagree on it; SBUF is always taken")
+        current().notice("dma_transpose into HBM: pages and examples of AWS disagree on it; SBUF is always taken")
     size = DTYPE_BYTES[source.dtype_name]
     gathers = _gathers(source)
     wrong = ""
@@ -258,7 +250,7 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
     elif mode == "hwdge" and size != 2:
         wrong = f"of {source.dtype_name} by hardware DGE, which moves types of two bytes"
     elif mode == "hwdge" and source.ndim == 2 and (source.shape[0] % 16 or source.shape[1] > 128):
-        _unsure(
+        current().notice(
             f"dma_transpose of {list(source.shape)} by hardware DGE: the page of 0.6 takes rows by 16 and at most 128 columns"
         )
     if wrong:
@@ -273,8 +265,7 @@ def tensor_copy(
     """
     target, tile = matched(dst, "tensor_copy", src=src)
     if dtype is not None:
-        trace = current()
-        trace.builder.notice(trace.line(), "tensor_copy takes no dtype since NKI 0.3: the destination's type counts")
+        current().notice("tensor_copy takes no dtype since NKI 0.3: the destination's type counts")
     emit("copy", engine_of(engine), [target], [tile])
 
 
@@ -294,7 +285,7 @@ def memset(dst: object, value: object, engine: object = None, name: str | None =
             "pass 0",
         )
     if isinstance(value, int) and value < 0 and target.dtype_name.startswith("uint"):
-        _unsure(f"memset of {target.dtype_name} with {value}, which is outside of the type's range")
+        current().notice(f"memset of {target.dtype_name} with {value}, which is outside of the type's range")
     emit("memset", engine_of(engine), [target], [number(value, "value", "memset")])
 
 

@@ -228,10 +228,7 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
 
     val_dst has one column for each of the greatest elements.
     """
-    trace = current()
-    trace.builder.notice(
-        trace.line(), "topk: it is not documented which rows get a group's result; all sixteen do here"
-    )
+    current().notice("topk: it is not documented which rows get a group's result; all sixteen do here")
     dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]
     if not 8 <= int(n) < 65536:
         refuse(
@@ -337,9 +334,7 @@ def _generator(engine: object, call: str) -> Engine:
             "engine", f"'{call}' can not use the {chosen.value} engine of {trace.chip.name}", "use nisa.engine.gpsimd"
         )
     if chosen is Engine.VECTOR:
-        trace.builder.notice(
-            trace.line(), "the order in which the vector engine's generators take turns is not documented"
-        )
+        trace.notice("the order in which the vector engine's generators take turns is not documented")
     return chosen
 
 

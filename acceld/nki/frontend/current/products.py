@@ -89,8 +89,7 @@ def _accumulates_on(target: Tensor) -> None:
     """
     trace = current()
     if target.access.buffer in trace.engines_written and trace.chip.generation < 4:
-        trace.builder.notice(
-            trace.line(),
+        trace.notice(
             f"nc_matmul without accumulate on {target.label}, which a memset or a copy wrote: what it adds to is undefined "
             "on this chip; pass accumulate=False to its first product",
         )
@@ -191,9 +190,7 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
             "view the tile as a float of its width, or use the vector engine",
         )
     if chosen is Engine.TENSOR and source.dtype_name != target.dtype_name:
-        trace = current()
-        trace.builder.notice(
-            trace.line(),
+        current().notice(
             f"nc_transpose of {source.dtype_name} into {target.dtype_name}: the page of nki.isa asks for one type, kernels that "
             "ran on a chip have two",
         )

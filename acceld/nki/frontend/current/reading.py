@@ -5,14 +5,17 @@ executed.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
 
 from acceld import parsing
 from acceld.chips import TRACER_SINCE
-from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, LOOP_CONTINUE, lifetime, options_of
+from acceld.nki.frontend.core.names import WITHOUT
+from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, LOOP_CONTINUE, UNTIL, lifetime, options_of
 from acceld.nki.frontend.entry import is_kernel
-from acceld.nki.frontend.versions import Lifetime, Need
+from acceld.nki.frontend.versions import BEFORE_ALL, Lifetime, Need
 
 _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
 """Modules whose functions differ between versions, each with its short name for messages."""
@@ -73,8 +76,10 @@ def file_needs(tree: ast.Module, entry: str) -> list[Need]:
     found = [need for function in reached for need in _syntax(function)]
     used = {node.id for function in reached for node in ast.walk(function) if isinstance(node, ast.Name)}
     found += [need for node in parsing.module_statements(tree.body) for need in _captured(node, used)]
-    imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
-    # An import inside of a try or an if may be one of several choices, so only imports at the top level count.
+    statements = [*tree.body, *(node for function in reached for node in function.body)]
+    imports = (node for node in statements if isinstance(node, ast.Import | ast.ImportFrom))
+    # An import inside of a try or an if may be one of several choices, so only imports beside other
+    # statements of the file or of the kernel count.
     legacy = (node for node in imports if any(name.partition(".")[0] == "neuronxcc" for name in _imported(node)))
     return _sorted([*found, *(Need(node.lineno, "import neuronxcc", LEGACY_IMPORT) for node in legacy)])
 
@@ -107,6 +112,49 @@ def names_needed(tree: ast.Module) -> list[Need]:
                     if one.arg in JIT_OPTIONS
                 ]
     return _sorted(need for need in found if need.life != Lifetime())
+
+
+def absent_names(tree: ast.Module, entry: str) -> list[Need]:
+    """Return, by line, what the kernel ``entry`` and the functions that it reaches take from the API though no version
+    of ``nki`` has it: names, and options of functions.
+    """
+    from acceld.nki.frontend.current import isa, language
+    from acceld.nki.frontend.current.surface import FORMER, LANGUAGE_FUNCTIONS
+
+    offered = {"nisa": isa.namespace(), "nl": {**dict.fromkeys(LANGUAGE_FUNCTIONS), **language.namespace()}}
+    instead = {**WITHOUT, **FORMER}
+    modules, _ = _aliases(tree)
+    found = []
+    for node in (node for function in _reached(tree, entry) for node in ast.walk(function)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+            short = modules.get(ast.unparse(node.value))
+            known = offered.get(short or "")
+            if known is None or node.attr in UNTIL:
+                continue
+            if node.attr in instead or node.attr not in known:
+                near = [f"{one}.{node.attr}" for one, names in offered.items() if node.attr in names and one != short]
+                near = near or [f"{short}.{one}" for one in get_close_matches(node.attr, known, n=2)]
+                remedy = instead.get(node.attr) or (f"did you mean {' or '.join(near)}?" if near else "")
+                found.append(Need(node.lineno, f"{short}.{node.attr}", Lifetime(until=BEFORE_ALL, instead=remedy)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            known = offered.get(modules.get(ast.unparse(node.func.value), ""), {})
+            found += _absent_options(node, node.func.attr, known.get(node.func.attr))
+    return _sorted(found)
+
+
+def _absent_options(call: ast.Call, name: str, function: object) -> Iterator[Need]:
+    """Yield each option of a call that ``function``, named ``name``, does not have; nothing if it is no function."""
+    if not inspect.isroutine(function):
+        return
+    parameters = inspect.signature(function).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return
+    for one in call.keywords:
+        if one.arg is not None and one.arg not in parameters:
+            remedy = f"the options are {', '.join(parameters)}"
+            yield Need(
+                call.lineno, f"{one.arg} of {ast.unparse(call.func)}", Lifetime(until=BEFORE_ALL, instead=remedy)
+            )
 
 
 def _sorted(needs: Iterable[Need]) -> list[Need]:

@@ -125,8 +125,7 @@ def core_barrier(data: object, cores: object, engine: object = None, name: str |
     if wrong:
         refuse("exchange_cores", f"'core_barrier' {wrong}", "launch with lnc 2, and pass cores (0, 1)")
     if shared.space is not Space.HBM:
-        trace.builder.notice(
-            trace.line(),
+        trace.notice(
             f"core_barrier on {shared.label} on chip: the page of nki.isa names data in HBM, AWS's own library has both",
         )
     emit("barrier", Engine.GPSIMD, [], [shared])

@@ -46,8 +46,11 @@ class CurrentTrace(Trace):
         flatten: frozenset[Site],
         unroll: frozenset[Site] = frozenset(),
         samples: dict[int, Sample] | None = None,
+        shared: frozenset[Site] = frozenset(),
     ) -> None:
         super().__init__(session, unroll, keep, flatten)
+        self.shared_sites = shared
+        """Declarations in ``nl.hbm`` of tensors that are results of all programs of a launch, which share them."""
         self.samples = samples
         """The Sample of each loop that stands for one sampled iteration, by loop id; None if every iteration is traced.
         """
@@ -95,12 +98,9 @@ class CurrentTrace(Trace):
             if not isinstance(tile, Tensor):
                 continue
             if tile.ndim - 1 > most:
-                self.builder.notice(
-                    self.line(), f"{op} of {tile.label} with {tile.ndim - 1} free axes: pages of NKI 0.7 allow {most}"
-                )
+                self.notice(f"{op} of {tile.label} with {tile.ndim - 1} free axes: pages of NKI 0.7 allow {most}")
             if tile.access.indirect and tile.space is not Space.HBM:
-                self.builder.notice(
-                    self.line(),
+                self.notice(
                     f"{op} of {tile.label} at a run-time offset: some compilers take one in DMA only (Dynamic Access)",
                 )
 

@@ -287,10 +287,7 @@ class NkiTensor(methods.Tensor):
             )
 
     def __setitem__(self, key: object, value: object) -> None:
-        trace = current()
-        trace.builder.notice(
-            trace.line(), "tile[...] = value: not every version of NKI takes it; nisa.tensor_copy is always taken"
-        )
+        current().notice("tile[...] = value: not every version of NKI takes it; nisa.tensor_copy is always taken")
         super().__setitem__(key, value)
 
     def reshape(self, shape: Sequence[int], *more: object) -> Self:
@@ -531,7 +528,7 @@ class NkiTensor(methods.Tensor):
                 "shape",
                 f".indirect() got num_elem={count}, but the index holds {most} offsets for sixteen partitions: pass 1 to {most}",
             )
-        trace.builder.notice(trace.line(), ".indirect() is timed as a gather of its own")
+        trace.notice(".indirect() is timed as a gather of its own")
         return elementwise.gathered(self, index, count)
 
     def reinterpret_cast(self, dtype: object) -> Tensor:

@@ -132,9 +132,7 @@ def _unary(name: str) -> Callable[..., Tensor]:
         if name == "rsqrt" and isinstance(x, Tensor):
             _not_in_psum(x, "x", name, "from NKI 0.5 GpSimd computes it")
         if name in COMPOSED_FUNCTIONS:
-            trace = current()
-            trace.builder.notice(
-                trace.line(),
+            current().notice(
                 f"nl.{name} is not in NKI's table of activation functions: whether it compiles is not known",
             )
         return language.unary(name)(x, dtype=dtype)
@@ -175,10 +173,7 @@ def _store(dst: object, value: object) -> None:
 def _copy(src: object, dtype: object = None) -> Tensor:
     """Return a copy of a tile on chip, in SBUF."""
     if isinstance(src, Tensor) and src.space is Space.PSUM:
-        trace = current()
-        trace.builder.notice(
-            trace.line(), "nl.copy from PSUM to SBUF is of NKI 0.6; nisa.tensor_copy is of all versions"
-        )
+        current().notice("nl.copy from PSUM to SBUF is of NKI 0.6; nisa.tensor_copy is of all versions")
     return elementwise.copy(src, dtype=dtype)
 
 

@@ -11,16 +11,14 @@ from typing import Any
 from acceld.nki.errors import LimitExceeded
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
-from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs, launched
-from acceld.nki.frontend.core.placement import declare
+from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, declared, finish_outputs, finished, launched
 from acceld.nki.frontend.core.state import Trace
 from acceld.nki.frontend.legacy import compiler, isa, language
 from acceld.nki.frontend.legacy.surface import ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
 from acceld.nki.frontend.legacy.tensor import LegacyTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.frontend.shims import ApiModule
-from acceld.nki.frontend.tracing_types import TensorSpec
-from acceld.nki.ir.program import Program, Role, Space
+from acceld.nki.ir.program import Program
 
 MAX_RETRACES = 200
 PRELUDE = """\
@@ -118,24 +116,7 @@ class LegacyFrontEnd:
 
     def _once(self, trace: Trace, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace the kernel once and return its Program."""
-        inputs: list[int] = []
-        values: dict[str, object] = {}
-        for name, argument in arguments.items():
-            if isinstance(argument, TensorSpec):
-                tensor = declare(
-                    trace,
-                    argument.shape,
-                    argument.dtype,
-                    Space.HBM,
-                    name=name,
-                    role=Role.INPUT,
-                    scope=(),
-                    site=("argument", name, 0, 0),
-                )
-                inputs.append(tensor.access.buffer)
-                values[name] = tensor
-            else:
-                values[name] = argument
+        values, inputs = declared(trace, arguments)
         target = function.func if isinstance(function, Kernel) else function
         positional, keyword = bind(target, values)
         self.session.running = True
@@ -151,11 +132,7 @@ class LegacyFrontEnd:
         outputs = finish_outputs(trace, value)
         isa.check_axes(trace)
         finish_memsets(trace)
-        session = self.session
-        return trace.builder.finish(
-            api=session.api, chip=session.chip, entry=session.entry, inputs=tuple(inputs), outputs=outputs,
-            grid=session.grid, lnc=session.lnc,
-        )  # fmt: skip
+        return finished(trace, inputs, outputs)
 
 
 def finish_memsets(trace: Trace) -> None:

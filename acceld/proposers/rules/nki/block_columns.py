@@ -22,10 +22,11 @@ from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.building import STEP, comments, emitted, header, read, written
+from acceld.nki.source.effects import understood
 from acceld.nki.source.nests import around, first_line, inside, substance
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import indexed, rendered
-from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, accesses, elements, flatten
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.nki.interchange import obstacle_to_exchange
 from acceld.proposers.rules.profiles import spilled
@@ -86,13 +87,10 @@ class BlockColumns(Rule):
             if block is None:
                 continue
             names = ", ".join(sorted(block.wide))
-            obstacle = _obstacle(kernel, block)
-            if obstacle:
-                wish = f"Make {names} by parts, in loop {parts.variable}"
-                yield self.refused(parts.line, obstacle, wish, parts.variable)
-                continue
-            yield self.found(
+            yield self.answer(
                 parts.line,
+                _obstacle(kernel, block),
+                f"Make {names} by parts, in loop {parts.variable}",
                 partial(_moved, kernel, block),
                 Variant("by parts"),
                 precondition=f"{names} are made element-wise and read in loop {parts.variable} alone, {parts.trips} parts "
@@ -119,7 +117,7 @@ def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
         chain.append(inner)
     if not chain:
         return None
-    body = inner.parent.items if inner.parent is not None else kernel.items
+    body = kernel.beside(inner)
     before = body[: body.index(inner)]
     makers = tuple(item for item in before if written([item]) & wide.keys())
     made = written(makers)
@@ -159,25 +157,8 @@ def _part_width(access: Access, parts: Loop) -> int:
     if last is None or last.form is None:
         return 0
     width = last.form.coefficient(parts.variable) or 0
-    reach = _reach(last, parts)
+    reach = last.reach({loop.variable: loop.trips for loop in parts.loops()}, parts.variable)
     return width if reach is not None and reach[0] >= 0 and reach[1] < width else 0
-
-
-def _reach(dim: Dim, parts: Loop) -> tuple[int, int] | None:
-    """Return (least, greatest) column that an index reaches in the first iteration of ``parts``; None if other loops
-    change the columns.
-    """
-    assert dim.form is not None
-    trips = {loop.variable: loop.trips for loop in parts.loops()}
-    low = high = dim.form.constant
-    for symbol, factor in dim.form.terms:
-        if symbol.name == parts.variable:
-            continue
-        count = symbol.extent if symbol.is_range else trips.get(symbol.name)
-        if count is None:
-            return None
-        low, high = low + min(0, factor * (count - 1)), high + max(0, factor * (count - 1))
-    return low, high + (dim.extent or 1) - 1
 
 
 def _obstacle(kernel: KernelModule, block: _Block) -> str:
@@ -198,10 +179,10 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
             return (
                 f"line {one.line}: {one.made.name} is used by more than its store: declare it in loop {parts.variable}"
             )
-    body = nest.parent.items if nest.parent is not None else kernel.items
+    body = kernel.beside(nest)
     for item in body[body.index(block.makers[0]) : body.index(nest)]:
         if item not in block.makers and (
-            made & (read([item]) | written([item])) or written([item]) & read(block.makers) or _opaque([item])
+            made & (read([item]) | written([item])) or written([item]) & read(block.makers) or understood([item])
         ):
             return f"line {item.line}: this statement is between the loops, and uses tiles that they need: move it before line {block.makers[0].line}"
     return (
@@ -209,10 +190,6 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
         or next(filter(None, (_problem_of_use(kernel, block, name) for name in sorted(made))), "")
         or next(filter(None, (_problem_of_store(kernel, block, one) for one in block.stores)), "")
     )
-
-
-def _opaque(items: Sequence[Item]) -> bool:
-    return any(one.kind not in ("op", "marker", "declaration") for one in flatten(items))
 
 
 def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> str:
@@ -300,7 +277,7 @@ def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
     parts = kernel.loops[number]
     chain = around(parts)[: len(block.chain)]
     nest = chain[-1]
-    body = nest.parent.items if nest.parent is not None else kernel.items
+    body = kernel.beside(nest)
     lines = {item.line for item in block.makers}
     moving: list[Item] = [item for item in body if item.line in lines]
     if kernel.api == "nki":

@@ -95,7 +95,7 @@ def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
             return None
         chain = _one_plus_exp(kernel, last, divisor)
         return _close(kernel, "silu", last, chain, x)
-    pair = _product(kernel, last)
+    pair = kernel.factors(last)
     if pair is None:
         return None
     for x, factor in (pair, pair[::-1]):
@@ -146,7 +146,7 @@ def _square(kernel: KernelModule, last: Statement) -> _Match | None:
 
     The result equals the square of x times the root of the number. That root becomes the activation's scale.
     """
-    pair = _product(kernel, last)
+    pair = kernel.factors(last)
     if pair is None:
         return None
     for x, scaled in (pair, pair[::-1]):
@@ -166,14 +166,6 @@ def _square(kernel: KernelModule, last: Statement) -> _Match | None:
         if data is not None and number is not None and number > 0 and data.same_as(x):
             return _Match("square", x, (first,), last, repr(sqrt(number)))
     return None
-
-
-def _product(kernel: KernelModule, statement: Statement) -> tuple[Access, Access] | None:
-    pair = kernel.binary(statement)
-    if pair is None or pair.op != "multiply":
-        return None
-    left, right = statement.reads.get(pair.left), statement.reads.get(pair.right)
-    return None if left is None or right is None else (left, right)
 
 
 def _inverse_chain(kernel: KernelModule, inverse: Statement) -> tuple[Statement, ...] | None:

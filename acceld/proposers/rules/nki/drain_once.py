@@ -192,15 +192,14 @@ def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], t
     """Return the work that ``together`` iterations could do by one instruction; as text, the reason why not. For this,
     each tile in ``names``, which the body declares anew in every iteration, is given an element for each iteration.
     """
-    number, trips = kernel.loops.index(loop), loop.trips or 1
+    trips = loop.trips or 1
     size = max(count for count in range(1, together + 1) if trips % count == 0)
     if size < 2:
         return None
     try:
-        if size < trips:
-            kernel = kernel.reread(split_loop(kernel, loop, size))
-            number += 1
-        kernel = kernel.reread(expanded(kernel, kernel.loops[number], names, size))
+        kernel, group = split_loop(kernel, loop, size)
+        number = kernel.loops.index(group)
+        kernel = kernel.reread(expanded(kernel, group, names, size))
     except RuleRefused as refusal:
         return refusal.message
     found = _drain(kernel, kernel.loops[number])
@@ -409,17 +408,13 @@ def _dependence(
 
 def _at_once(found: _Drain, _: Variant) -> str:
     """Return the source in which one instruction does the work of several iterations."""
-    kernel = found.kernel
-    number = kernel.loops.index(found.loop)
-    if found.together < (found.loop.trips or 0):
-        kernel = kernel.reread(split_loop(kernel, found.loop, found.together))
-        number += 1
-        again = _drain(kernel, kernel.loops[number])
-        if not isinstance(again, _Drain) or again.together != again.loop.trips:
-            raise RuleRefused(
-                f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
-            )
-        found = again
+    kernel, group = split_loop(found.kernel, found.loop, found.together)
+    again = found if group is found.loop else _drain(kernel, group)
+    if not isinstance(again, _Drain) or again.together != again.loop.trips:
+        raise RuleRefused(
+            f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
+        )
+    found, number = again, kernel.loops.index(group)
     edits, indent = Edits(kernel.source), found.loop.indent
     work = "".join(f"{indent}{reindent(_wide(kernel, found, one), one.indent, indent)}\n" for one in found.work)
     for tile in {tile.name: tile for tile in found.tiles.values()}.values():

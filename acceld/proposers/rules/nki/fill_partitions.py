@@ -277,7 +277,7 @@ class _Stacking:
             return tile
         if self.kernel.api == "nki":
             first = access.dims[0]
-            if not first.full and (first.form != Affine() or first.extent != self.rows):
+            if not first.covers(self.rows):
                 raise _refused(
                     one.line,
                     f"this statement does not use all {self.rows} partitions of {access.name}: use all of them",

@@ -14,7 +14,7 @@ from acceld.nki.source.building import STEP, comments, depends_on, emitted, head
 from acceld.nki.source.nests import around, first_line, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.splitting import split_loop
-from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Place, Rule, Variant
 
@@ -89,13 +89,9 @@ def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
     return sources[max(0, len(sources) - 1 - int(variant.parameters.get("less", 0)))]
 
 
-def _bodies(kernel: KernelModule) -> list[list[Item]]:
-    return [kernel.items, *(loop.items for loop in kernel.loops)]
-
-
 def _fusions(kernel: KernelModule) -> list[_Fusion]:
     found = []
-    for body in _bodies(kernel):
+    for body in kernel.bodies:
         loops = [(i, item) for i, item in enumerate(body) if isinstance(item, Loop)]
         for number, (i, first) in enumerate(loops):
             for j, second in loops[number + 1 :]:
@@ -190,30 +186,13 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
         step, other = a.form.coefficient(ours.variable), b.form.coefficient(theirs.variable)
         if not step or not other or step < 0 or other * factor != step:
             continue
-        first, second = _reach(a, ours.variable, write.trips), _reach(b, theirs.variable, load.trips)
+        first, second = a.reach(write.trips, ours.variable), b.reach(load.trips, theirs.variable)
         if first is None or second is None:
             continue
         second = (second[0], second[1] + other * (factor - 1))
         if max(first[1], second[1]) - min(first[0], second[0]) < step:
             return True
     return False
-
-
-def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
-    """Return (least, greatest) value of an index if the variable ``without`` is zero; None if the length of a loop is
-    not known.
-    """
-    assert dim.form is not None
-    low = high = dim.form.constant
-    for symbol, coefficient in dim.form.terms:
-        if symbol.variable == without:
-            continue
-        count = symbol.extent if symbol.is_range else trips.get(symbol.name)
-        if count is None:
-            return None
-        span = coefficient * (count - 1)
-        low, high = low + min(0, span), high + max(0, span)
-    return low, high + (dim.extent or 1) - 1
 
 
 def _before(kernel: KernelModule, nest: Loop, loop: Loop) -> frozenset[Statement] | None:
@@ -271,8 +250,7 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
     """Return the fusion with the second nest split, so that its loop has as many iterations as the common loop."""
     if fusion.factor == 1:
         return kernel, fusion
-    source = split_loop(kernel, fusion.second, fusion.factor)
-    even = kernel.reread(source)
+    even, _ = split_loop(kernel, fusion.second, fusion.factor)
     for one in _fusions(even):
         if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
             return even, one

@@ -22,7 +22,6 @@ from math import prod
 
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.nki.source.affine import Affine
 from acceld.nki.source.matching import maker
 from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, around
 from acceld.nki.source.reading import KernelModule
@@ -123,8 +122,7 @@ def _partition_axis(access: Access, buffer: Buffer, *, slices: bool) -> int | No
     found = None
     for number, (dim, extent) in enumerate(zip(access.dims, buffer.shape, strict=True)):
         if slices and (dim.extent is not None or dim.full):  # the first slice of an access is over the partitions
-            whole = dim.full or (dim.form == Affine() and dim.extent == extent)
-            return number if whole and (extent or 0) <= _PARTITIONS and found is None else None
+            return number if dim.covers(extent) and (extent or 0) <= _PARTITIONS and found is None else None
         if dim.form is None or dim.full or dim.extent is not None:
             return None
         for symbol in dim.form.ranges:

@@ -314,7 +314,7 @@ class _Origin:
         for _, access in found:
             if access.dims is None or len(access.dims) != len(dims) or access.dims[-1].form != _columns(BLOCK):
                 return None
-            if not _is_point(access.dims[place]):
+            if not access.dims[place].is_point:
                 return None
         whole_groups = (buffer.shape[place] or 1) % blocks == 0 and _counts(dims[place], slot, blocks)
         return place if whole_groups else None
@@ -336,7 +336,7 @@ class _Origin:
         if swap.slot is None or swap.slot.trips != swap.blocks or shape[-2:] != (BLOCK, self._columns):
             return f"line {swap.turn.line}: there is no loop over {swap.blocks} places of {name}: transpose as many in a loop"
         *places, rows, _ = swap.source.dims or ()
-        if not _spans(rows, BLOCK, 0) or not all(_is_point(dim) for dim in places):
+        if not _spans(rows, BLOCK, 0) or not all(dim.is_point for dim in places):
             return f"line {swap.turn.line}: this is not all partitions of one tile of {name}: transpose all of them"
         for loop in (swap.slot, swap.part):
             if any(writer.start > loop.start for writer in self._kernel.writers(name)):
@@ -378,17 +378,12 @@ def whole_block(access: Access) -> bool:
 def _is_tile(dims: Sequence[Dim], columns: int) -> bool:
     """Return True if the indices cover one whole tile of 128 partitions and ``columns`` columns."""
     *places, rows, last = dims
-    return _spans(rows, BLOCK, 0) and _spans(last, columns, 1) and all(_is_point(dim) for dim in places)
-
-
-def _is_point(dim: Dim) -> bool:
-    return dim.form is not None and dim.extent is None and not dim.full and not dim.form.ranges
+    return _spans(rows, BLOCK, 0) and _spans(last, columns, 1) and all(dim.is_point for dim in places)
 
 
 def _spans(dim: Dim, extent: int, axis: int) -> bool:
     """Return True if an index covers all ``extent`` elements along ``axis`` of a buffer's tiles."""
-    form = dim.form
-    return dim.full or form == Affine.of(Symbol.over(extent, axis, 2)) or (form == Affine() and dim.extent == extent)
+    return dim.covers(extent) or dim.form == Affine.of(Symbol.over(extent, axis, 2))
 
 
 def _by_range(access: Access, columns: int) -> bool:

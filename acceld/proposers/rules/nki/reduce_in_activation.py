@@ -113,27 +113,14 @@ def _obstacle(kernel: KernelModule, made: Statement, total: Statement) -> str:
     return next(filter(None, reasons), "")
 
 
-def _unary(made: Statement) -> bool:
-    return made.op in UNARY and made.op != "reciprocal"
-
-
-def _squared(kernel: KernelModule, made: Statement) -> Access | None:
-    """Return the tile that a statement multiplies by itself; None for other statements."""
-    pair = kernel.binary(made)
-    if pair is None or pair.op != "multiply":
-        return None
-    one, other = made.reads.get(pair.left), made.reads.get(pair.right)
-    return one if one is not None and other is not None and one.same_as(other) else None
-
-
 def _activation(kernel: KernelModule, made: Statement) -> dict[str, str]:
     if made.op == "activation":
         names = ("op", "data", "bias", "scale")
         return {name: kernel.text(made.args[name]) for name in names if name in made.args}
-    squared = _squared(kernel, made)
-    if squared is not None:
-        return {"op": f"{prefix(kernel, 'language')}.square", "data": kernel.text(squared.node)}
-    if not _unary(made) or "x" not in made.args:
+    factors = kernel.factors(made)
+    if factors is not None and factors[0].same_as(factors[1]):
+        return {"op": f"{prefix(kernel, 'language')}.square", "data": kernel.text(factors[0].node)}
+    if made.op not in UNARY or made.op == "reciprocal" or "x" not in made.args:
         return {}
     return {"op": f"{prefix(kernel, 'language')}.{made.op}", "data": kernel.text(made.args["x"])}
 

@@ -19,11 +19,10 @@ from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import emitted, read, written
 from acceld.nki.source.effects import parallel, understood, undisturbed
 from acceld.nki.source.matching import one_name
-from acceld.nki.source.nests import all_accesses, around, first_line, has_place, inside
+from acceld.nki.source.nests import all_accesses, around, first_line, has_place, indices_by, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Dim, Item, Loop, Statement
 from acceld.proposers.rules.profiles import spilled
@@ -60,7 +59,7 @@ class SinkWork(Rule):
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield each producer nest with each loop of its consumer into which the nest can move."""
-        for body in [kernel.items, *(loop.items for loop in kernel.loops)]:
+        for body in kernel.bodies:
             nests = [item for item in body if isinstance(item, Loop)]
             for number, producer in enumerate(nests):
                 for consumer in nests[number + 1 :]:
@@ -174,25 +173,18 @@ def _place(kernel: KernelModule, loop: Loop, name: str) -> int | None:
     """Return the position of the index that is the loop's variable in every access of ``name`` in the producer; None
     if there is no such position.
     """
-    buffer, variable = kernel.buffers[name], Affine.of_variable(loop.variable)
-    places: set[int] | None = None
-    for one, access in all_accesses(kernel, name) or ():
-        dims = access.dims or ()
-        if len(dims) != len(buffer.shape):
-            return None
-        if not inside(one, loop):
-            continue
-        fitting = {at for at, dim in enumerate(dims) if dim.form == variable and dim.extent is None}
-        places = fitting if places is None else places & fitting
-    fits = [at for at in places or () if buffer.shape[at] == loop.trips and at != buffer.partition_axis]
-    return fits[0] if len(fits) == 1 else None
+    buffer, found = kernel.buffers[name], all_accesses(kernel, name) or []
+    if any(len(access.dims or ()) != len(buffer.shape) for _, access in found):
+        return None
+    made = [access for one, access in found if inside(one, loop)]
+    fits = indices_by(buffer, loop, made) - {buffer.partition_axis}
+    return fits.pop() if len(fits) == 1 else None
 
 
 def _is_index(dim: Dim) -> bool:
     """Return True if an index is a single element given by loop variables."""
-    if dim.form is None or dim.extent is not None or dim.full or dim.form.ranges:
-        return False
-    return all(symbol.name == symbol.variable for symbol, _ in dim.form.terms)
+    plain = dim.form is not None and all(symbol.name == symbol.variable for symbol, _ in dim.form.terms)
+    return plain and dim.is_point
 
 
 def _keeps_sums(producer: Loop, known: Mapping[str, Dim]) -> bool:

@@ -248,7 +248,7 @@ def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool
         return access.dims is None and kernel.api == "nki"
     rows = access.dims[place]
     if kernel.api == "nki":
-        return rows.full or (rows.form == Affine() and rows.extent == _HALF)
+        return rows.covers(_HALF)
     return rows.form == Affine.of(Symbol.over(_HALF, 0, 2))
 
 

@@ -145,23 +145,19 @@ def _obstacle(kernel: KernelModule, found: _Stored) -> str:
 def _is_whole(access: Access, shape: tuple[int, int]) -> bool:
     """Return True if an access covers all of a tile by slices."""
     dims = access.dims or ()
-    return len(dims) == len(shape) and all(
-        dim.full or (dim.form == Affine() and dim.extent == extent) for dim, extent in zip(dims, shape, strict=True)
-    )
+    return len(dims) == len(shape) and all(dim.covers(extent) for dim, extent in zip(dims, shape, strict=True))
 
 
 def _at_once(kernel: KernelModule, found: _Stored, variant: Variant) -> str:
     """Return the source with one store after every group of iterations."""
     size = int(variant.parameters["iterations"])
-    if size < (found.loop.trips or 0):
-        number, line = kernel.loops.index(found.loop), found.loop.statements().index(found.store)
-        kernel = kernel.reread(split_loop(kernel, found.loop, size))
-        again = _stored(kernel, kernel.loops[number + 1].statements()[line])
-        if again is None or _obstacle(kernel, again):
-            raise RuleRefused(
-                f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
-            )
-        found = again
+    kernel, group = split_loop(kernel, found.loop, size)
+    again = _stored(kernel, group.statements()[found.loop.statements().index(found.store)])
+    if again is None or _obstacle(kernel, again):
+        raise RuleRefused(
+            f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
+        )
+    found = again
     loop, store, name = found.loop, found.store, found.tile.name
     declaration, edits = kernel.buffers[name].declaration, Edits(kernel.source)
     wide = found.columns * (loop.trips or 1)

@@ -82,13 +82,10 @@ class SumInPsum(Rule):
             if found is None:
                 continue
             loop, total, part = found.loop, found.total.name, found.part.name
-            obstacle = _obstacle(kernel, found)
-            if obstacle:
-                wish = f"Add the products of all iterations of {loop.variable} up in PSUM"
-                yield self.refused(addition.line, obstacle, wish, loop.variable)
-                continue
-            yield self.found(
+            yield self.answer(
                 addition.line,
+                _obstacle(kernel, found),
+                f"Add the products of all iterations of {loop.variable} up in PSUM",
                 partial(_moved, kernel, found),
                 *(Variant(_HOISTED) for _ in around(loop)[-1:]),
                 Variant("at the products"),

@@ -133,15 +133,9 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
     if any(loop.trips is None or loop.kind not in ("affine_range", "sequential_range") for loop in indices):
         return None
     local = {result.name for s in outermost.statements() for result in s.results}
-    used = {access.name for access in _operand_names(kernel, statement.args["x"])}
-    if used & local or repeats < 2 or named_inside(statement.args["x"], outermost):
+    if operand.name in local or repeats < 2 or named_inside(statement.args["x"], outermost):
         return None
     return _Hidden(statement, operand, statement.args["x"], outermost, indices, shape[0], shape[1], repeats)
-
-
-def _operand_names(kernel: KernelModule, node: ast.expr) -> list[Access]:
-    access = kernel.access(node)
-    return [] if access is None else [access]
 
 
 def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:

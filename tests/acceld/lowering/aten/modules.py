@@ -106,6 +106,22 @@ class Sorts(nn.Module):
         return values, places, copied, x.argsort(stable=True, dim=0), (y << 3) ^ (y >> 1)
 
 
+class Cached(nn.Module):
+    """Stores a key of each sequence at its own position in the cache, and a row at one position for all of them."""
+
+    def forward(self, keys: Tensor, key: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        held = keys.index_put((torch.arange(len(key)), position), key)
+        return held, torch.ops.aten.index_put(keys, [None, position[:1]], key[:, None] + 1.0, True)
+
+
+class Chosen(nn.Module):
+    """Has a shape that depends on values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (places,) = torch.where(x[:, 0] > 0.0)
+        return x[places]
+
+
 class Unique(nn.Module):
     """A module that is not lowered."""
 

@@ -49,10 +49,19 @@ def test_modules_become_references_that_agree_with_them() -> None:
         asked("Draws", ((4, 8), f), init={"factor": 2.5}),
         asked("Drops", ((4, 8), f)),
         asked("Sorts", ((4, 8), f), ((2,), "int64"), ((2, 8), f)),
+        ModuleRequest(
+            f"{MODULES}:Cached",
+            (
+                {"name": "keys", "shape": (4, 9, 2, 8), "dtype": f},
+                {"name": "key", "shape": (4, 2, 8), "dtype": f},
+                {"name": "position", "shape": (4,), "dtype": "int64"},
+            ),
+        ),
         ModuleRequest(f"{MODULES}:Stores", ({"name": "ids", "shape": (3, 6), "dtype": "int64"},)),
     ]
     wrong = [
         (asked("Unique", ((4, 8), f)), r"aten\.\w*cdist\w* is not lowered"),
+        (asked("Chosen", ((4, 8), f)), r"aten\.\w+: a shape that depends on values is not lowered; keep all rows"),
         (asked("Drops", ((4, 8), f), training=True), "random"),
         (asked("Draws", ((4, 8), f)), "the module can not be made: TypeError"),
         (asked("Absent", ((4, 8), f)), "the module can not be made: AttributeError"),
@@ -68,6 +77,8 @@ def test_modules_become_references_that_agree_with_them() -> None:
         assert one.difference is not None and one.difference < 1e-7  # one of them rounds to float32 itself
     block, losses = found[0], found[4]
     assert isinstance(block, ModuleReference) and isinstance(losses, ModuleReference)
+    cached = found[8]
+    assert isinstance(cached, ModuleReference) and "np.random.randint(0, 9, (4,))" in cached.text
     assert "mask" not in [one.name for one in block.arguments] and "np.arange(48)" in block.text
     assert "np.triu(" in losses.text and "np.random.randint(0, 16, (4,))" in losses.text
     for one, (_, words) in zip(found[len(right) :], wrong, strict=True):
@@ -400,6 +411,40 @@ def test_extents_of_images_and_their_batch_are_reduced_whatever_they_are_called(
         "wanted = 'batch_size = 2\\nin_channels = 96\\nwidth_in = 129\\nheight_in = 24\\ndepth_in = 20\\nkernel = (3, 5)'\n"
         "assert reduced(text) == wanted, reduced(text)\n"
     )
+
+
+@with_torch
+def test_a_module_that_refuses_reduced_numbers_keeps_them(tmp_path: Path) -> None:
+    (tmp_path / "problem.py").write_text(
+        """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        assert width % heads == 0
+        self.attention = torch.nn.Linear(width, heads)
+
+    def forward(self, x):
+        return self.attention(x)
+
+batch_size = 256
+width = 180
+heads = 12
+image_size = 64
+height = 64
+
+def get_inputs():
+    return [torch.rand(batch_size, width)]
+
+def get_init_inputs():
+    return [width, heads]
+"""
+    )
+    request = ModuleRequest(f"{tmp_path / 'problem.py'}:Model", training=True, reduced=True)
+    (found,) = module_references([request])
+    assert isinstance(found, ModuleReference), found
+    assert [one.shape for one in found.arguments] == [(2, 180), (12, 180), (12,)]
 
 
 def test_import_of_kernelbench_needs_a_folder_with_problems(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from acceld.lowering.aten.functions import convolution
 from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
 from acceld.lowering.aten.reference import argument_names, needed_inputs, reference_text
 from acceld.lowering.graph import NotLowered
@@ -278,3 +280,65 @@ def test_inputs_that_no_output_needs_are_left_out() -> None:
     program = block()
     more = (*program.inputs, Input("count", Array((), "int64"), "buffer", "bn.num_batches_tracked"))
     assert needed_inputs(Program("block", more, program.constants, program.calls, program.outputs)) == program.inputs
+
+
+def test_rows_are_stored_in_a_cache_at_a_position_of_each_sequence(tmp_path: Path) -> None:
+    keys, key, position = Named("keys"), Named("key"), Named("position")
+    program = Program(
+        "store",
+        (
+            Input("keys", Array((4, 9, 2, 8), F), "argument", "keys"),
+            Input("key", Array((4, 2, 8), F), "argument", "key"),
+            Input("position", Array((4,), "int32"), "argument", "position", 0.0, 8.0),
+        ),
+        (),
+        (
+            Call("rows", "arange", (4,), {}, (Array((4,), "int64"),)),
+            call("one", "index_put", (4, 9, 2, 8), keys, [Named("rows"), position], key),
+            call("more", "index_put", (4, 9, 2, 8), Named("one"), [Named("rows"), position], key, True),
+        ),
+        ("more",),
+    )
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(program), encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+    generator = np.random.default_rng(0)
+    held = [generator.standard_normal(shape).astype(np.float32) for shape in ((4, 9, 2, 8), (4, 2, 8))]
+    at = np.array([8, 0, 3, 3], np.int32)
+    expected = held[0].copy()
+    expected[np.arange(4), at] = 2.0 * held[1]
+    assert np.array_equal(space["forward"](*held, at), expected)
+    given = [("keys", ((4, 9, 2, 8), F)), ("key", ((4, 2, 8), F)), ("position", ((4,), "int32"))]
+    source = printed(lowered(traced(space["forward"], path, given), "nki"), "nki")
+    found = np.asarray(run_all(source, *held, at)[0]).reshape(expected.shape)
+    assert np.allclose(found, expected, atol=1e-6)
+
+
+def test_a_depthwise_convolution_keeps_no_windows_of_all_channels() -> None:
+    x = np.random.default_rng(0).standard_normal((1, 8, 600, 600), np.float32)
+    weight = np.random.default_rng(1).standard_normal((8, 1, 5, 5)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        found = convolution(x, weight, None, (1, 1), [(2, 2), (2, 2)], (1, 1), 8)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 300e6, "products of the windows of all channels take 288 MB beside the results"
+    one = convolution(x[:, 5:6], weight[5:6], None, (1, 1), [(2, 2), (2, 2)], (1, 1), 1)
+    assert np.allclose(found[:, 5:6], one, atol=1e-5)
+
+
+def test_an_einsum_of_several_arrays_is_computed_two_arrays_at_a_time() -> None:
+    arrays = {"a": (2, 5, 3), "b": (2, 7, 3), "c": (7, 4)}
+    program = Program(
+        "einsum",
+        tuple(Input(name, Array(shape, F), "argument", name) for name, shape in arrays.items()),
+        (),
+        (call("y", "einsum", (2, 5, 4), "bln,bsn,sp->blp", [Named(name) for name in arrays]),),
+        ("y",),
+    )
+    text = reference_text(program)
+    a, b, c = (np.random.default_rng(0).standard_normal(shape) for shape in arrays.values())
+    assert "optimize=True" in text, "otherwise numpy loops over all letters at once"
+    assert np.allclose(loaded(text)["forward"](a, b, c), a @ b.swapaxes(1, 2) @ c)

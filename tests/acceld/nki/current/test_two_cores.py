@@ -334,6 +334,13 @@ def test_both_cores_declare_and_return_the_same_tensors(statements: str, rule: s
     assert caught.value.rule == rule and caught.value.hint
 
 
+def test_a_result_that_one_line_declares_in_hbm_is_one_tensor_of_both_cores() -> None:
+    (x,) = drawn((256, 16))
+    body = on_both("nisa.dma_copy(dst=t, src=x[nl.ds(core * 128, 128), :])").replace("nl.shared_hbm", "nl.hbm")
+    found = ran(traced(body, x.shape, grid=(2,), lnc=2), [x])
+    np.testing.assert_array_equal(found, x)
+
+
 def test_cores_that_take_turns_many_times_wait_for_each_other_each_time() -> None:
     few, some, many = (
         timed(exchanging("turn % 2 == core", steps=8, turns=turns)).latency_us for turns in (10, 20, 100)

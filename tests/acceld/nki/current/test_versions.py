@@ -11,7 +11,7 @@ from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.current import lifetimes
 from acceld.nki.frontend.current.language import namespace
 from acceld.nki.frontend.current.names import COMPILER
-from acceld.nki.frontend.current.reading import file_needs, names_needed
+from acceld.nki.frontend.current.reading import absent_names, file_needs, names_needed
 from acceld.nki.frontend.current.surface import surface
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 from acceld.nki.frontend.versions import RULE
@@ -185,8 +185,35 @@ def test_the_names_of_a_file_are_read_through_its_own_aliases() -> None:
     assert found == [(4, "nisa.scalar_load"), (5, "nl.dynamic_range"), (6, "best"), (7, "priority of hw.dma_copy")]
 
 
+def test_names_and_options_that_no_version_has_are_found_with_a_remedy() -> None:
+    source = (
+        "import nki\nimport nki.isa as hw\nimport nki.language as nl\n@nki.jit\ndef kernel(x):\n"
+        "    hw.tensor_tensor(x, x, x, op=nl.divide)\n    nl.mgrid\n    nl.topk\n    hw.tensor_cpy(x, x)\n"
+        "    hw.dma_copy(dst=x, src=x, dst_rmw_op=nl.add)\n    hw.tensor_copy_dynamic_src(x, x)\n"
+        "    nl.load(x, dtype=nl.float32)\n    hw.dma_copy(x, x, priority=1)\n    return nl.affine_range(3)\n"
+        "def unused(x):\n    nl.mod\n"
+    )
+    found = absent_names(ast.parse(source), "kernel")
+    assert [(need.line, need.what) for need in found] == [
+        (6, "nl.divide"), (7, "nl.mgrid"), (8, "nl.topk"), (9, "nisa.tensor_cpy"), (10, "dst_rmw_op of hw.dma_copy"),
+    ]  # fmt: skip
+    remedies = [need.life.instead for need in found]
+    for remedy, part in zip(
+        remedies, ("nisa.reciprocal", "nl.ds", "nisa.topk", "nisa.tensor_copy", "src"), strict=True
+    ):
+        assert part in remedy
+    assert not any(need.life.covers(version) for need in found for version in NKI_VERSIONS)
+
+
+def test_an_import_of_the_former_package_in_a_kernels_body_is_named_in_all_later_versions() -> None:
+    source = "import nki\n@nki.jit\ndef kernel(x):\n    import neuronxcc.nki.language\n    return x\n"
+    found = [need for need in file_needs(ast.parse(source), "kernel") if need.what == "import neuronxcc"]
+    assert [(need.line, need.life.covers("0.3"), need.life.covers("0.7")) for need in found] == [(4, True, False)]
+
+
 def test_every_name_of_the_tables_is_one_of_the_api_and_has_a_remedy() -> None:
     known = {name for names in surface().values() for name in names} | namespace().keys() | COMPILER.keys()
+    known |= {"tensor_copy_dynamic_src", "tensor_copy_dynamic_dst"}  # ended before the versions that pages list
     later = {name for version, names in lifetimes.SINCE.items() if version > "0.3" for name in names.split()}
     assert {*later, *lifetimes.UNTIL} <= known
     assert {*lifetimes.UNTIL, *lifetimes.INSTEAD} <= known

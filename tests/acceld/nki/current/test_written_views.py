@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from acceld.nki.errors import KernelFailure
+from acceld.nki.errors import KernelFailure, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import decode, encode
@@ -99,6 +101,74 @@ def test_a_write_through_a_view_changes_the_tile(body: str, wanted: np.ndarray) 
     assert np.array_equal(bits(execute(program, [X, COLUMNS])[0]), bits(wanted))
 
 
+IN_HBM = KERNEL.replace("    nisa.dma_copy(dst=out, src=t)\n", "")
+"""A kernel whose body writes the result in HBM itself."""
+
+
+def run_in_hbm(body: str, lnc: int = 1) -> np.ndarray:
+    """Return the result of a kernel that writes it through views."""
+    source = IN_HBM.format(body=body.replace(";;", "\n    "))
+    specs = [TensorSpec((32, 64), "float32"), TensorSpec((32, 2), "uint16")]
+    program = trace(source, specs, api="nki", chip="trn3", entry="kernel", lnc=lnc, grid=(lnc,) if lnc > 1 else ())
+    assert decode(encode(program)) == program
+    assert verify(program) == ()
+    assert timeline(program).latency_us
+    return np.asarray(execute(program, [X, COLUMNS])[0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "nisa.dma_copy(out.view(nl.uint16), a.view(nl.uint16))",
+        (
+            "v = out.view(nl.uint16);;for i in nl.affine_range(4):;;"
+            "    nisa.dma_copy(v[:, 32 * i : 32 * i + 32], a.view(nl.uint16)[:, 32 * i : 32 * i + 32])"
+        ),
+        (
+            "for i in nl.affine_range(2):;;"
+            "    nisa.dma_copy(out[16 * i : 16 * i + 16].view(nl.uint16), x[16 * i : 16 * i + 16].view(nl.uint16))"
+        ),
+        (
+            "v = out.view(nl.uint16);;nisa.dma_copy(v, a.view(nl.uint16));;"
+            "b = nl.ndarray((32, 128), dtype=nl.uint16, buffer=nl.sbuf);;nisa.dma_copy(b, v);;nisa.dma_copy(v, b)"
+        ),
+        (
+            "w = nl.ndarray((32, 128), dtype=nl.uint16, buffer=nl.hbm);;nisa.dma_copy(w.view(nl.float32), a);;"
+            "nisa.dma_copy(out, w.view(nl.float32))"
+        ),
+        "nisa.dma_copy(out, a);;nisa.dma_copy(out.view(nl.uint16)[:, 0:8], a.view(nl.uint16)[:, 0:8])",
+    ],
+)
+def test_a_write_through_a_view_in_hbm_changes_the_tensor(body: str) -> None:
+    assert np.array_equal(bits(run_in_hbm(body)), bits(X))
+
+
+def test_cores_that_share_a_tensor_do_not_write_it_through_a_view_of_another_width() -> None:
+    body = (
+        "p = nl.program_id(0);;v = out.view(nl.uint16);;nisa.dma_copy(v[16 * p : 16 * p + 16], x.view(nl.uint16)[0:16])"
+    )
+    with pytest.raises(UnsupportedCall, match="two cores share"):
+        run_in_hbm(body, lnc=2)
+
+
+@pytest.mark.parametrize("through_a_view", [False, True])
+def test_a_view_copies_no_argument_into_a_result_without_a_transfer(through_a_view: bool) -> None:
+    """A forged program could call a copy a view: what it gives to the result is then an argument."""
+    body = "nisa.dma_copy(out.view(nl.uint16), a.view(nl.uint16));;v = x.view(nl.uint16);;nisa.dma_copy(a.view(nl.uint16), v)"
+    source = IN_HBM.format(body=body.replace(";;", "\n    "))
+    specs = [TensorSpec((32, 64), "float32"), TensorSpec((32, 2), "uint16")]
+    program = trace(source, specs, api="nki", chip="trn3", entry="kernel")
+    argument, (result,) = program.inputs[0], program.outputs
+    taken = next(
+        one for one, _ in program.walk() if one.op == "bitcast" and argument in [use.buffer for use in one.accesses]
+    )
+    back = next(one for one, _ in program.walk() if one.op == "bitcast" and one.dsts[0].buffer == result)
+    forged = replace(back, srcs=taken.dsts if through_a_view else taken.srcs)
+    body_of = tuple(forged if node is back else node for node in (taken, *program.body))
+    rules = {finding.rule for finding in verify(replace(program, body=body_of))}
+    assert ("view_written" if through_a_view else "address_space") in rules
+
+
 def test_a_view_is_read_as_the_tile_is_then() -> None:
     program = traced(
         "nisa.memset(a, 1.0);;v = a.view(nl.uint16);;nisa.memset(a, 2.0);;nisa.tensor_copy(t.view(nl.uint16), v)"
@@ -113,7 +183,6 @@ TWO_INDICES = "nisa.tensor_copy(t, a);;j = nl.ndarray(i.shape, dtype=i.dtype);;n
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("nisa.dma_copy(out.view(nl.uint16), a.view(nl.uint16))", "a write through a view of another width"),
         (STALE_IN_A_LOOP, "read later"),
         ("p = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.psum);;nisa.memset(p.indirect(i), 0.0)", "PSUM"),
         (f"{TWO_INDICES};;nisa.tensor_scalar(t.indirect(j), t.indirect(i), nl.multiply, 2.0)", "reads it at other offsets"),

@@ -12,6 +12,7 @@ from acceld.proposers.rules.proposer import moves
 from tests.acceld.nki.source import test_moves
 from tests.acceld.proposers.rules import places
 from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
+from tests.acceld.proposers.rules.places import tiled
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -72,13 +73,12 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
         ((512, 512),),
     ),
     "rows of sums that the second nest reads in the other order": (
-        legacy(
+        tiled(
             "x",
-            """
-    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
-    one = nl.arange(1)[None, :]
+            (512, 512),
+            f=512,
+            one=1,
+            body="""
     kept = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     sums = nl.ndarray((4, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
     for i in nl.affine_range(4):
@@ -88,7 +88,6 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
         inverse = nl.reciprocal(sums[3 - i, p, one])
         made = nl.multiply(kept[i, p, f], inverse)
         nl.store(out[128 * i + p, f], value=made)
-    return out
 """,
         ),
         ((512, 512),),
@@ -137,12 +136,11 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
         ((128, 2048),),
     ),
     "a loaded tile that an activation overwrites with a sum": (
-        legacy(
+        tiled(
             "x, w",
-            """
-    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+            (512, 512),
+            f=512,
+            body="""
     for i in nl.affine_range(4):
         weight = nl.load(w)
         tile = nl.load(x[128 * i + p, f])
@@ -151,7 +149,6 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
         inverse = nl.reciprocal(weight)
         made = nl.multiply(power, inverse)
         nl.store(out[128 * i + p, f], value=made)
-    return out
 """,
         ),
         ((512, 512), (128, 1)),
@@ -214,12 +211,11 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
         ((128, 2048),),
     ),
     "a bias that changes between two steps": (
-        legacy(
+        tiled(
             "x, b",
-            """
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    one = nl.arange(1)[None, :]
+            (128, 512),
+            one=1,
+            body="""
     bias = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
     bias[p, one] = nl.load(b)
     tile = nl.load(x)
@@ -231,7 +227,6 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
     made = nisa.reciprocal(data=root)
     last = nl.multiply(made, bias[p, one])
     nl.store(out, value=last)
-    return out
 """,
         ),
         ((128, 512), (128, 1)),
@@ -282,13 +277,12 @@ def bump(tile, p, f):
         ((128, 2048),),
     ),
     "values carried from one iteration to the next": (
-        legacy(
+        tiled(
             "x",
-            """
-    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
-    one = nl.arange(1)[None, :]
+            (128, 1),
+            f=512,
+            one=1,
+            body="""
     best = nl.full((nl.par_dim(128), 1), -1e30, dtype=nl.float32, buffer=nl.sbuf)
     total = nl.zeros((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
     for c in nl.sequential_range(4):
@@ -304,20 +298,18 @@ def bump(tile, p, f):
         kept = nl.multiply(total[p, one], scale)
         total[p, one] = nl.add(kept, mine)
     nl.store(out, value=total)
-    return out
 """,
         ),
         ((128, 2048),),
     ),
     "products, transposes and a softmax": (
-        legacy(
+        tiled(
             "q, k, v",
-            """
-    out = nl.ndarray((512, 128), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
-    one = nl.arange(1)[None, :]
+            (512, 128),
+            c=128,
+            f=512,
+            one=1,
+            body="""
     for i in nl.affine_range(4):
         left = nl.load(q[p, 128 * i + c])
         keys = nl.load(k[p, f])
@@ -336,7 +328,6 @@ def bump(tile, p, f):
             acc[p, c] += nisa.nc_matmul(turned_sb, values)
         made = nl.copy(acc[p, c])
         nl.store(out[128 * i + p, c], value=made)
-    return out
 """,
         ),
         ((128, 512), (128, 512), (512, 128)),
@@ -407,13 +398,12 @@ def bump(tile, p, f):
         ((256, 512), (256, 1024)),
     ),
     "loads that transpose an operand": (
-        legacy(
+        tiled(
             "x, w",
-            """
-    out = nl.ndarray((512, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    q = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+            (512, 1024),
+            q=128,
+            f=512,
+            body="""
     for m in nl.affine_range(4):
         for n in nl.affine_range(2):
             acc = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
@@ -423,18 +413,16 @@ def bump(tile, p, f):
                 acc[p, f] += nisa.nc_matmul(left, right)
             made = nl.copy(acc[p, f])
             nl.store(out[128 * m + p, 512 * n + f], value=made)
-    return out
 """,
         ),
         ((512, 256), (256, 1024)),
     ),
     "a load that transposes the same tile again and again": (
-        legacy(
+        tiled(
             "x, w",
-            """
-    out = nl.ndarray((512, 64), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(64)[None, :]
+            (512, 64),
+            f=64,
+            body="""
     i64 = nl.arange(64)[:, None]
     q = nl.arange(128)[None, :]
     for i in nl.affine_range(4):
@@ -443,7 +431,6 @@ def bump(tile, p, f):
         made = nl.multiply(tile, scale)
         more = nl.add(made, 1.0)
         nl.store(out[128 * i + p, f], value=more)
-    return out
 """,
         ),
         ((64, 128), (512, 64)),
@@ -547,13 +534,12 @@ def bump(tile, p, f):
         ((256, 2048), (1, 2048)),
     ),
     "products of blocks, added up in SBUF": (
-        legacy(
+        tiled(
             "x, w",
-            """
-    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+            (2, 128, 512),
+            c=128,
+            f=512,
+            body="""
     right = nl.ndarray((2, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     left = nl.ndarray((2, 2, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     part = nl.zeros((2, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
@@ -570,19 +556,17 @@ def bump(tile, p, f):
     for m in nl.affine_range(2):
         made = nl.multiply(total[m, p, f], 2.0)
         nl.store(out[m, p, f], value=made)
-    return out
 """,
         ),
         ((512, 256), (512, 512)),
     ),
     "products of blocks, added to what a step before left behind": (
-        legacy(
+        tiled(
             "x, w",
-            """
-    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+            (2, 128, 512),
+            c=128,
+            f=512,
+            body="""
     left = nl.ndarray((3, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     for m in nl.affine_range(2):
@@ -596,7 +580,6 @@ def bump(tile, p, f):
             total[m, p, f] += part[p, f]
     for m in nl.affine_range(2):
         nl.store(out[m, p, f], value=total[m, p, f])
-    return out
 """,
         ),
         ((128, 256), (256, 512)),
@@ -692,14 +675,13 @@ def bump(tile, p, f):
     ),
     "stages in the current API, each with tiles of its own": (test_moves.STAGES, tuple(test_moves.SHAPES)),
     "products with parts of a wide operand": (
-        legacy(
+        tiled(
             "x, w",
-            """
-    out = nl.ndarray((2, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
-    wide = nl.arange(1024)[None, :]
+            (2, 128, 1024),
+            c=128,
+            f=512,
+            wide=1024,
+            body="""
     left = nl.ndarray((2, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     right = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
     part = nl.zeros((2, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
@@ -715,20 +697,18 @@ def bump(tile, p, f):
                 part[m, h, p, f] += nisa.nc_matmul(left[m, k, p, c], right[k, p, 512 * h + f])
             made[m, p, 512 * h + f] = nl.copy(part[m, h, p, f])
         nl.store(out[m, p, wide], value=made[m, p, wide])
-    return out
 """,
         ),
         ((256, 256), (256, 1024)),
     ),
     "a wide tile whose parts are scaled by a sum over all of it": (
-        legacy(
+        tiled(
             "x, w",
-            """
-    out = nl.ndarray((2, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
-    one = nl.arange(1)[None, :]
-    wide = nl.arange(1024)[None, :]
+            (2, 128, 1024),
+            f=512,
+            one=1,
+            wide=1024,
+            body="""
     right = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
     sums = nl.ndarray((2, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
     made = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
@@ -741,7 +721,6 @@ def bump(tile, p, f):
             both = nl.multiply(sums[m, p, one], scale)
             made[m, p, 512 * h + f] = nl.multiply(right[m, p, 512 * h + f], both)
         nl.store(out[m, p, wide], value=made[m, p, wide])
-    return out
 """,
         ),
         ((128, 1), (256, 1024)),

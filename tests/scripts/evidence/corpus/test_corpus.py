@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -146,3 +146,20 @@ def test_the_command_keeps_outcomes_and_prints_the_table(
     assert main(["--only", "somewhere", "--jobs", "1", "--results", str(tmp_path / "corpus.json")]) == 0
     assert "| somewhere | 1 | 1 | 1 | 1 |" in capsys.readouterr().out
     assert [one.state for one in read(tmp_path / "corpus.json")] == [State.EQUAL]
+
+
+def test_golden_results_beyond_the_results_type_are_no_reference() -> None:
+    from scripts.evidence.corpus.nki_library import _agree
+
+    found = [np.array([np.inf, 1.0], np.float16)]
+
+    def validation(greatest: float) -> SimpleNamespace:
+        golden = SimpleNamespace(golden={"out": np.array([greatest, 1.0])})
+        return SimpleNamespace(
+            golden_output=golden, absolute_accuracy=1e-5, relative_accuracy=0.02, accuracy_buffer_percent=0
+        )
+
+    with pytest.raises(Stopped, match="295700 exceed float16") as stopped:
+        _agree(found, validation(295700.0), 0)
+    assert stopped.value.state is State.RUNS
+    assert not _agree(found, validation(2.0), 0)

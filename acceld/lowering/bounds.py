@@ -1,0 +1,130 @@
+"""Find the least and the greatest value that a value of the graph can have, and keep integers in numpy's narrow types."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from acceld.lowering.graph import INDEX, Node, NotLowered, Operand, View, elementwise, whole
+from acceld.lowering.instructions import BITWISE
+
+Range = tuple[float, float]
+NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
+"""Integer types in which numpy's results wrap around. Wider integers are computed without wrapping around."""
+MOST_EXACT = 2**24
+"""Magnitude up to which the engines, which compute in float32, give every integer exactly."""
+DEPTH = 12
+"""Most functions in a row that are looked at to find a range."""
+_ANY: Range = (-math.inf, math.inf)
+_TRUTH = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
+
+
+def bounds(value: Operand, depth: int = DEPTH) -> Range:
+    """Return the least and the greatest value that an operand can have, as far as the functions show that make it."""
+    if not isinstance(value, View):
+        return (value, value)
+    if value.node is INDEX:
+        ends = [(extent - 1) * step for extent, step in zip(value.shape, value.strides, strict=True)]
+        return value.offset + sum(min(0, end) for end in ends), value.offset + sum(max(0, end) for end in ends)
+    node = value.node
+    low, high = _made(node, depth - 1) if depth else _ANY
+    least, greatest = (0.0, 1.0) if node.dtype == "bool" else _limits(node.dtype) if "int" in node.dtype else _ANY
+    return max(low, least), min(high, greatest)
+
+
+def _limits(dtype: str) -> Range:
+    """Return the least and the greatest number of an integer type."""
+    limits = np.iinfo(dtype)
+    return float(limits.min), float(limits.max)
+
+
+def _made(node: Node, depth: int) -> Range:
+    """Return the range of a node's result, from the ranges of its operands."""
+    each = [bounds(arg, depth) for arg in node.args]
+    if node.kind == "elementwise":
+        return _computed(node.name, each)
+    if node.kind == "buffer" and each:
+        return min(low for low, _ in each), max(high for _, high in each)
+    if node.kind == "gather":
+        return each[1]
+    if node.kind == "reduce" and node.name in ("add", "max", "min"):
+        terms = math.prod(node.views[0].shape[len(node.shape) :]) if node.name == "add" else 1
+        return each[0][0] * terms, each[0][1] * terms
+    if node.kind == "dot":
+        terms = math.prod(node.views[0].shape[len(node.views[0].shape) - node.folded :])
+        ends = [_product(a, b) for a, b in zip(each[::2], each[1::2], strict=True)]
+        return terms * sum(low for low, _ in ends), terms * sum(high for _, high in ends)
+    if node.kind == "scan" and node.name == "sum":
+        terms = node.shape[-1]
+        return min(0.0, each[1][0] * terms), max(0.0, each[1][1] * terms)
+    return _ANY
+
+
+def _computed(name: str, each: list[Range]) -> Range:
+    """Return the range of an element-wise function, from the ranges of its operands."""
+    low, high = each[0]
+    if name in _TRUTH:
+        return 0.0, 1.0
+    if name in ("fill", "copy"):
+        return (math.floor(low), math.ceil(high)) if name == "copy" and math.isfinite(low + high) else (low, high)
+    if name in ("abs", "square"):
+        far = max(abs(low), abs(high))
+        near = max(0.0, low, -high)
+        return (near, far) if name == "abs" else (near * near, far * far)
+    if name == "neg":
+        return -high, -low
+    if name == "where":
+        return min(each[1][0], each[2][0]), max(each[1][1], each[2][1])
+    if name == "sign":
+        return -1.0, 1.0
+    if len(each) != 2:
+        return _ANY
+    least, greatest = each[1]
+    if name in ("max", "min"):
+        pick = max if name == "max" else min
+        return pick(low, least), pick(high, greatest)
+    if name in ("add", "sub"):
+        return (low + least, high + greatest) if name == "add" else (low - greatest, high - least)
+    if name == "mul":
+        return _product(each[0], each[1])
+    return _of_bits(name, each[0], each[1]) if name in BITWISE else _ANY
+
+
+def _product(one: Range, other: Range) -> Range:
+    """Return the range of products. Zero times infinity is zero."""
+    ends = [a * b if a and b else 0.0 for a in one for b in other]
+    return min(ends), max(ends)
+
+
+def _of_bits(name: str, one: Range, other: Range) -> Range:
+    """Return the range of a function of the bits of integers."""
+    far = max(abs(end) for end in (*one, *other))
+    if not math.isfinite(far):
+        return _ANY
+    if name == "right_shift":
+        return min(one[0], 0.0), max(one[1], 0.0)
+    if name == "left_shift":
+        return _product(one, (1.0, 2.0 ** max(0.0, other[1]))) if other[1] < 64 else _ANY
+    positive = [high for low, high in (one, other) if low >= 0]
+    if name == "and" and positive:
+        return 0.0, min(positive)
+    power = 2.0 ** int(far).bit_length()
+    return (0.0, power - 1) if len(positive) == 2 else (-power, power - 1)
+
+
+def in_type(view: View, dtype: str, line: int) -> View:
+    """Return integers as numpy holds them in a narrow type: results that the type can not hold wrap around."""
+    least, greatest = _limits(dtype)
+    low, high = bounds(view)
+    if least <= low and high <= greatest:
+        return view if view.dtype == dtype else whole(elementwise("copy", [view], dtype, line))
+    if view.node.name not in BITWISE and max(-low, high) > MOST_EXACT:
+        raise NotLowered(
+            f"arithmetic in {dtype} that may pass 2**24 is not lowered; cast to float32 or int32 first", line
+        )
+    half = greatest + 1 if least else 0.0
+    number = view if view.dtype == "int32" else whole(elementwise("copy", [view], "int32", line))
+    raised = whole(elementwise("add", [number, half], "int32", line)) if half else number
+    rest = whole(elementwise("and", [raised, greatest - least], "int32", line))
+    return whole(elementwise("sub", [rest, half], dtype, line) if half else elementwise("copy", [rest], dtype, line))

@@ -1,0 +1,27 @@
+# expect: truthful
+# workload: st_silu_current
+# api: nki
+# chip: trn2
+# at_least: 5.9
+"""Halves of float32 are multiplied by one forty times, which has no fast mode."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in range(2):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), :])
+        half = tile.view(nl.bfloat16)
+        for n in range(40):
+            other = nl.ndarray((128, 1024), dtype=nl.bfloat16, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=other, data=half, op0=nl.multiply, operand0=1.0, engine=nisa.vector_engine)
+            half = other
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=done, op=nl.silu, data=half.view(nl.float32))
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
+    return out

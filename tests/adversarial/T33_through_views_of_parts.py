@@ -1,0 +1,28 @@
+# expect: truthful
+# workload: st_silu_current
+# api: nki
+# chip: trn2
+# at_least: 2.7
+"""Halves of one tile are read through views: the next load waits for both readers."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    last = nl.ndarray((128, 1024), dtype=nl.bfloat16, buffer=nl.sbuf)
+    for turn in range(20):
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * (turn % 2), 128), :])
+        for half in range(2):
+            part = tile[:, nl.ds(256 * half, 256)].view(nl.bfloat16)
+            nisa.activation(dst=last[:, nl.ds(512 * half, 512)], op=nl.exp, data=part)
+    for row in range(2):
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=done, src=x[nl.ds(128 * row, 128), :])
+        nisa.activation(dst=done, op=nl.silu, data=done)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
+    return out
