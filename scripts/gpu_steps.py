@@ -208,10 +208,10 @@ def daemon(given: argparse.Namespace) -> Found:
 
 
 def shapes(given: argparse.Namespace) -> Found:
-    """Write a copy of a workload for each of its further shapes. Return the folders by the text of the shape;
-    the workload's own folder has an empty text.
+    """Write a copy of a workload for each of its further shapes, and return the folders.
 
-    ``words``: the workload.
+    The key of a folder is the text of its shape, or "" for the workload's own folder. ``given.words`` names the
+    workload.
     """
     from acceld import config
     from acceld.workloads import workload

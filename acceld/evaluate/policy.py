@@ -309,10 +309,10 @@ class _Reader:
         return None
 
     def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a name is used as a value and so gets an alias; None if it is
-        allowed.
+        """Return (rule, message, hint) if a name is used as a value and so gets an alias; None if that is allowed.
 
-        Modules and functions such as getattr may get no alias, because the policy would not recognize it.
+        A module, or a function such as getattr, may get no alias, because the policy would not recognize the module or the
+        function under the alias.
         """
         if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
             return "alias", f"a candidate may not use the module {node.id} as a value", f"write {node.id}.NAME"

@@ -250,7 +250,10 @@ class Selection:
             return self._chained(node, read, "multiply", -1.0, False)
         if node.name == "not":
             return self._chained(node, read, "equal", 0.0, False)
-        raise NotLowered(f"'{node.name}' has no instruction", node.line)
+        raise NotLowered(
+            f"'{node.name}' has no instruction, so it is not lowered; use functions of the table in docs/lowering.md",
+            node.line,
+        )
 
     def _activation(self, node: Node, read: _Read, fused: Node | None) -> Selected:
         """Return an activation ``f(x * scale + bias)``. Its scale and bias do the work of nodes that multiply
@@ -363,7 +366,10 @@ class Selection:
         if step is not None:
             return self._chained(node, *step)
         if node.name not in ALU:
-            raise NotLowered(f"'{node.name}' has no instruction", node.line)
+            raise NotLowered(
+                f"'{node.name}' has no instruction, so it is not lowered; use functions of the table in docs/lowering.md",
+                node.line,
+            )
         for place, other in ((0, 1), (1, 0)):
             inner = self._absorbable(args[place])
             before = None if inner is None else self._step(inner)

@@ -772,7 +772,9 @@ def _index_put(
         mask = f"{given[0]}.reshape({(*given[0].shape, *(1,) * (self.rank - given[0].rank))!r})"
         return f"np.where({mask}, {values}, {self})"
     if None in indices[lead:]:
-        raise NotLowered("a store by indices of axes that are not neighbors is not lowered")
+        raise NotLowered(
+            "a store by indices of axes that are not neighbors is not lowered; permute the array first, so that they are"
+        )
     return f"with_places({self}, {lead}, {word(given)}, {values}, add={accumulate!r})"
 
 

@@ -322,10 +322,9 @@ class _Execution:
             store.release()
 
     def _run_cores(self, position: int) -> None:
-        """Run two cores with different programs that wait for each other, when the loop of the first core is
-        reached.
+        """Run two cores with different programs that wait for each other, when the loop of the first core is reached.
 
-        Raise KernelCrash for a core that waits for a core that never comes.
+        Raise KernelCrash if a core waits for the other core at a point that the other core does not reach.
         """
         body = self.program.body
         if position and position - 1 in self.paired:

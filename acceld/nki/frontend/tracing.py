@@ -161,8 +161,9 @@ def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Tell whether ``node`` is a call that asks for an object's type: of a function in :data:`_ASKING`, by its
-    own name, with plain arguments.
+    """Tell whether ``node`` calls a function in :data:`_ASKING`, which asks for an object's type.
+
+    Only a call by the function's own name counts, with positional arguments alone, and as many of them as the function takes.
     """
     return (
         isinstance(node, ast.Call)
