@@ -21,7 +21,7 @@ from acceld.cli import interleaved
 from acceld.cli.connect import connected, reading, run_named
 from acceld.cli.interleaved import Interleaved
 from acceld.cli.kernels import NOT_PASSED, evaluated, place_of, stored_kernel, workload_of
-from acceld.cli.output import print_json, print_table
+from acceld.cli.output import print_json, print_table, say
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
@@ -133,6 +133,11 @@ def run(arguments: argparse.Namespace) -> int:
         ]
         headers = ("kernel", "workload", "status", "before", "now", "change", "interleaved", "")
         print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
+        for result in results:
+            failure = result.evaluation.failure
+            if failure is not None:
+                where = f"line {failure.line}: " * bool(failure.line)
+                say(f"{result.case.name} on {result.case.workload}: {where}{failure.message} [{failure.rule}]")
     return 0 if all(result.holds for result in results) else NOT_PASSED
 
 

@@ -13,9 +13,10 @@ becomes ::
         # part = keys[0:128, nl.ds(512 * j, 512)]
         scores = nisa.nc_matmul(query, keys[0:128, nl.ds(512 * j, 512)])
 
-Names of views of tensors and tiles, of dtypes, and (inside loops) of indices are replaced. All of these are
-values without side effects. Two conditions must hold: every use of the name follows its definition in the same
-block, and no name in the value is bound again before the end of that block. Every line keeps its number.
+Names of views of tensors and tiles, of dtypes, of ranges (``nl.ds``) and (inside loops) of indices are replaced.
+All of these are values without side effects. Two conditions must hold: every use of the name follows its
+definition in the same block, and no name in the value is bound again before the end of that block. Every line
+keeps its number.
 """
 
 from __future__ import annotations
@@ -224,6 +225,8 @@ def _stands_for_value(one: _Definition, in_loop: bool, names: _Function, indices
         return isinstance(value.value, ast.Name)
     if in_loop and _is_index(value, indices):
         return not isinstance(value, ast.Constant | ast.Name)
+    if isinstance(value, ast.Call):
+        return _is_part(value, indices)  # a range of an axis: nl.ds
     return isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and _is_view(value, names, indices)
 
 

@@ -129,6 +129,10 @@ def test_init_writes_a_folder_that_verify_accepts(
     Path("kernel_legacy.py").write_text(KERNEL.replace("nl.add", "nl.subtract"), encoding="utf-8")
     assert main(["check", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 7
     assert answer(capsys)["holds"] is False
+    assert main(["check", "kernel_legacy.py"]) == 7
+    printed = capsys.readouterr()
+    assert "DOES NOT HOLD" in printed.out
+    assert "kernel_legacy.py on mine: " in printed.err and "[tolerance]" in printed.err
 
 
 @pytest.mark.slow

@@ -44,6 +44,18 @@ def test_views_dtypes_and_indices_of_loops_are_spelled_out_on_the_same_lines() -
     assert spelled_out(spelled) == spelled
 
 
+def test_a_named_range_is_spelled_out_with_the_views_that_it_makes() -> None:
+    named = KERNEL.replace(
+        "        part = tile[0:128, nl.ds(first, 256)]  # one block",
+        "        here = nl.ds(first, 256)\n        part = tile[0:128, here]",
+    )
+    spelled = spelled_out(named)
+    assert digest(spelled) == digest(named)
+    lines = spelled.splitlines()
+    assert "        # here = nl.ds(256 * block, 256)" in lines
+    assert "        squares = nl.square(tile[0:128, nl.ds(256 * block, 256)], dtype=nl.float32)" in lines
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
