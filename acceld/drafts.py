@@ -88,7 +88,13 @@ def parse_argument(text: str, place: int) -> DraftArgument:
         raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
     dtype = match["dtype"]
     if dtype not in DTYPE_BYTES:
-        raise UsageError(f"argument {text!r}: dtype {dtype!r} is unknown", hint=nearest_of(dtype, DTYPE_BYTES))
+        half = dtype.replace("64", "32")
+        hint = (
+            f"Trainium has no arrays of 64 bits. Give {half}."
+            if half in DTYPE_BYTES
+            else nearest_of(dtype, DTYPE_BYTES)
+        )
+        raise UsageError(f"argument {text!r}: dtype {dtype!r} is unknown", hint=hint)
     shape = tuple(map(int, match["shape"].split("x")))
     if 0 in shape:
         raise UsageError(f"argument {text!r} has no elements", hint="every dimension is at least 1")

@@ -89,7 +89,12 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "hint"), [("float31", "Did you mean 'float32'?"), ("q", f"Known: {', '.join(DTYPE_BYTES)}.")]
+    ("dtype", "hint"),
+    [
+        ("float31", "Did you mean 'float32'?"),
+        ("int64", "Trainium has no arrays of 64 bits. Give int32."),
+        ("q", f"Known: {', '.join(DTYPE_BYTES)}."),
+    ],
 )
 def test_an_unknown_dtype_is_answered_with_the_nearest_or_with_all(dtype: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
