@@ -109,12 +109,22 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "hint"), [("float31", "Did you mean 'float32'?"), ("q", f"Known: {', '.join(DTYPE_BYTES)}.")]
+    ("dtype", "hint"),
+    [
+        ("float31", "Did you mean 'float32'?"),
+        ("q", f"Known: {', '.join(DTYPE_BYTES)}."),
+    ],
 )
 def test_an_unknown_dtype_is_answered_with_the_nearest_or_with_all(dtype: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         drafts.parse_argument(f"x=128:{dtype}", 0)
     assert f"dtype {dtype!r} is unknown" in refused.value.message and refused.value.hint == hint
+
+
+def test_a_dtype_of_64_bits_is_answered_with_that_of_32() -> None:
+    with pytest.raises(UsageError, match="a kernel has no int64") as refused:
+        drafts.parse_argument("x=128:int64", 0)
+    assert refused.value.hint == "use int32; no engine has 64 bits"
 
 
 def test_of_very_many_known_names_some_are_listed() -> None:

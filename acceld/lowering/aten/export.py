@@ -224,6 +224,9 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
     paths = {one.name: one.path for one in inputs}
     if written := [paths.get(str(one.target)) for one in specs if one.kind == OutputKind.USER_INPUT_MUTATION]:
         raise NotLowered(f"forward writes its argument {written[0]}: return a new array")
+    state = [one.target for one in specs if one.kind == OutputKind.BUFFER_MUTATION]
+    if state and not subject.module.training:  # in training, norms update their running statistics
+        raise NotLowered(f"forward writes its buffer {state[0]}: take it as an argument, and return the new array")
     returned = [one.arg for one in specs if one.kind == OutputKind.USER_OUTPUT]
     for one in returned:
         if not isinstance(one, TensorArgument):

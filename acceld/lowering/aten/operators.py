@@ -610,7 +610,17 @@ def _pad(
 ) -> Expression:
     if mode == "constant":
         return _constant_pad(out, self, pad, value)
-    raise NotLowered(f"padding by {mode!r} is not lowered; pad by a constant, or join slices by torch.cat")
+    return _repeating_pad({"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode], out, self, pad)
+
+
+def _repeating_pad(mode: str, out: Sequence[Array], self: Value, padding: Sequence[int]) -> Expression:
+    """Return the expression for an array with a border of its own elements. ``mode`` is that of ``np.pad``."""
+    return f'np.pad({self}, {_widths(self, padding)!r}, mode="{mode}")'
+
+
+for _rank in (1, 2, 3):
+    OPERATORS[f"reflection_pad{_rank}d"] = functools.partial(_repeating_pad, "reflect")
+    OPERATORS[f"replication_pad{_rank}d"] = functools.partial(_repeating_pad, "edge")
 
 
 @writes("constant_pad_nd")

@@ -114,6 +114,27 @@ class Cached(nn.Module):
         return held, torch.ops.aten.index_put(keys, [None, position[:1]], key[:, None] + 1.0, True)
 
 
+class Keeps(nn.Module):
+    """Writes a row of its own buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(5, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache[2:3] = x[:1]
+        return self.cache.sum(0)
+
+
+class Borders(nn.Module):
+    """Repeats elements at its borders."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = x[None, None]
+        pad = nn.functional.pad
+        return pad(x, (2, 1, 0, 3), "reflect"), pad(x, (1, 2, 3, 0), "replicate"), pad(x, (1, 2, 3, 1), "circular")
+
+
 class Chosen(nn.Module):
     """Has a shape that depends on values."""
 

@@ -48,6 +48,7 @@ def test_modules_become_references_that_agree_with_them() -> None:
         asked("Losses"),
         asked("Draws", ((4, 8), f), init={"factor": 2.5}),
         asked("Drops", ((4, 8), f)),
+        asked("Borders", ((4, 8), f)),
         asked("Sorts", ((4, 8), f), ((2,), "int64"), ((2, 8), f)),
         ModuleRequest(
             f"{MODULES}:Cached",
@@ -61,6 +62,7 @@ def test_modules_become_references_that_agree_with_them() -> None:
     ]
     wrong = [
         (asked("Unique", ((4, 8), f)), r"aten\.\w*cdist\w* is not lowered"),
+        (asked("Keeps", ((4, 8), f)), "writes its buffer cache: take it as an argument"),
         (asked("Chosen", ((4, 8), f)), r"aten\.\w+: a shape that depends on values is not lowered; keep all rows"),
         (asked("Drops", ((4, 8), f), training=True), "random"),
         (asked("Draws", ((4, 8), f)), "the module can not be made: TypeError"),
@@ -77,7 +79,7 @@ def test_modules_become_references_that_agree_with_them() -> None:
         assert one.difference is not None and one.difference < 1e-7  # one of them rounds to float32 itself
     block, losses = found[0], found[4]
     assert isinstance(block, ModuleReference) and isinstance(losses, ModuleReference)
-    cached = found[8]
+    cached = found[9]
     assert isinstance(cached, ModuleReference) and "np.random.randint(0, 9, (4,))" in cached.text
     assert "mask" not in [one.name for one in block.arguments] and "np.arange(48)" in block.text
     assert "np.triu(" in losses.text and "np.random.randint(0, 16, (4,))" in losses.text
