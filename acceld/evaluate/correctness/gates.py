@@ -59,6 +59,11 @@ class Trial:
     """
 
     @property
+    def is_plain(self) -> bool:
+        """Tell whether the program runs as it is written."""
+        return not (self.shuffled or self.as_timed)
+
+    @property
     def name(self) -> str:
         """Return the name of the trial that messages show. It does not reveal a secret seed while the run goes
         on.

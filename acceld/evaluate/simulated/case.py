@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from acceld.evaluate.case import Case, Failed
-from acceld.evaluate.simulated.children import Traced
+from acceld.evaluate.correctness.gates import Trial
+from acceld.evaluate.simulated.children import Traced, Tried
 from acceld.evaluate.simulated.early import Early
 from acceld.model import Correctness, Gate
 
@@ -18,6 +19,14 @@ class Known:
     failed: dict[Gate, Failed] = field(default_factory=dict)
     on_chip: str = ""
     """A sentence on the result that the program is expected to have on a chip; empty if nothing is expected."""
+    last: tuple[str, int, Tried] | None = None
+    """Variant, seed and result of the last plain run on inputs of the workload's own distribution; None if there was none."""
+
+    def plain_run(self, trial: Trial) -> Tried | None:
+        """Return the result of the last plain run if it was on the data set of ``trial``, else None."""
+        if self.last is None or self.last[:2] != (trial.variant, trial.seed):
+            return None
+        return self.last[2]
 
 
 @dataclass(slots=True)

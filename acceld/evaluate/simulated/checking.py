@@ -237,7 +237,8 @@ class Checker:
         """
         loaded = case.workload
         assert case.traced is not None
-        async with self._children.tried(case, case.traced, trial, self._deadline_s(loaded), allowed) as found:
+        ran = case.known.plain_run(trial)
+        async with self._children.tried(case, case.traced, trial, self._deadline_s(loaded), allowed, ran) as found:
             if found is None:
                 return None
             data, tried = found
@@ -245,6 +246,8 @@ class Checker:
             if isinstance(tried, Failed):
                 return tried
             case.spend(tried.seconds)
+            if trial.is_plain and trial.variant == OWN:
+                case.known.last = trial.variant, trial.seed, tried
             if case.request.priority is Priority.BASELINE:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)

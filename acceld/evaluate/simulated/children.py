@@ -257,13 +257,15 @@ class Children:
         data: DataSet,
         trial: Trial,
         deadline_s: float,
-        *,
-        float64: bool = False,
+        ran: Tried | None = None,
     ) -> Tried | Failed:
         """Run a traced program on a data set in a fresh process. Return the errors of its outputs, or a
         failure.
+
+        ``ran`` is the result of an earlier plain run of the same program on this data set. Its errors are used again
+        if the trial would only repeat that run.
         """
-        return await self._attempt(traced, str(data.folder), trial, self._judge_jail(deadline_s), float64=float64)
+        return await self._attempt(traced, str(data.folder), trial, self._judge_jail(deadline_s), ran=ran)
 
     async def _attempt(
         self,
@@ -272,19 +274,19 @@ class Children:
         trial: Trial,
         jail: Jail,
         *,
-        float64: bool = False,
+        ran: Tried | None = None,
         shared: Sequence[int] = (),
     ) -> Tried | Failed:
         """Run a traced program on the data set in ``folder``. Return the errors of its outputs, or a failure.
 
         If there are ``shared`` descriptors, the data set may be incomplete. It is complete when the first of
-        them closes.
+        them closes. ``ran`` is that of :meth:`attempt`.
         """
         header: dict[str, Any] = {
             "folder": folder,
             "incomplete": bool(shared),
             "shuffle": trial.seed if trial.shuffled else None,
-            "float64": float64,
+            "ran": ran is not None,
             "as_timed": trial.as_timed,
             "chip_functions": trial.shuffled,
             "again": trial.again,
@@ -298,21 +300,30 @@ class Children:
             raw = _judge_answer(outcome, reply, "running")
         if isinstance(raw, Failed):
             return raw
-        errors = tuple(
-            Errors(*(float("inf") if one is None else one for one in found), place=place)
-            for found, place in zip(raw["errors"], raw["places"], strict=True)
-        )
         on_chip = raw["on_chip"]
         modelled = None if on_chip is None else tuple(math.inf if one is None else one for one in on_chip)
+        if raw["errors"] is None and ran is not None:
+            return replace(ran, seconds=raw["seconds"], on_chip=modelled)
+        errors = tuple(
+            Errors(*(math.inf if one is None else one for one in found), place=place)
+            for found, place in zip(raw["errors"], raw["places"], strict=True)
+        )
         return Tried(errors, raw["seconds"], modelled, raw["settled"])
 
     @asynccontextmanager
     async def tried(
-        self, case: Case, traced: Traced, trial: Trial, deadline_s: float, allowed: asyncio.Event | None = None
+        self,
+        case: Case,
+        traced: Traced,
+        trial: Trial,
+        deadline_s: float,
+        allowed: asyncio.Event | None = None,
+        ran: Tried | None = None,
     ) -> AsyncIterator[tuple[DataSet, Tried | Failed] | None]:
         """Run a program on a trial's data set. Yield the data set, which stays for the block, and the result.
 
         The program starts once ``allowed`` is set. On a new data set it runs while the reference is computed.
+        ``ran`` is that of :meth:`attempt`.
         Yields None, and records that in the case, if the workload does not use the variant. Raises
         WorkloadError as :meth:`data_for` does.
         """
@@ -321,7 +332,8 @@ class Children:
             if allowed is not None:
                 await allowed.wait()
             jail = replace(self._judge_jail(deadline_s), wall_s=deadline_s + _ORACLE_S)
-            return await self._attempt(traced, f"/proc/self/fd/{_FOLDER}", trial, jail, shared=(complete, folder))
+            there = f"/proc/self/fd/{_FOLDER}"
+            return await self._attempt(traced, there, trial, jail, ran=ran, shared=(complete, folder))
 
         beside = Beside(begin)
         try:
@@ -331,7 +343,7 @@ class Children:
                 if data is None:
                     yield None
                 else:
-                    yield data, await beside.result() or await self.attempt(traced, data, trial, deadline_s)
+                    yield data, await beside.result() or await self.attempt(traced, data, trial, deadline_s, ran)
         finally:
             await beside.end()
 

@@ -12,7 +12,7 @@ format.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from acceld.nki.errors import LimitExceeded, placed
-from acceld.nki.ir.def_use import Coverage, Use, common_loops
+from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, common_loops
 from acceld.nki.ir.numerics import Array, is_integer, storage_dtype, write
 from acceld.nki.ir.program import Access, Buffer, Loop, Role
 from acceld.nki.ir.regions import box, coefficient
@@ -45,6 +45,9 @@ class Layout:
 
     ``refill`` is the loop at whose iterations the storage becomes undefined again. None means that it is
     undefined only when it is allocated, -1 that every read is known to follow a write.
+
+    ``defined`` is True if what the elements hold before they are written is known to reach no result. A product that
+    is the first one there overwrites them, so its destination may be undefined although the storage is filled.
     """
 
     buffer: Buffer
@@ -56,6 +59,7 @@ class Layout:
     spread: Mapping[int, int] = field(default_factory=dict)
     refill: int | None = None
     fill: float | int | None = None
+    defined: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -183,8 +187,9 @@ class Planner:
         reinterpreted = any(use.access.dtype not in ("", buffer.dtype) for use in uses)
         dtype = storage_dtype(buffer.dtype, float64=self.float64 and not reinterpreted)
         if buffer.role is not Role.SCRATCH or not uses:
-            return Layout(buffer, dtype, (0,) * len(buffer.shape), buffer.strides, buffer.elements, refill=-1)
-        dropped, spread, refill = self._drop(buffer, uses)
+            whole = (0,) * len(buffer.shape), buffer.strides, buffer.elements
+            return Layout(buffer, dtype, *whole, refill=-1, defined=True)
+        dropped, spread, refill, defined = self._drop(buffer, uses)
         low, high = self._reach(buffer, uses, dropped)
         sizes = [max(0, most - least + 1) for least, most in zip(low, high, strict=True)]
         strides = [0] * len(sizes)
@@ -197,9 +202,10 @@ class Planner:
         for loop in spread:
             extra[loop] = elements
             elements *= max(1, self.trips[loop])
-        return Layout(buffer, dtype, tuple(low), tuple(strides), elements, frozenset(dropped), extra, refill, fill)
+        kept = frozenset(dropped)
+        return Layout(buffer, dtype, tuple(low), tuple(strides), elements, kept, extra, refill, fill, defined)
 
-    def _drop(self, buffer: Buffer, uses: Sequence[Use]) -> tuple[set[int], list[int], int | None]:
+    def _drop(self, buffer: Buffer, uses: Sequence[Use]) -> tuple[set[int], list[int], int | None, bool]:
         dropped: set[int] = set()
         spread: list[int] = []
         refill: int | None = None
@@ -225,8 +231,10 @@ class Planner:
             covered = False
         depth = next((number + 1 for number, loop in enumerate(chain) if loop.id == refill), 0)
         if self.coverage.complete(uses, depth):
-            refill = -1
-        return dropped, spread, refill
+            return dropped, spread, -1, True
+        adds = [use.access.dtype in ("", buffer.dtype) and adds_or_overwrites(use) for use in uses]
+        given = [replace(use, reads=False) if one else use for use, one in zip(uses, adds, strict=True)]
+        return dropped, spread, refill, any(adds) and self.coverage.complete(given, depth)
 
     @staticmethod
     def _even(uses: Sequence[Use], loop: Loop) -> bool:

@@ -34,7 +34,7 @@ from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
 from acceld.nki.execute.windows import Nothing, Window, window_function
-from acceld.nki.ir.def_use import Coverage, Use, accumulation, is_product, reduce_command, uses_of
+from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
 
@@ -109,13 +109,6 @@ def is_settled(program: Program, options: ExecuteOptions = DEFAULT_OPTIONS) -> b
     return _Execution(program, options).settled
 
 
-def _may_add(use: Use) -> bool:
-    """Tell whether an instruction adds to those elements of a use that were written before, and overwrites the
-    others.
-    """
-    return use.writes and is_product(use.instruction) and accumulation(use.instruction) == "auto"
-
-
 class _Execution:
     """A program compiled for one run, and the state of that run."""
 
@@ -139,7 +132,7 @@ class _Execution:
         check_total(layouts, options.max_bytes)
         poison = options.uninitialized == "nan"
         chance = None if options.chance is None else np.random.default_rng(options.chance)
-        adds = {number for number, found in uses.items() if any(_may_add(use) for use in found)}
+        adds = {number for number, found in uses.items() if any(adds_or_overwrites(use) for use in found)}
         self.stores = [
             BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds) for layout in layouts
         ]
@@ -208,7 +201,7 @@ class _Execution:
         if any(use.writes and use.indirect for use in uses):
             return True
         if buffer.role is Role.SCRATCH and not output:
-            return bool(uses) and layout.refill != -1 and layout.fill is None
+            return bool(uses) and not layout.defined and layout.fill is None
         return not Coverage(self.trips).complete(uses, 0)
 
     def _uses(self) -> dict[int, list[Use]]:

@@ -57,6 +57,13 @@ def accumulation(instruction: Instruction) -> str:
     return "no" if value in ("no", False) else "auto"
 
 
+def adds_or_overwrites(use: Use) -> bool:
+    """Tell whether an instruction adds to those elements of a use that were written before, and overwrites the
+    others.
+    """
+    return use.writes and is_product(use.instruction) and accumulation(use.instruction) == "auto"
+
+
 def reads_destination(instruction: Instruction, number: int) -> bool:
     """Tell whether the new contents of destination ``number`` depend on its old contents."""
     op = instruction.op

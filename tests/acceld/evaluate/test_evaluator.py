@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,9 +16,13 @@ from acceld.cli.reference import write_reference_workload
 from acceld.config import EvaluateConfig
 from acceld.drafts import DraftArgument
 from acceld.errors import DeviceError, WorkloadError
+from acceld.evaluate.correctness.errors import Errors
+from acceld.evaluate.correctness.gates import Trial
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, started
-from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.simulated import checking
 from acceld.evaluate.simulated.checking import told_on_chip
+from acceld.evaluate.simulated.children import Children, Traced, Tried
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.workloads import ArraySpec, load_workload
@@ -376,6 +381,34 @@ async def test_the_strict_gate_says_how_a_kernel_of_approximated_functions_would
     assert again.reused and again.profile is not None and note in again.profile.notes
     product = await evaluator.evaluate(request(gate=Gate.STRICT))
     assert product.profile is not None and not [note for note in product.profile.notes if "as far off" in note]
+
+
+async def test_the_same_program_runs_on_the_same_data_only_once(
+    evaluator: SimulatedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[str, bool, tuple[Errors, ...]]] = []
+    attempt = Children._attempt
+
+    async def noted(self: Children, traced: Traced, folder: str, trial: Trial, jail: Jail, **more: Any) -> Any:
+        found = await attempt(self, traced, folder, trial, jail, **more)
+        assert isinstance(found, Tried)
+        tried.append((trial.name, "execute" in found.seconds, found.errors))
+        return found
+
+    monkeypatch.setattr(Children, "_attempt", noted)
+    monkeypatch.setattr(checking, "EXPENSIVE_S", 0.0)
+    in_order = baseline().replace("affine_range", "sequential_range")
+    one = await evaluator.evaluate(request(in_order, run=3, gate=Gate.STRICT))
+    runs = {name: (executed, errors) for name, executed, errors in tried}
+    assert one.status is Status.PASSED and one.correctness is not None
+    assert runs["own"][0] and runs["scaled_up"][0]
+    assert runs["own/shuffled"] == (False, runs["own"][1]), "its loops run in one order only"
+    assert runs["own/as timed"][0], "the model does not count the instruction that zeroes the sums"
+    assert {"own/as timed", "own/shuffled"} <= {check.name for check in one.correctness.checks}
+    tried.clear()
+    other = await evaluator.evaluate(request(run=3, gate=Gate.STRICT))
+    assert other.status is Status.PASSED
+    assert ("own/shuffled", True) in [(name, executed) for name, executed, _ in tried], "its loops have an order"
 
 
 def test_a_kernel_near_the_chips_gate_is_called_so() -> None:

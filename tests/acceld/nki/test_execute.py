@@ -213,6 +213,22 @@ def test_memory_never_written_holds_other_values_in_another_run() -> None:
     assert not np.any(one[:, 1:] == other[:, 1:])
 
 
+@pytest.mark.parametrize(("read", "settled"), [(6, True), (7, False)])
+def test_a_sum_of_products_decides_by_itself_what_its_memory_held_before(read: int, settled: bool) -> None:
+    kernel = Kernel()
+    x = kernel.loaded((4, 6))
+    total, copy = kernel.psum((6, 8)), kernel.sbuf((6, 8))
+    for _ in range(2):
+        kernel.op("matmul", at(total, Run(0, 6), Run(0, 6)), [at(x), at(x)])
+    kernel.op("copy", at(copy, Run(0, 6), Run(0, read)), [at(total, Run(0, 6), Run(0, read))])
+    kernel.op("dma_copy", at(kernel.output((6, read))), [at(copy, Run(0, 6), Run(0, read))])
+    program, data = kernel.finish(), reals(4, 6)
+    assert is_settled(program) is settled
+    one, other = (execute(program, [data], ExecuteOptions(chance=chance))[0] for chance in (None, 1))
+    assert np.array_equal(one[:, :6], other[:, :6]) and np.allclose(one[:, :6], 2 * data.T @ data, rtol=1e-5)
+    assert (one.tobytes() == other.tobytes()) is settled
+
+
 def test_activation_scales_adds_applies_and_folds() -> None:
     x, bias, scale = reals(5, 12), reals(5, 1), reals(5, 1)
     out, total = run_op(

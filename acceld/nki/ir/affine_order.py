@@ -1,0 +1,133 @@
+"""Prove, without running a program, that the order of affine iterations changes nothing but the rounding of sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from acceld.nki.ir.def_use import (
+    Use,
+    accumulation,
+    is_product,
+    reduce_command,
+    register_written,
+    registers_read,
+    uses_of,
+)
+from acceld.nki.ir.operations import RANDOM
+from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program
+from acceld.nki.ir.regions import box, coefficient
+
+_MEETINGS = frozenset({"exchange", "barrier"})
+_LOCAL = ("idle", "reset_reduce")
+"""Commands to an engine's accumulators that leave nothing there which a later instruction may use."""
+_MOST_USES = 100_000
+"""Number of uses up to which a proof is tried; a use counts again for each affine loop around it."""
+
+
+def order_changes_only_sums(program: Program) -> bool:
+    """Tell whether it is proved that in any order of affine iterations each output is the same, up to the rounding of
+    sums in products.
+
+    That is so if no iteration of an affine loop can see what another iteration did. Each buffer that such a loop
+    writes must be declared and used in the loop alone, or be written and read at other elements in each iteration, or
+    be used in the loop only as the destination of products that are added up.
+    """
+    if program.lnc > 1:
+        return False
+    inside: dict[int, list[Use]] = {}
+    affine: dict[int, Loop] = {}
+    everywhere: Counter[int] = Counter()
+    """The number of uses of each buffer in the whole program."""
+    left = _MOST_USES
+    for position, (instruction, loops) in enumerate(program.walk()):
+        around = [loop for loop in loops if loop.kind is LoopKind.AFFINE and loop.trips > 1]
+        found = uses_of(instruction, tuple(loops), position)
+        everywhere.update(use.access.buffer for use in found)
+        left -= len(found) * (1 + len(around))
+        if left < 0 or (around and _has_state(instruction, loops)):
+            return False
+        for loop in around:
+            affine[loop.id] = loop
+            inside.setdefault(loop.id, []).extend(found)
+    trips = {number: loop.trips for number, loop in program.loops.items()}
+    return all(_is_free(program, affine[number], uses, everywhere, trips) for number, uses in inside.items())
+
+
+def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:
+    """Tell whether an instruction may use or change something besides its tiles, such as a register."""
+    return (
+        instruction.op in RANDOM
+        or instruction.op in _MEETINGS
+        or instruction.attr("loops") is not None
+        or reduce_command(instruction) not in _LOCAL
+        or bool(registers_read(instruction))
+        or register_written(instruction) is not None
+        or any(loop.at_run_time for loop in loops)
+    )
+
+
+def _is_free(
+    program: Program, loop: Loop, uses: Iterable[Use], everywhere: Mapping[int, int], trips: Mapping[int, int]
+) -> bool:
+    """Tell whether neither an iteration of ``loop`` nor what follows the loop can see the order of iterations, sums of
+    products excepted.
+    """
+    by_buffer: dict[int, list[Use]] = {}
+    for use in uses:
+        by_buffer.setdefault(use.access.buffer, []).append(use)
+    return all(
+        (loop.id in program.buffers[number].scope and len(found) == everywhere[number])
+        or not any(use.writes for use in found)
+        or all(_is_added(use) for use in found)
+        or _are_apart(loop, found, trips)
+        for number, found in by_buffer.items()
+    )
+
+
+def _is_added(use: Use) -> bool:
+    """Tell whether a use is the destination of a product that is added to what is there, or is the first one there."""
+    return use.writes and is_product(use.instruction) and accumulation(use.instruction) != "no"
+
+
+def _are_apart(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int]) -> bool:
+    """Tell whether no two iterations of ``loop`` touch the same element of a buffer, in one iteration of the loops
+    around it.
+    """
+    if any(use.indirect for use in uses):
+        return False
+    return any(_steps_over(loop, uses, trips, dim) for dim in range(len(uses[0].access.start)))
+
+
+def _steps_over(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int], dim: int) -> bool:
+    """Tell whether each iteration of ``loop`` stays between other indices of dimension ``dim`` than the others."""
+    step = coefficient(uses[0].access.start[dim], loop.id)
+    around = _around(uses[0], loop, dim)
+    low: int | None = None
+    high = 0
+    for use in uses:
+        if coefficient(use.access.start[dim], loop.id) != step or _around(use, loop, dim) != around:
+            return False
+        least, most = _reach(use.access, loop, use.loops, trips, dim)
+        low, high = (least, most) if low is None else (min(low, least), max(high, most))
+    return low is not None and abs(step) > high - low
+
+
+def _around(use: Use, loop: Loop, dim: int) -> dict[int, int]:
+    """Return how far each loop around ``loop`` moves the start of an access in dimension ``dim``."""
+    outer = [one.id for one in use.loops[: [one.id for one in use.loops].index(loop.id)]]
+    return {number: coef for number, coef in use.access.start[dim].terms if number in outer}
+
+
+def _reach(access: Access, loop: Loop, loops: Sequence[Loop], trips: Mapping[int, int], dim: int) -> tuple[int, int]:
+    """Return the least and greatest index of an access in dimension ``dim`` in the first iteration of ``loop`` and of
+    the loops around it.
+    """
+    inner = {one.id for one in loops[[one.id for one in loops].index(loop.id) + 1 :]}
+    region = box(access)
+    low = high = region.starts[dim].const
+    for number, coef in region.starts[dim].terms:
+        if number in inner:
+            reach = coef * (trips[number] - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+    return low, high + region.extents[dim] - 1
