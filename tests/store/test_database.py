@@ -227,6 +227,17 @@ async def test_totals_agree_with_the_rows_they_count(store: Store) -> None:
     assert (row["speedup"], row["improved"]) == (2.0, True)
 
 
+async def test_a_stored_gain_has_the_band_of_the_two_kernels(store: Store) -> None:
+    run, baseline = await records.begin(store)
+    await store.change(start_iteration, run.id, 1, [baseline.id])
+    found = records.passed(80.0)
+    assert found.profile is not None
+    less = replace(found, profile=replace(found.profile, engines_us={"pe": 10.0, "dma": 40.0}))
+    fast = await records.evaluate(store, await records.child_of(store, baseline, 0), less)
+    row = await store.read(listing.candidate_row, fast.id)
+    assert (row["speedup"], row["improved"], row["tie_band"], row["verdict"]) == (1.25, True, 17.0, "certain")
+
+
 async def test_subscribers_get_the_backlog_and_then_what_comes(store: Store) -> None:
     run, _ = await records.begin(store)
     seen: list[int] = []
