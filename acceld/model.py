@@ -39,8 +39,9 @@ FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
 """The name of each status in flashinfer-bench."""
 
 SIMULATED_TIE_PERCENT = 34.0
-"""Percent by which a ratio of two predictions may be off; a ratio nearer to one is a tie. The model was tested on
+"""Greatest percent by which a ratio of two predictions may be off; a ratio nearer to one is a tie. The model was tested on
 measured pairs that it was not fitted to: of 92 that it predicts further apart, 89 were measured in that order (97 %).
+Kernels that have much in common have a lower percentage (:data:`acceld.gains.SIMULATED_BANDS`).
 """
 
 SIMULATED_LESS_WORK_PERCENT = 17.0

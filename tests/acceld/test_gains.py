@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acceld.gains import APART, TWO_MODELS, TWO_SOURCES, UNVALIDATED, gain, interleaved, paired_speedup
+from acceld.gains import APART, TWO_MODELS, TWO_SOURCES, UNVALIDATED, WORK, gain, interleaved, paired_speedup
 from acceld.model import Profile, Source
 
 SIMULATED = Profile(Source.SIMULATED, "trn1", "nki", 100.0, "test", model="9", interval_percent=15.0)
@@ -61,6 +61,39 @@ def test_a_band_is_narrow_only_for_a_kernel_that_works_less(engines: dict[str, f
         found = gain(before, after)
         assert found is not None and found.band_percent == band
         assert found.faster is ((after is fast) if band < 25.0 else None)
+
+
+COUNTERS = dict.fromkeys(WORK, 100.0)
+LESS = {"tensor": 40.0, "dma": 70.0}
+"""Busy times of a kernel that works less than one of ENGINES."""
+
+
+@pytest.mark.parametrize(
+    ("chip", "engines", "counters", "band"),
+    [
+        ("trn2", LESS, COUNTERS, 5.0),
+        ("trn2", LESS, COUNTERS | {"dma_rows": 75.0, "instruction_count": 130.0}, 5.0),
+        ("trn2", LESS, COUNTERS | {"dma_rows": 65.0}, 17.0),
+        ("trn2", LESS, COUNTERS | {"instruction_count": 150.0}, 17.0),
+        ("trn2", LESS, {}, 17.0),
+        ("trn2", ENGINES, COUNTERS, 22.0),
+        ("trn2", {"tensor": 50.0, "dma": 70.0}, COUNTERS, 22.0),
+        ("trn1", LESS, COUNTERS, 17.0),
+        ("trn1", ENGINES, COUNTERS, 34.0),
+        ("trn3", LESS, COUNTERS, 17.0),
+    ],
+    ids=[
+        "the same program", "most of it", "fewer rows of DMA", "more instructions", "counters are unknown",
+        "only the schedule differs", "work moves", "no pairs test a narrower band", "nor this one", "nor on this chip",
+    ],
+)  # fmt: skip
+def test_a_band_is_narrowest_for_kernels_that_share_most_of_their_program(
+    chip: str, engines: dict[str, float], counters: dict[str, float], band: float
+) -> None:
+    known = replace(SIMULATED, chip=chip)
+    slow = replace(known, engines_us=ENGINES, counters=COUNTERS)
+    found = gain(slow, replace(known, engines_us=engines, counters=counters, latency_us=80.0))
+    assert found is not None and found.band_percent == band
 
 
 @pytest.mark.parametrize(

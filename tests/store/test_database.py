@@ -227,14 +227,14 @@ async def test_totals_agree_with_the_rows_they_count(store: Store) -> None:
     assert (row["speedup"], row["improved"]) == (2.0, True)
 
 
-async def test_a_predicted_gain_by_less_work_has_the_smaller_band_in_the_history_too(store: Store) -> None:
-    _, baseline = await records.begin(store)
-    quicker = records.passed(80.0)
-    assert quicker.profile is not None
-    quicker = replace(quicker, profile=replace(quicker.profile, engines_us={"pe": 10.0, "dma": 40.0}))
-    found = await records.evaluate(store, await records.child_of(store, baseline, 0), quicker)
-    await store.change(set_best, found.run, found.id)
-    row = await store.read(listing.run_row, found.run)
+async def test_a_stored_gain_has_the_band_of_the_two_kernels(store: Store) -> None:
+    run, baseline = await records.begin(store)
+    await store.change(start_iteration, run.id, 1, [baseline.id])
+    found = records.passed(80.0)
+    assert found.profile is not None
+    less = replace(found, profile=replace(found.profile, engines_us={"pe": 10.0, "dma": 40.0}))
+    fast = await records.evaluate(store, await records.child_of(store, baseline, 0), less)
+    row = await store.read(listing.candidate_row, fast.id)
     assert (row["speedup"], row["improved"], row["tie_band"], row["verdict"]) == (1.25, True, 17.0, "certain")
 
 

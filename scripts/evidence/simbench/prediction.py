@@ -15,8 +15,9 @@ from itertools import combinations, product
 from pathlib import Path
 
 from acceld.errors import AcceldError
+from acceld.evaluate.simulated.profiles import profile_from
 from acceld.gains import simulated_band
-from acceld.model import SIMULATED_LESS_WORK_PERCENT, SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT, Profile, Source
+from acceld.model import SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT, Profile, Source
 from acceld.nki.ir.program import Loop, Node
 from acceld.nki.timing.parameters import FITTED, LEGACY_2_20, TimelineParams, default_params
 from acceld.nki.timing.timeline import timeline
@@ -66,12 +67,21 @@ class Predicted:
     interval_percent: float | None
     bound: Bound
     engines_us: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def profile(self) -> Profile:
         """Return the profile by which a gain over another kernel is judged."""
         kernel, us = self.kernel, 1000 * self.milliseconds
-        return Profile(Source.SIMULATED, kernel.chip, kernel.api, us, "timeline", engines_us=self.engines_us)
+        return Profile(
+            Source.SIMULATED,
+            kernel.chip,
+            kernel.api,
+            us,
+            "timeline",
+            engines_us=self.engines_us,
+            counters=self.counters,
+        )
 
     @property
     def ratio(self) -> float:
@@ -103,7 +113,8 @@ def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predic
         return f"{kernel.group} {kernel.name}: {error}"
     assert line.latency_us is not None
     bound = bound_of(line.engines, line.latency_us)
-    return Predicted(kernel, line.latency_us / 1000, line.prediction.interval_percent, bound, line.engines)
+    counters = profile_from(line.to_json(), "").counters
+    return Predicted(kernel, line.latency_us / 1000, line.prediction.interval_percent, bound, line.engines, counters)
 
 
 def predict_all(
@@ -186,9 +197,7 @@ Threshold = Callable[[Predicted, Predicted], float]
 THRESHOLDS: dict[str, Threshold] = {
     f"{SIMULATED_LESSON_PERCENT:g} %: likely, an insight": lambda _one, _other: SIMULATED_LESSON_PERCENT,
     f"{SIMULATED_TIE_PERCENT:g} %": lambda _one, _other: SIMULATED_TIE_PERCENT,
-    f"{SIMULATED_LESS_WORK_PERCENT:g} % for less work, else {SIMULATED_TIE_PERCENT:g} %: a win": (
-        lambda one, other: simulated_band(one.profile, other.profile)
-    ),
+    "the band of the pair: a win": lambda one, other: simulated_band(one.profile, other.profile),
 }
 """Percent by which a kernel must be predicted faster than another one, by name."""
 
