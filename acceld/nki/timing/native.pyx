@@ -1135,6 +1135,9 @@ cdef class _Planner:
     cdef Vector[int] saved  # the operation that saved each value to HBM
     cdef Vector[int] maker  # the operation after which each value is in place
     cdef Vector[int] last  # the last operation that reads each value
+    cdef Vector[int] earlier  # position in `readers` of a reader before the last one that may end later; -1 for none
+    cdef Vector[int] readers
+    cdef Vector[int] before  # for each of `readers`, the position of the one before it
     cdef Vector[int] pending  # the skipped repeat that defines each value again, if it is not in place
     cdef Vector[int] depth  # length of the chain of pending repeats
     cdef Vector[int] pinned
@@ -1184,6 +1187,7 @@ cdef class _Planner:
         self.saved.assign(values, -1)
         self.maker.assign(values, -1)
         self.last.assign(values, -1)
+        self.earlier.assign(values, -1)
         self.pending.assign(values, -1)
         self.depth.assign(values, 0)
         self.pinned.assign(values, -1)
@@ -1365,7 +1369,7 @@ cdef class _Planner:
         cdef Event event = self.stream.events.at(number)
         cdef Vector[int] waits
         cdef Vector[Py_ssize_t] dying  # by the number of pieces before each
-        cdef int at, value, operation, made, now = self.now
+        cdef int at, value, operation, made, reader, now = self.now
         cdef Py_ssize_t pieces
         cdef Kind kind
         self.nested += 1
@@ -1383,7 +1387,12 @@ cdef class _Planner:
                 self._bring_back(value, self.executed.at(operation).line)
             waits.push_back(self.maker[value])
         for at in range(event.overwrites):  # a buffer's readers are done before it is written again
-            waits.push_back(self.last[self.stream.replaced[event.replaced + at]])
+            value = self.stream.replaced[event.replaced + at]
+            waits.push_back(self.last[value])
+            reader = self.earlier[value]
+            while reader >= 0:
+                waits.push_back(self.readers[reader])
+                reader = self.before[reader]
         if number == now:  # the space of operands without a further use is reused in place
             for at in range(event.operands):
                 value = self.stream.ins[event.ins + at]
@@ -1411,6 +1420,13 @@ cdef class _Planner:
                 self.released.readers[pieces - self.released.readers.popped()] = made
         for at in range(event.operands):
             value = self.stream.ins[event.ins + at]
+            reader = self.last[value]
+            if reader >= 0 and reader != self.maker[value] and (
+                self.operations.engine[reader] != self.operations.engine[made] or self.operations.engine[made] == _DMA
+            ):
+                self.readers.push_back(reader)
+                self.before.push_back(self.earlier[value])
+                self.earlier[value] = self.readers.next() - 1
             self.last[value] = made
             if number != now:
                 self._settle(value)

@@ -182,6 +182,10 @@ class _Planner:
         """Next use of each value: twice the number of the event that reads it, or twice the number plus 1 of the event
         that computes it again.
         """
+        self.earlier: dict[int, list[int]] = {}
+        """By value: readers before the last one that may end later, because another engine runs the reader after them, or
+        because both are transfers.
+        """
         self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
         self.saved = [-1] * values
@@ -301,7 +305,8 @@ class _Planner:
                 self._bring_back(value, line)
             waits.append(maker[value])
         if stream.replaced[event]:  # the readers of overwritten values must finish first
-            waits += [last[value] for value in stream.replaced[event]]
+            for value in stream.replaced[event]:
+                waits += [last[value], *reversed(self.earlier.get(value, ()))]
         dying: list[list[float]] = []
         if event == now and END in self.afterwards[event]:
             # results may take the space of operands that are not used again
@@ -326,7 +331,15 @@ class _Planner:
         number = self._emit(operation, waits)
         for piece in dying:  # whoever uses the freed space next waits for this operation, which reads it
             piece[1] = float(number)
+        engines = machine.engine
         for value in ins:
+            before = last[value]
+            if (
+                before >= 0
+                and before != maker[value]
+                and (engines[before] != engines[number] or engines[number] == _DMA)
+            ):
+                self.earlier.setdefault(value, []).append(before)
             last[value] = number
             if event != now:
                 self._settle(value)

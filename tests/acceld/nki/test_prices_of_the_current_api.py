@@ -146,3 +146,26 @@ def test_a_tile_is_written_through_a_view_only_after_the_readers_of_the_tile() -
 
     viewed = written("other.view(nl.uint16)", "tile.view(nl.uint16)", 1)
     assert viewed == pytest.approx(written("other", "tile", 2), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        "nisa.tensor_tensor(dst=last, data1=tile, data2=tile, op=nl.add, engine=nisa.gpsimd_engine)",
+        "nisa.reciprocal(dst=last, data=tile)",
+    ],
+)
+def test_a_tile_is_loaded_again_only_after_all_of_its_readers(slow: str) -> None:
+    quick = "nisa.activation(dst=other, op=nl.exp, data=tile)"
+
+    def read(*readers: str) -> float:
+        loop = (
+            "last = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)",
+            "other = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)",
+            "for turn in range(20):",
+            "    nisa.dma_copy(dst=tile, src=x[0:128, :])",
+            *(f"    {reader}" for reader in readers),
+        )
+        return latency_us(*loop)
+
+    assert read(slow, quick) == pytest.approx(read(quick, slow))

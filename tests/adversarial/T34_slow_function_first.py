@@ -1,0 +1,28 @@
+# expect: truthful
+# workload: st_silu_current
+# api: nki
+# chip: trn2
+# at_least: 3.0
+"""The vector engine divides, then the scalar engine reads: the next load waits for both."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    last = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    other = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    for turn in range(20):
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * (turn % 2), 128), :])
+        nisa.reciprocal(dst=last, data=tile)
+        nisa.activation(dst=other, op=nl.exp, data=tile)
+    for row in range(2):
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=done, src=x[nl.ds(128 * row, 128), :])
+        nisa.activation(dst=done, op=nl.silu, data=done)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
+    return out
