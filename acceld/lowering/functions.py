@@ -524,7 +524,8 @@ def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
         found = scanned(name, turned, turned, dtype, line_now())
     else:
         unit = whole(fill(1.0 if name == "sum" else 0.0, turned.shape, turned.dtype, line_now()))
-        found = scanned(name, *((unit, turned) if name == "sum" else (turned, unit)), dtype, line_now())
+        decay, drive = (unit, turned) if name == "sum" else (turned, unit)
+        found = scanned(name, decay, drive, dtype, line_now())
     return Traced(found, kind).part(lambda array: np.moveaxis(array, -1, axis))
 
 
