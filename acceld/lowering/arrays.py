@@ -29,6 +29,7 @@ from acceld.lowering.graph import (
     stored,
     whole,
 )
+from acceld.lowering.masked import Masked
 
 Kind = Literal["b", "i", "f"]
 """Kind of an array's type: truth values, integers or floats.
@@ -50,8 +51,6 @@ ELEMENTWISE = {
     "greater_equal": "ge",
     "less": "lt",
     "less_equal": "le",
-    "fmax": "max",
-    "fmin": "min",
     "log": "log",
     "logical_not": "not",
     "maximum": "max",
@@ -263,6 +262,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return Traced(None, None, self, of)
 
     def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, Traced) and key.kind == "b" and key.shape == self.shape:
+            return Masked(Traced(self.view, self.kind), Traced(key.view, "b"), line_now())
         if any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,))):
             found = self._named(key)
             return Traced(found.view, found.kind)  # numpy copies here
@@ -275,7 +276,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(key, Traced | np.ndarray) and key.shape == self.shape and kind_of(key) == "b":
-            self.assign(called("where", key, value, self))
+            chosen = value.stored_by(wrapped(key)) if isinstance(value, Masked) else value
+            self.assign(called("where", key, chosen, self))
             return
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(one, Traced) and kind_of(one) == "i" and one.known() is None for one in keys):
@@ -345,6 +347,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if method != "__call__":
             if name in FUNCTIONS:
                 return called(name, *args, out=kept, **further)
+            if method == "outer":
+                first, second = (wrapped(one) for one in args)
+                return _into(kept, ufunc(first[(..., *(None,) * second.ndim)], second))
             folded = FOLDS.get((ufunc.__name__, method))
             if folded is None:
                 return _into(kept, evaluated(getattr(ufunc, method), name, args, further))
@@ -498,6 +503,8 @@ def operand(value: Any) -> Operand:
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or array.dtype.name in ("bfloat16", "float16"):
             return placed(array, held_as(array.dtype) if array.dtype.kind not in "biu" else "float32", line_now())
+    if isinstance(value, Masked):
+        raise value.refusal()
     raise NotLowered(f"an operand of type {type(value).__name__} is not lowered; use arrays and numbers", line_now())
 
 
@@ -534,7 +541,7 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
     kind = kind_named(resolved.kind)
     found = _computed(ufunc, args, kind)
     if kind == "i" and resolved.name in NARROW_INTEGERS and isinstance(found, Traced):
-        return Traced(in_type(found.view, resolved.name, line_now()), kind)
+        return Traced(in_type(found.view, resolved.name, line_now(), computed=True), kind)
     return found
 
 

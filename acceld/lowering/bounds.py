@@ -113,18 +113,22 @@ def _of_bits(name: str, one: Range, other: Range) -> Range:
     return (0.0, power - 1) if len(positive) == 2 else (-power, power - 1)
 
 
-def in_type(view: View, dtype: str, line: int) -> View:
-    """Return integers as numpy holds them in a narrow type: results that the type can not hold wrap around."""
+def in_type(view: View, dtype: str, line: int, *, computed: bool = False) -> View:
+    """Return integers as numpy holds them in a narrow type: numbers that the type can not hold wrap around.
+
+    ``computed``: the numbers are results of arithmetic in that type. Raise NotLowered if they may not be exact.
+    """
     least, greatest = _limits(dtype)
     low, high = bounds(view)
     if least <= low and high <= greatest:
         return view if view.dtype == dtype else whole(elementwise("copy", [view], dtype, line))
-    if view.node.name not in BITWISE and max(-low, high) > MOST_EXACT:
+    if computed and view.node.name not in BITWISE and max(-low, high) > MOST_EXACT:
         raise NotLowered(
             f"arithmetic in {dtype} that may pass 2**24 is not lowered; cast to float32 or int32 first", line
         )
-    half = greatest + 1 if least else 0.0
     number = view if view.dtype == "int32" else whole(elementwise("copy", [view], "int32", line))
-    raised = whole(elementwise("add", [number, half], "int32", line)) if half else number
-    rest = whole(elementwise("and", [raised, greatest - least], "int32", line))
-    return whole(elementwise("sub", [rest, half], dtype, line) if half else elementwise("copy", [rest], dtype, line))
+    kept = whole(elementwise("and", [number, greatest - least], "int32", line))
+    if not least:
+        return whole(elementwise("copy", [kept], dtype, line))
+    turned = whole(elementwise("xor", [kept, greatest + 1], "int32", line))
+    return whole(elementwise("sub", [turned, greatest + 1], dtype, line))

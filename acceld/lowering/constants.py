@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, elementwise, fill, whole
+from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, coordinates, dense, elementwise, fill, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -192,19 +192,17 @@ def _affine(core: Array, line: int) -> View | None:
 def _stepped(core: Array, line: int) -> View | None:
     """Return an array as a function with steps; None if it is not such a function.
 
-    The function is of one position, or of the difference or sum of two positions.
+    The function is of one position, of the difference or sum of two positions, or of the number of an element.
     """
     if core.ndim == 1:
         return _thresholds(core, counted(core.shape, (1,), 0), 0, line)
-    if core.ndim != 2:
-        return None
-    if bool((core[1:, 1:] == core[:-1, :-1]).all()):
+    if core.ndim == 2 and bool((core[1:, 1:] == core[:-1, :-1]).all()):
         by_key = np.concatenate([core[::-1, 0], core[0, 1:]])
         return _thresholds(by_key, counted(core.shape, (-1, 1), 0), 1 - core.shape[0], line)
-    if bool((core[1:, :-1] == core[:-1, 1:]).all()):
+    if core.ndim == 2 and bool((core[1:, :-1] == core[:-1, 1:]).all()):
         by_key = np.concatenate([core[0], core[1:, -1]])
         return _thresholds(by_key, counted(core.shape, (1, 1), 0), 0, line)
-    return None
+    return None if core.ndim < 2 else _thresholds(core.reshape(-1), counted(core.shape, dense(core.shape), 0), 0, line)
 
 
 def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
@@ -279,12 +277,13 @@ def _separated(core: Array, line: int) -> View | None:
     """Return an array as a sum or a product of functions of one position each; None if it is neither."""
     if core.ndim < 2:
         return None
-    for name, inverse in (("add", np.subtract), ("mul", np.divide)):
-        row = core[0]
-        column = inverse(core, row)
-        first = column[(slice(None), *(0,) * (core.ndim - 1))]
+    pivot = coordinates(int(np.abs(core).argmax()), core.shape)
+    across: tuple[Any, ...] = (slice(None), *pivot[1:])
+    for name, join, inverse in (("add", np.add, np.subtract), ("mul", np.multiply, np.divide)):
+        row = core[pivot[0]]
+        first = inverse(core[across], core[pivot])
         spread = first.reshape((-1,) + (1,) * (core.ndim - 1))
-        if not bool((np.abs(column - spread) <= 1e-9 * np.abs(column).max()).all()):
+        if not bool((np.abs(join(row, spread) - core) <= 1e-9 * np.abs(core).max()).all()):
             continue
         parts = [_function(first, line), _function(row, line)]
         if parts[0] is not None and parts[1] is not None:

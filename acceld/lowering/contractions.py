@@ -54,7 +54,7 @@ def einsum(
         array, name = array.sum(gone), "".join(one for one in name if one in output)
     found: Traced = array.transpose([name.index(one) for one in output])
     held = np.result_type(*(one.dtype for one in arrays)).name
-    return Traced(in_type(found.view, held, line_now()), "i") if held in NARROW_INTEGERS else found
+    return Traced(in_type(found.view, held, line_now(), computed=True), "i") if held in NARROW_INTEGERS else found
 
 
 def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:

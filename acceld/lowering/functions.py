@@ -73,6 +73,8 @@ UFUNCS.update(
     deg2rad=lambda x: x * (math.pi / 180.0),
     radians=lambda x: x * (math.pi / 180.0),
     logaddexp=lambda x, y: np.maximum(x, y) + np.log(np.exp(-abs(x - y)) + 1.0),
+    fmax=lambda x, y: _of_numbers(np.maximum, x, y),
+    fmin=lambda x, y: _of_numbers(np.minimum, x, y),
     logical_and=lambda x, y: np.minimum(wrapped(cast(x, "b")), wrapped(cast(y, "b"))),
     logical_or=lambda x, y: np.maximum(wrapped(cast(x, "b")), wrapped(cast(y, "b"))),
     logical_xor=lambda x, y: np.not_equal(wrapped(cast(x, "b")), wrapped(cast(y, "b"))),
@@ -85,6 +87,15 @@ UFUNCS.update(
     ceil=lambda x: x if kind_of(x) != "f" else -np.floor(-x),
     trunc=lambda x: x if kind_of(x) != "f" else np.sign(x) * np.floor(np.abs(x)),
 )
+
+
+def _of_numbers(chosen: np.ufunc, x: Any, y: Any) -> Any:
+    """Return the greater or smaller of two values. If one of them is NaN, return the other one."""
+    found = chosen(x, y)
+    for one, other in ((x, y), (y, x)):
+        if kind_of(one) == "f" and isinstance(one, Traced):
+            found = np.where(np.isnan(one), other, found)
+    return found
 
 
 def _bitwise(name: str, x: Any, y: Any) -> Any:
@@ -330,12 +341,12 @@ def _prod(
     return _folded("mul", a if dtype is None else wrapped(a).astype(dtype), axis, keepdims, where, initial)
 
 
-@lowers("max", "amax", "nanmax")
+@lowers("max", "amax")
 def _max(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
     return _folded("max", a, axis, keepdims, where, initial)
 
 
-@lowers("min", "amin", "nanmin")
+@lowers("min", "amin")
 def _min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
     return _folded("min", a, axis, keepdims, where, initial)
 
@@ -421,6 +432,8 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
         return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
     if ord in (1, math.inf) and vectors:
         return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
+    if vectors and isinstance(ord, int | float) and 0 < ord < math.inf:
+        return np.sum(np.abs(x) ** ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
     return refused(f"np.linalg.norm(ord={ord!r})", "write the norm with np.abs, sums and maxima")
 
 

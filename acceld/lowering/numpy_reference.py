@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-# Importing contractions, functions and indexing registers their functions in FUNCTIONS.
-from acceld.lowering import contractions, functions, indexing
+# Importing these modules registers their functions in FUNCTIONS.
+from acceld.lowering import composed, contractions, functions, indexing
 from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, kind_named, line_now, wrapped
 from acceld.lowering.constants import counted, placed
 from acceld.lowering.functions import new
 from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, whole
+from acceld.lowering.masked import Masked
 
-assert contractions and functions and indexing
+assert composed and contractions and functions and indexing
 
 
 def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
@@ -166,6 +167,8 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     views = []
     for output in outputs:
+        if isinstance(output, Masked):
+            raise output.refusal()
         if not isinstance(output, Traced):
             raise NotLowered(
                 "forward returns something that does not depend on its arguments, which is not lowered; return arrays made of them"

@@ -13,7 +13,19 @@ from dataclasses import replace
 
 from acceld.lowering.axes import DEEPEST
 from acceld.lowering.bounds import NARROW_INTEGERS
-from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, of_made, overlap, whole
+from acceld.lowering.graph import (
+    INDEX,
+    Graph,
+    Node,
+    Operand,
+    View,
+    contraction,
+    dense,
+    elementwise,
+    of_made,
+    overlap,
+    whole,
+)
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
@@ -522,6 +534,16 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
     return found
 
 
+def _counted_operands(node: Node, once: set[int]) -> View | None:
+    """Let a product read its positions from memory, because the tensor engine can not count."""
+    held = [whole(elementwise("copy", [v], "float32", node.line)) if v.node is INDEX else v for v in node.views]
+    if held == node.views:
+        return None
+    made = replace(node, args=tuple(held))
+    made.order = node.order
+    return whole(made)
+
+
 RULES: dict[str, tuple[Rule, ...]] = {
     "elementwise": (_copied, _made_narrow, _constant, _narrow, _neutral, _power, _negation, _divided, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
@@ -530,7 +552,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
 """Rules that are applied first, by kind of node, in this order."""
 
 
-LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
+LAST: dict[str, tuple[Rule, ...]] = {"dot": (_counted_operands, _rolled_terms)}
 """Rules that are applied after :data:`RULES`, when sums of products have become single products."""
 
 LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,)}

@@ -716,14 +716,14 @@ def sorted_in_place(x: Array) -> Any:
     y.sort(axis=-1)
     z.sort(axis=0)
     z[1].sort()
-    return y * 2 + z if y.sort() is None else x  # type: ignore[func-returns-value]  # None is what is asked for
+    return y * 2 + z
 
 
 @odd(M)
 def results_of_functions_stored_to_out(x: Array) -> Any:
     a, b, c, d = np.zeros(6), np.empty(10), np.zeros((6, 12)), np.empty((6, 20))
     np.logaddexp.reduce(x, axis=1, out=a)
-    np.maximum.reduce(x, 0, None, b)  # type: ignore[call-overload]  # numpy takes an array here
+    np.maximum.reduce(x, 0, None, out=b)
     np.tanh(x, out=c[:, 1:11])
     np.sum(x, 1, None, c[:, 11])
     np.concatenate([x, -x], axis=1, out=d)
@@ -755,9 +755,20 @@ def narrow_integers_add_up(a: Array, b: Array) -> Any:
     return a.sum(axis=1) + np.cumsum(b, axis=0)[:, 0] + a.mean(), b.sum(), np.add.reduce(a), a.astype(np.int32) * a
 
 
-@odd(("int8", 6, 10, -128, 128), ("uint8", 6, 10, 0, 256))
-def narrow_integers_wrap_around(a: Array, b: Array) -> Any:
-    return a + a, b - 1, a * a, ~b, -a, (b << 3) & 255, (a.astype(np.int16) * 3).astype(np.int8), (b & 15) - 8
+@odd(("int8", 6, 10, -128, 128), ("uint8", 6, 10, 0, 256), ("int32", 6, 10, -(2**20), 2**20))
+def narrow_integers_wrap_around(a: Array, b: Array, c: Array) -> Any:
+    return (
+        a + a,
+        b - 1,
+        a * a,
+        ~b,
+        -a,
+        (b << 3) & 255,
+        (a.astype(np.int16) * 3).astype(np.int8),
+        (b & 15) - 8,
+        (c % 17).astype(np.int8),
+        c.astype(np.uint8),
+    )
 
 
 @odd(("int8", 6, 32, -128, 128), ("int8", 32, 8, -128, 128))
@@ -768,3 +779,86 @@ def products_of_narrow_integers(x: Array, w: Array) -> Any:
 @odd(("bool", 6, 10, 0, 2))
 def truth_values_add_up(m: Array) -> Any:
     return np.cumsum(m, axis=1) + m.sum(axis=0) + m.prod(axis=1, keepdims=True)
+
+
+# -- functions that other functions of numpy express
+
+
+@odd(M, M)
+def choices_and_outer_functions(x: Array, y: Array) -> Any:
+    near = np.isclose(x, y, atol=0.5)
+    chosen = np.select([x < -1, x < 0, near], [x * 2, x * 3, y], default=0.5)
+    return chosen + near.mean(), np.multiply.outer(x[0], y), np.copysign(x, y) + np.fmod(x, 0.7)
+
+
+@odd(M)
+def numbers_beside_nan(x: Array) -> Any:
+    y = np.log(x)
+    return np.nanmean(y, axis=1), np.nansum(y, axis=0), np.nanmax(y), np.fmax(np.nanmin(y, axis=1), y.T[:6, 0])
+
+
+@odd((6, 16))
+def statistics_of_rows(x: Array) -> Any:
+    middle = np.quantile(x, 0.3, axis=1) + np.percentile(x, 50, axis=1, keepdims=True)
+    return np.cov(x) + np.corrcoef(x), np.cov(x, rowvar=False, bias=True), middle, np.linalg.norm(x, 3, axis=1)
+
+
+@odd((6, 16))
+def areas_and_slopes(y: Array) -> Any:
+    x = np.linspace(0, 1, 16)
+    area = np.trapezoid(y, x, axis=1) + np.trapezoid(y, dx=0.1)
+    return area, np.gradient(y, axis=1), np.gradient(y[0], 0.5), np.trapezoid(y, np.arange(6.0) ** 2, axis=0)
+
+
+@odd((20,))
+def places_among_points(x: Array) -> Any:
+    edges = np.linspace(-2, 2, 9)
+    found = np.searchsorted(edges, x) + np.searchsorted(edges, x, side="right") + np.digitize(x, edges)
+    return found, np.interp(x, np.array([-1.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.5]))
+
+
+@odd((6, 8), ("int32", 6, 3, -8, 8), (6, 3))
+def stored_along_an_axis(x: Array, at: Array, v: Array) -> Any:
+    y, z = x.copy(), x.copy()
+    np.put_along_axis(y, at, v, axis=1)
+    np.put_along_axis(z, at[:, :1] % 6, 2.0, axis=0)
+    return y, z
+
+
+@odd((8, 8), (12,))
+def small_products(x: Array, r: Array) -> Any:
+    taps = np.array([0.25, 0.5, 0.125])
+    every = np.convolve(r, taps), np.convolve(taps, r, "same"), np.convolve(r, taps, mode="valid")
+    return np.linalg.matrix_power(x * 0.3, 5), np.kron(x[:2, :3], x[2:4, :2]), *every
+
+
+@odd((6, 8))
+def grids_and_small_tables(x: Array) -> Any:
+    columns, rows = np.meshgrid(np.arange(8), np.arange(6))
+    a, b = np.meshgrid(x[0], x[:, 0], indexing="ij")
+    table = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    return x + columns * rows, a + 2 * b, table @ x[:3]
+
+
+@odd((6, 3))
+def products_with_positions(x: Array) -> Any:
+    return x @ np.arange(3.0), np.arange(6) @ x, x @ np.arange(12).reshape(3, 4)
+
+
+# -- elements that a mask selects
+
+
+@odd(M, M)
+def changed_where_a_mask_is_true(x: Array, z: Array) -> Any:
+    y = x.copy()
+    y[y < 0] *= 0.1
+    y[x > 1] = np.sqrt(x[x > 1]) + 1
+    m = z > 0
+    y[m] += z[m] * 2 - x[m]
+    return y
+
+
+@odd(M, M)
+def folded_where_a_mask_is_true(x: Array, z: Array) -> Any:
+    m = z > 0
+    return x[m].mean() + x[m].max(), np.sum(np.square(x[m])), np.mean(x[z < 0] * 2), x[m].min()

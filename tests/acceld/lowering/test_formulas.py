@@ -194,6 +194,18 @@ def index_by_mask(x: Array, y: Array) -> Any:
     return x[y > 0]
 
 
+def length_of_a_mask(x: Array) -> Any:
+    return x * len(x[x > 0])
+
+
+def sum_over_two_masks(x: Array, y: Array) -> Any:
+    return (x[x > 0] + y[y > 0]).sum()
+
+
+def part_of_a_mask(x: Array) -> Any:
+    return x[x > 0][:2]
+
+
 def store_to_named_columns(x: Array, ids: Array) -> Any:
     x[:, ids[0].astype(np.int32)] = 0.0
     return x
@@ -287,6 +299,9 @@ def a_long_sort(x: Array) -> Any:
     [
         (branch_on_data, "branch on the values"),
         (index_by_mask, "indexing by a mask"),
+        (length_of_a_mask, "indexing by a mask"),
+        (sum_over_two_masks, "indexing by a mask"),
+        (part_of_a_mask, "indexing by a mask"),
         (store_to_named_columns, "a store to positions other than whole rows"),
         (store_to_named_elements, "a store to positions that several arrays name"),
         (store_to_a_part_of_named_rows, "a store to positions other than whole rows"),

@@ -1,0 +1,209 @@
+"""Lower numpy's functions that other functions of numpy express: statistics, searches, interpolation and small products."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from acceld.lowering.arrays import Traced, called, lowers, refused, wrapped
+from acceld.lowering.functions import GREATEST, MOST_SORTED, positions
+
+MOST_TAPS = 64
+"""Most products of shifted arrays that a convolution of vectors becomes."""
+
+
+def _constants(name: str, value: Any) -> Any:
+    """Return an argument of the numpy function ``name`` as an array of numbers that no input changes."""
+    found = value.known() if isinstance(value, Traced) else np.asarray(value)
+    return refused(f"np.{name} with points that depend on an input") if found is None else found
+
+
+@lowers("select")
+def _selected(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    pairs = list(zip(condlist, choicelist, strict=True))
+    return functools.reduce(lambda other, pair: np.where(pair[0], pair[1], other), reversed(pairs), default)
+
+
+@lowers("isclose")
+def _close(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    if equal_nan:
+        refused("np.isclose(equal_nan=True)", "compare np.isnan of both arrays")
+    return np.abs(np.subtract(a, b)) <= atol + rtol * np.abs(b)
+
+
+@lowers("nansum")
+def _sum_of_numbers(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    return np.sum(np.where(np.isnan(a), 0.0, a), axis=axis, dtype=dtype, keepdims=keepdims)
+
+
+@lowers("nanmean")
+def _mean_of_numbers(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    count = np.sum(np.equal(a, a), axis=axis, keepdims=keepdims)
+    return _sum_of_numbers(a, axis, dtype, keepdims) / count
+
+
+@lowers("nanmax")
+def _greatest_number(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return np.max(np.where(np.isnan(a), -GREATEST, a), axis=axis, keepdims=keepdims)
+
+
+@lowers("nanmin")
+def _least_number(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return np.min(np.where(np.isnan(a), GREATEST, a), axis=axis, keepdims=keepdims)
+
+
+@lowers("cov")
+def _covariance(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
+    if y is not None:
+        refused("np.cov of two arrays", "stack them first")
+    x = np.atleast_2d(m)
+    x = x if rowvar or np.ndim(m) == 1 else x.T
+    apart = x - np.mean(x, axis=1, keepdims=True)
+    found = apart @ apart.T / (x.shape[1] - ((0 if bias else 1) if ddof is None else ddof))
+    return found if len(x) > 1 else found.reshape(())
+
+
+@lowers("corrcoef")
+def _correlations(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    if y is not None or np.ndim(x) != 2:
+        refused("np.corrcoef of anything but one matrix", "stack the rows first")
+    found = _covariance(x, rowvar=rowvar)
+    spread = np.sqrt(np.diagonal(found))
+    return found / spread[:, None] / spread
+
+
+@lowers("trapezoid", "trapz")
+def _area(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+    turned = np.moveaxis(y, axis, -1)
+    steps = dx if x is None else np.diff(x if np.ndim(x) == 1 else np.moveaxis(x, axis, -1), axis=-1)
+    return (steps * (turned[..., 1:] + turned[..., :-1]) * 0.5).sum(-1)
+
+
+@lowers("quantile")
+def _quantile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    if np.ndim(q):
+        refused("np.quantile of several fractions", "call it for each fraction")
+    given = np.moveaxis(a, axis, -1) if axis is not None else np.ravel(a)
+    place = float(q) * (given.shape[-1] - 1)
+    low = math.floor(place)
+    ordered = np.sort(given, axis=-1)
+    found = ordered[..., low]
+    if place > low:
+        found = found + (ordered[..., low + 1] - found) * (place - low)
+    return np.expand_dims(found, tuple(range(np.ndim(a))) if axis is None else axis) if keepdims else found
+
+
+@lowers("percentile")
+def _percentile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _quantile(a, np.asarray(q) / 100.0, axis, keepdims=keepdims)
+
+
+@lowers("searchsorted")
+def _places(a: Any, v: Any, side: str = "left") -> Any:
+    if np.size(a) > MOST_SORTED:
+        refused(f"np.searchsorted in more than {MOST_SORTED} elements")
+    edges, sought = wrapped(a), wrapped(v)[..., None]
+    return Traced(np.sum(edges < sought if side == "left" else edges <= sought, axis=-1).view, "i")
+
+
+@lowers("digitize")
+def _digits(x: Any, bins: Any, right: bool = False) -> Any:
+    edges = _constants("digitize", bins)
+    if (np.diff(edges) < 0).any():
+        refused("np.digitize with falling bins", "give rising bins")
+    return _places(bins, x, "left" if right else "right")
+
+
+@lowers("interp")
+def _interpolated(x: Any, xp: Any, fp: Any) -> Any:
+    at, values = _constants("interp", xp), _constants("interp", fp)
+    found: Any = x * 0.0 + values[0]
+    for start, end, first, last in zip(at, at[1:], values, values[1:], strict=False):
+        found = found + np.clip(x - start, 0.0, end - start) * ((last - first) / (end - start))
+    return found
+
+
+@lowers("copysign", ufunc=True)
+def _signed(x1: Any, x2: Any) -> Any:
+    return np.abs(x1) * np.where(np.less(x2, 0), -1.0, 1.0)
+
+
+@lowers("fmod", ufunc=True)
+def _rest(x1: Any, x2: Any) -> Any:
+    return np.sign(x1) * np.remainder(np.abs(x1), x2)
+
+
+@lowers("meshgrid")
+def _grids(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    lines = [np.ravel(wrapped(one)) for one in xi]
+    found = [line[tuple(slice(None) if at == n else None for at in range(len(lines)))] for n, line in enumerate(lines)]
+    if indexing == "xy" and len(lines) > 1:
+        found = [np.swapaxes(one, 0, 1) for one in found]
+    return tuple(found) if sparse else np.broadcast_arrays(*found)
+
+
+@lowers("gradient")
+def _slope(f: Any, *spacing: Any, axis: Any = None) -> Any:
+    if len(spacing) > 1 or (spacing and np.ndim(spacing[0])) or (np.ndim(f) > 1 and not isinstance(axis, int)):
+        refused("np.gradient along several axes or with an array of places", "give axis= and one number")
+    y = np.moveaxis(f, -1 if axis is None else axis, -1)
+    inner = (y[..., 2:] - y[..., :-2]) * 0.5
+    found = np.concatenate([y[..., 1:2] - y[..., :1], inner, y[..., -1:] - y[..., -2:-1]], axis=-1)
+    return np.moveaxis(found / spacing[0] if spacing else found, -1, -1 if axis is None else axis)
+
+
+@lowers("convolve")
+def _convolved(a: Any, v: Any, mode: str = "full") -> Any:
+    if np.size(a) < np.size(v):
+        a, v = v, a
+    n, taps = np.size(a), np.size(v)
+    if taps > MOST_TAPS:
+        refused(f"np.convolve with more than {MOST_TAPS} taps", "write it as a product with sliding windows")
+    padded = np.pad(wrapped(a), (taps - 1, taps - 1))
+    full = functools.reduce(np.add, (padded[taps - 1 - k : 2 * (taps - 1) + n - k] * v[k] for k in range(taps)))
+    first, count = {"full": (0, n + taps - 1), "same": ((taps - 1) // 2, n), "valid": (taps - 1, n - taps + 1)}[mode]
+    return full[first : first + count]
+
+
+@lowers("matrix_power")
+def _power_of_matrix(a: Any, n: int) -> Any:
+    if n < 1:
+        refused(f"np.linalg.matrix_power with exponent {n}")
+    half = a if n == 1 else _power_of_matrix(a, n // 2)
+    return half if n == 1 else half @ half @ a if n % 2 else half @ half
+
+
+@lowers("kron")
+def _kronecker(a: Any, b: Any) -> Any:
+    if np.ndim(a) != 2 or np.ndim(b) != 2:
+        refused("np.kron of anything but matrices")
+    return (a[:, None, :, None] * b[None, :, None, :]).reshape(a.shape[0] * b.shape[0], a.shape[1] * b.shape[1])
+
+
+@lowers("put_along_axis")
+def _put(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    """Store values to positions along an axis. Of several stores to a position the last one remains."""
+    if axis is None:
+        refused("np.put_along_axis(axis=None)", "give an axis")
+    at = int(axis) % arr.ndim  # type: ignore[arg-type]  # None is refused above
+    here: Any = called("moveaxis", indices, at, -1)
+    turned = np.moveaxis(arr, at, -1)
+    wide = (*turned.shape[:-1], here.shape[-1], turned.shape[-1])
+    number = np.where(here < 0, here + turned.shape[-1], here)
+    hits = np.equal(np.expand_dims(number, -1), positions(wide, len(wide) - 1))
+    last = np.where(hits, positions(wide, len(wide) - 2), -1).max(axis=-2)
+    chosen: Any = values
+    if np.ndim(values):
+        spread: Any = np.moveaxis(called("broadcast_to", values, indices.shape), at, -1)
+        here_last = np.equal(np.expand_dims(last, -2), positions(wide, len(wide) - 2))
+        chosen = np.where(here_last, np.expand_dims(spread, -1), 0.0).sum(axis=-2)
+    arr.assign(np.moveaxis(np.where(last >= 0, chosen, turned), -1, at))
+
+
+@lowers("bincount", "histogram")
+def _counts(*args: Any, **further: Any) -> Any:
+    return refused("a count whose length depends on values", "sum comparisons with np.arange or with the edges")
