@@ -213,7 +213,8 @@ def with_places(x, lead, indices, values, add):
 
     The indices belong to the axes of x after the first ``lead`` axes.
     """
-    extents, places = x.shape[lead : lead + len(indices)], 0
+    extents = x.shape[lead : lead + len(indices)]
+    places: Any = 0
     for extent, index in zip(extents, indices, strict=True):
         places = places * extent + np.where(index < 0, index + extent, index)
     kept = (*x.shape[:lead], *x.shape[lead + len(indices) :])
