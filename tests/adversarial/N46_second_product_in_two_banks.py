@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: rejected.psum_bank
+# caught by: compile_error.psum_bank
 # workload: st_silu
 # api: nki
 # chip: trn2

@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: rejected.access_pattern
+# caught by: compile_error.access_pattern
 # workload: st_silu
 # api: nki
 # chip: trn2
