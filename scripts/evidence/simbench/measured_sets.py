@@ -256,14 +256,9 @@ def _trn2() -> Iterator[Measured]:
         for flag, value in zip(flags, flags, strict=True):
             given[flag].append(value)
         path, lnc = checkout / row["path"], int(given["--lnc"][0]) if given["--lnc"] else 1
-        text = path.read_text()
-        if (
-            lnc > 1
-        ):  # each core has an nl.hbm of its own; the authors say that their later nl.shared_hbm is the right one
-            text = text.replace("buffer=nl.hbm", "buffer=nl.shared_hbm")
         yield Measured(
             TRN2_SETS.get(row["set"], "attention"), row["set"], row["id"], Role.DEVELOPMENT, row["measured_us"] / 1000,
-            text, [_spec(text) for text in given["--arg"]], row["api"], row["chip"], given["--entry"][0],
+            path.read_text(), [_spec(text) for text in given["--arg"]], row["api"], row["chip"], given["--entry"][0],
             tuple(map(int, given["--grid"])), lnc, path=str(path),
             source_root=checkout if library is None else library / "src" / "nkilib_src",
         )  # fmt: skip
