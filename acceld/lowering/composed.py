@@ -176,7 +176,7 @@ def _convolved(a: Any, v: Any, mode: str = "full") -> Any:
 @lowers("matrix_power")
 def _power_of_matrix(a: Any, n: int) -> Any:
     if n < 1:
-        refused(f"np.linalg.matrix_power with exponent {n}", "multiply by @ in a loop")
+        refused(f"np.linalg.matrix_power with exponent {n}", "use an exponent of at least 1")
     half = a if n == 1 else _power_of_matrix(a, n // 2)
     return half if n == 1 else half @ half @ a if n % 2 else half @ half
 
