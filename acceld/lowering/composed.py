@@ -19,7 +19,11 @@ MOST_TAPS = 64
 def _constants(name: str, value: Any) -> Any:
     """Return an argument of the numpy function ``name`` as an array of numbers that no input changes."""
     found = value.known() if isinstance(value, Traced) else np.asarray(value)
-    return refused(f"np.{name} with points that depend on an input") if found is None else found
+    return (
+        refused(f"np.{name} with points that depend on an input", "write the points as numbers")
+        if found is None
+        else found
+    )
 
 
 @lowers("select")
@@ -105,7 +109,7 @@ def _percentile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> 
 @lowers("searchsorted")
 def _places(a: Any, v: Any, side: str = "left") -> Any:
     if np.size(a) > MOST_SORTED:
-        refused(f"np.searchsorted in more than {MOST_SORTED} elements")
+        refused(f"np.searchsorted in more than {MOST_SORTED} elements", "search parts of the array")
     edges, sought = wrapped(a), wrapped(v)[..., None]
     return Traced(np.sum(edges < sought if side == "left" else edges <= sought, axis=-1).view, "i")
 
@@ -172,7 +176,7 @@ def _convolved(a: Any, v: Any, mode: str = "full") -> Any:
 @lowers("matrix_power")
 def _power_of_matrix(a: Any, n: int) -> Any:
     if n < 1:
-        refused(f"np.linalg.matrix_power with exponent {n}")
+        refused(f"np.linalg.matrix_power with exponent {n}", "use an exponent of at least 1")
     half = a if n == 1 else _power_of_matrix(a, n // 2)
     return half if n == 1 else half @ half @ a if n % 2 else half @ half
 
@@ -180,7 +184,7 @@ def _power_of_matrix(a: Any, n: int) -> Any:
 @lowers("kron")
 def _kronecker(a: Any, b: Any) -> Any:
     if np.ndim(a) != 2 or np.ndim(b) != 2:
-        refused("np.kron of anything but matrices")
+        refused("np.kron of anything but matrices", "reshape both to matrices")
     return (a[:, None, :, None] * b[None, :, None, :]).reshape(a.shape[0] * b.shape[0], a.shape[1] * b.shape[1])
 
 
