@@ -324,7 +324,8 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
 
 def _summed_in(name: str, view: View) -> str:
     """Return the type in which values are folded: wider than their own for sums and products of narrow integers."""
-    return "int32" if name in _WIDENING and view.dtype in NARROW_INTEGERS else view.dtype
+    wide = "uint32" if view.dtype.startswith("u") else "int32"
+    return wide if name in _WIDENING and view.dtype in NARROW_INTEGERS else view.dtype
 
 
 @lowers("sum")

@@ -42,6 +42,10 @@ def inputs_of(shapes: Shapes, dtype: Any) -> list[Array]:
     return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+_HELD = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+"""Types of outputs, by numpy's wide types: a kernel has nothing of 64 bits."""
+
+
 def right(function: Callable[..., Any], source: str, inputs: list[Array], tolerance: float) -> None:
     """Check every output of a kernel against numpy in float64."""
     wide = [array.astype(np.float64) if array.dtype == np.float32 else array.copy() for array in inputs]
@@ -51,6 +55,8 @@ def right(function: Callable[..., Any], source: str, inputs: list[Array], tolera
     every = expected if isinstance(expected, tuple) else (expected,)
     for one, other in zip(found, every, strict=True):
         value = np.asarray(other, dtype=np.float64)
+        if wide[0].dtype == np.float64 or wide[0].dtype.kind != "f":
+            assert np.asarray(one).dtype == _HELD.get(np.asarray(other).dtype.name, np.asarray(other).dtype.name)
         difference = np.asarray(one, dtype=np.float64).reshape(value.shape) - value
         assert np.linalg.norm(difference) <= tolerance * np.linalg.norm(value)
 
