@@ -66,7 +66,7 @@ def test_instructions_without_a_use_are_named_priced_and_can_be_left_out() -> No
     assert turns == {number: [LEFT_OUT, LEFT_OUT] for number in timed.dropped}
     np.testing.assert_array_equal(run_as_timed(program), run(program))
     needed = next(number for number in range(5) if number not in timed.dropped and number > 0)
-    more = {**turns, needed: [LEFT_OUT, OWN]}
+    more = {**turns, needed: [OWN, LEFT_OUT]}  # memory that nothing wrote could hold the values of the earlier run
     (without,) = execute(same, INPUTS, ExecuteOptions(turns=more))
     assert not np.array_equal(without, run(program)), "leaving out what is needed shows in the outputs"
 
