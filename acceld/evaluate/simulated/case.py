@@ -37,6 +37,8 @@ class TracedCase(Case):
 
     traced: Traced | None = None
     known: Known = field(default_factory=Known)
+    runs: int = 0
+    """The number of trials in which the program ran."""
     early: Early | None = None
     """The search gate, if it began before the program was verified; else None."""
 

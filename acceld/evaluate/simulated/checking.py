@@ -148,7 +148,7 @@ class Checker:
         take too long.
         """
         loaded = case.workload
-        per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
+        per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, case.runs)
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
             return None
         trials = list(published_trials(loaded))
@@ -246,6 +246,7 @@ class Checker:
             if isinstance(tried, Failed):
                 return tried
             case.spend(tried.seconds)
+            case.runs += "execute" in tried.seconds
             if trial.is_plain and trial.variant == OWN:
                 case.known.last = trial.variant, trial.seed, tried
             if case.request.priority is Priority.BASELINE:
