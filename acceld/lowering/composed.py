@@ -138,7 +138,7 @@ def _signed(x1: Any, x2: Any) -> Any:
 
 @lowers("fmod", ufunc=True)
 def _rest(x1: Any, x2: Any) -> Any:
-    return np.sign(x1) * np.remainder(np.abs(x1), x2)
+    return np.sign(x1) * np.remainder(np.abs(x1), np.abs(x2))
 
 
 @lowers("meshgrid")

@@ -788,7 +788,7 @@ def truth_values_add_up(m: Array) -> Any:
 def choices_and_outer_functions(x: Array, y: Array) -> Any:
     near = np.isclose(x, y, atol=0.5)
     chosen = np.select([x < -1, x < 0, near], [x * 2, x * 3, y], default=0.5)
-    return chosen + near.mean(), np.multiply.outer(x[0], y), np.copysign(x, y) + np.fmod(x, 0.7)
+    return chosen + near.mean(), np.multiply.outer(x[0], y), np.copysign(x, y) + np.fmod(x, -0.7)
 
 
 @odd(M)
