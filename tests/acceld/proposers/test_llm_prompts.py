@@ -100,10 +100,10 @@ def test_braces_that_are_no_placeholder_are_refused(tmp_path: Path, body: str) -
         PromptFile.load(write(tmp_path, "{{name}} " + body))
 
 
-def test_front_matter_is_required(tmp_path: Path) -> None:
+def test_settings_above_the_text_are_required(tmp_path: Path) -> None:
     path = tmp_path / "planner.md"
     path.write_text("hello")
-    with pytest.raises(PromptError, match="front matter"):
+    with pytest.raises(PromptError, match="the settings between two lines of"):
         PromptFile.load(path)
     path.write_text("+++\nplaceholders = 3\n+++\nhello")
     with pytest.raises(PromptError, match="list its placeholders"):
