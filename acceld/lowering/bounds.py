@@ -12,6 +12,8 @@ from acceld.lowering.instructions import BITWISE
 Range = tuple[float, float]
 NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
 """Integer types in which numpy's results wrap around. Wider integers are computed without wrapping around."""
+GREATEST = 3.4028235e38
+"""The greatest float32 value."""
 MOST_EXACT = 2**24
 """Magnitude up to which the engines, which compute in float32, give every integer exactly."""
 DEPTH = 12

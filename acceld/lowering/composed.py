@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from acceld.lowering.arrays import Traced, called, lowers, refused, wrapped
-from acceld.lowering.functions import GREATEST, MOST_SORTED, positions
+from acceld.lowering.bounds import GREATEST
+from acceld.lowering.functions import MOST_SORTED, positions
 
 MOST_TAPS = 64
 """Most products of shifted arrays that a convolution of vectors becomes."""

@@ -32,12 +32,10 @@ from acceld.lowering.arrays import (
     refused,
     wrapped,
 )
-from acceld.lowering.bounds import NARROW_INTEGERS, in_type
+from acceld.lowering.bounds import GREATEST, NARROW_INTEGERS, in_type
 from acceld.lowering.constants import counted, placed
 from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced, scanned, whole
 
-GREATEST = 3.4028235e38
-"""The greatest float32 value."""
 _TURN_TOP = 6.28125
 """Leading bits of 2 pi. Its product with a whole number of up to ``_MOST_TURNS`` is exact in float32."""
 _MOST_TURNS = 2**15

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from acceld.lowering.bounds import GREATEST
 from acceld.lowering.graph import NotLowered, View
 
-LARGE = 3.4028235e38
 _FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda array, mask: np.sum(array, where=mask),
     "mean": lambda array, mask: np.mean(array, where=mask),
-    "max": lambda array, mask: np.max(np.where(mask, array, -LARGE)),
-    "min": lambda array, mask: np.min(np.where(mask, array, LARGE)),
+    "max": lambda array, mask: np.max(np.where(mask, array, -GREATEST)),
+    "min": lambda array, mask: np.min(np.where(mask, array, GREATEST)),
 }
 """Folds of selected elements, by numpy's name, as folds of the array and the mask."""
 

@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Equal rows are scattered to one place."""
+"""Scatter two equal rows to the same place, which gives one result in any order."""
 
 import nki
 import nki.isa as nisa

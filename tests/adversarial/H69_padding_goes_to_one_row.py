@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Rows of padding are scattered to one row that nobody reads."""
+"""Scatter all rows of padding to one row that the kernel never reads."""
 
 import nki
 import nki.isa as nisa

@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Products beside each other in one PSUM tensor of four banks, each inside one bank."""
+"""Write four products beside each other into one PSUM tensor of four banks, each product inside a bank."""
 
 import nki
 import nki.isa as nisa

@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Four transposes beside each other in one bank."""
+"""Write four transposes beside each other into one PSUM bank."""
 
 import nki
 import nki.isa as nisa

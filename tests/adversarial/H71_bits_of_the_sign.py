@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""The sign is taken off by a mask of bits and put back."""
+"""Split each number into its sign bit and its other bits, and join both again."""
 
 import nki
 import nki.isa as nisa

@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Rows are gathered in reversed order and scattered back."""
+"""Gather rows in reversed order, and scatter them back."""
 
 import nki
 import nki.isa as nisa

@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""float32 as halves: only the upper halves are kept, as bfloat16."""
+"""View float32 as 16-bit halves, and go on with the upper halves as bfloat16."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Of three rows to one place the first and the last agree, the middle one does not."""
+"""Scatter three rows to one place: the first row equals the last row, and the row between them is wrong."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Three rows go to one place; only the middle one holds other values."""
+"""Scatter three rows to each place that a tile of indices names; only the middle row is wrong."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Three rows go to one place; the middle one differs in one column only."""
+"""Scatter three rows to one place; the middle row is wrong in one column."""
 
 import nki
 import nki.isa as nisa

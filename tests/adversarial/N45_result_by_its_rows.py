@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""The result itself gets three rows at one place, the wrong one in the middle."""
+"""Scatter three rows to one place of the output; the middle row is wrong."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""A product is written to every other column of two banks of PSUM."""
+"""Write a product to every other column of two PSUM banks."""
 
 import nki
 import nki.isa as nisa

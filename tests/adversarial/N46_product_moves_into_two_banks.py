@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""A loop moves a product across the border of two banks of PSUM."""
+"""Write a product to a place that moves with a loop, and that lies across two PSUM banks in later iterations."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""The second of two products of one shape lies in two banks of PSUM."""
+"""Write two products of one shape: the second product lies across two PSUM banks."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""A transpose by the tensor engine lies in two banks of PSUM."""
+"""Write a transpose of the tensor engine across two PSUM banks."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""The second of two views of one shape reads elements that are no neighbors."""
+"""View two tiles of one shape with another dtype: the elements of the second tile are not contiguous."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Views as bytes: the second one of every other element."""
+"""View two tiles as bytes: the second view takes every other element."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""A view of neighbors comes before one of every third element."""
+"""View contiguous elements with another dtype, and then every third element."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""A loop makes views of which the first alone has neighbors."""
+"""Make views with another dtype in a loop: only the first view has contiguous elements."""
 
 import nki
 import nki.isa as nisa

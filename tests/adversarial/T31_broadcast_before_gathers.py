@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 3.0
-"""A load of one row into all partitions has the axes of a gather: the gathers that follow are paid for."""
+"""Load one row into all partitions before gathers with equal axes: each gather has its own price."""
 
 import nki
 import nki.isa as nisa

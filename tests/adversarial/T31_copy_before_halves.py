@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 5.9
-"""A copy of bfloat16 comes before copies of halves of float32, which have no fast mode."""
+"""Copy bfloat16 before copies of halves of float32: the copies of halves have no fast mode."""
 
 import nki
 import nki.isa as nisa

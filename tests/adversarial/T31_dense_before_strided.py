@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 50
-"""A load into a dense tile has the axes of loads into every other element: these are paid for by element."""
+"""Load into contiguous elements before loads into every other element: each strided load has its own price."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 3.6
-"""A plain store comes before stores of its shape that are read back: these wait for HBM all the same."""
+"""Store once before stores of equal shape that are loaded back: each of these loads waits for HBM."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 5.9
-"""Copies of copies of halves of float32 have no fast mode either."""
+"""Copy halves of float32, and then copy the copies: no copy has the fast mode."""
 
 import nki
 import nki.isa as nisa

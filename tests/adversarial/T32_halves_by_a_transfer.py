@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 5.9
-"""A transfer within the chip makes halves of float32: forty copies of them have no fast mode."""
+"""Make halves of float32 by a transfer within the chip: the forty copies of the halves have no fast mode."""
 
 import nki
 import nki.isa as nisa

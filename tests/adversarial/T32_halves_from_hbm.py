@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 5.9
-"""float32 is loaded as halves of 16 bits: forty copies of them have no fast mode."""
+"""Load float32 as 16-bit halves: the forty copies of the halves have no fast mode."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 5.9
-"""Halves of float32 are multiplied by one forty times, which has no fast mode."""
+"""Multiply halves of float32 by one forty times: no multiplication has the fast mode."""
 
 import nki
 import nki.isa as nisa

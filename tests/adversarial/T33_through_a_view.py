@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 2.7
-"""One tile is read through a view: the next load waits for the reader."""
+"""Read a tile through a view: the next load into the tile waits for the reader."""
 
 import nki
 import nki.isa as nisa

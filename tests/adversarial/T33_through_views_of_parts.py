@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 2.7
-"""Halves of one tile are read through views: the next load waits for both readers."""
+"""Read the halves of a tile through two views: the next load into the tile waits for both readers."""
 
 import nki
 import nki.isa as nisa

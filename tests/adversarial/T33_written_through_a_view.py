@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 2.6
-"""One tile is written through a view: the write waits for the reader of the tile."""
+"""Write a tile through a view: the write waits for the reader of the tile."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 3.0
-"""The vector engine divides, then the scalar engine reads: the next load waits for both."""
+"""Read a tile by a division of the vector engine, then by the scalar engine: the next load waits for both engines."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 2.8
-"""GpSimd reads a tile, then a transfer stores it: the next load waits for both."""
+"""Read a tile by GpSimd, then by a store: the next load waits for GpSimd and for the store."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 2.8
-"""GpSimd reads a tile, then two other engines: the next load waits for all."""
+"""Read a tile by GpSimd, then by two other engines: the next load waits for all three engines."""
 
 import nki
 import nki.isa as nisa

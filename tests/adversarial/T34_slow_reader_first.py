@@ -3,7 +3,7 @@
 # api: nki
 # chip: trn2
 # at_least: 2.8
-"""GpSimd reads a tile, then the scalar engine: the next load waits for both."""
+"""Read a tile by GpSimd, then by the scalar engine: the next load waits for both engines."""
 
 import nki
 import nki.isa as nisa

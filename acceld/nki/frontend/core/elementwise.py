@@ -310,7 +310,10 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
 
 
 def _shared_bits(made: Tensor, source: Tensor, dst: Tensor, src: Tensor) -> None:
-    """Record that ``made`` shares its bits with ``source``. ``dst`` and ``src`` are both with the same order of axes."""
+    """Record that the view ``made`` shares its bits with ``source``, so that a write to one of them changes the other.
+
+    ``dst`` and ``src`` are the accesses to ``made`` and to ``source``, with their axes in the same order.
+    """
     trace = current()
     if trace.writes_views:
         trace.share(
