@@ -165,7 +165,7 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
             "",
             "",
             f"def forward({', '.join(name for name, _, _ in inputs) or '*arrays'}):",
-            f"    raise NotImplementedError({json.dumps(told_error)})",
+            f"    raise NotImplementedError({json.dumps(told_error)})",  # the draft: a person writes the formula
             "",
         ]
     )

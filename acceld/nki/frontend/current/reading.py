@@ -202,7 +202,6 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
         for node in ast.walk(statement):
             if type(node) in _FORMS:
                 what, instead = _FORMS[type(node)]
-                # every node in _FORMS has a line
                 yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # nodes of _FORMS have lines
                 continue
             match node:
