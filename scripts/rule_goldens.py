@@ -79,7 +79,7 @@ def kernels() -> Iterator[Read]:
 
 
 def public_kernels(folder: Path) -> Iterator[Read]:
-    """Yield each function of the NKI files below a folder that is compiled. Its name is a hash of its own name
+    """Yield each compiled function in the NKI files below ``folder``. The yielded name is a hash of the function's name
     and the file's text.
     """
     seen = set[str]()

@@ -24,6 +24,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")  # ``--hypothesis-profile=fresh`` replaces it
 
+_COMPUTING = Path(__file__).parent / "acceld"
 _USER = tempfile.TemporaryDirectory(prefix="acceld-user-")
 atexit.register(_USER.cleanup)
 # The person's own records and data sets stay out of the tests, and the tests out of theirs. Modules that are imported
@@ -47,6 +48,11 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests outside of ``tests/acceld`` first: most of these wait, and at the end a processor would idle beside them."""
+    items.sort(key=lambda item: item.path.is_relative_to(_COMPUTING))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -82,7 +82,9 @@ def _simplified(graph: Graph) -> Graph:
 
 @functools.lru_cache(maxsize=2)
 def _divided(graph: Graph, most_products: int, most_nodes: int) -> tuple[list[Region], Graph]:
-    """Return the regions of a graph. The last two results are kept, because they are the same for each API."""
+    """Return the regions of a graph and the graph that they divide. The results of the last two calls are cached,
+    because both APIs ask for the same.
+    """
     return regions(graph, most_products, most_nodes)
 
 

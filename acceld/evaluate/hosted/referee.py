@@ -372,7 +372,7 @@ def _check_inputs(session: _Session, number: int) -> None:
             raise _Ended(
                 FINISHED,
                 "input_changed",
-                f"the kernel changed its input {slot.name}, which mutates in workload.toml does not name",
+                f"the kernel changed its input {slot.name}, which the key 'mutates' in workload.toml does not name",
             )
 
 

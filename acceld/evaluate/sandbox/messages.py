@@ -50,8 +50,9 @@ def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
 
 
 def error_header(error: Exception, task: str) -> dict[str, Any]:
-    """Return the answer of a process of acceld's own that failed in ``task``. An error that is not sent would
-    be lost.
+    """Return the answer in which one of acceld's own processes tells its parent that ``task`` failed with ``error``.
+
+    The parent learns of the error from this answer alone.
     """
     if isinstance(error, AcceldError):
         return {"error": error.message, "hint": error.hint}

@@ -284,7 +284,9 @@ def _key(one: Any) -> str | int:
     """Return the index or key of one step on torch's path to a value. Raise NotLowered outside of lists and dicts."""
     found = getattr(one, "idx", getattr(one, "key", None))
     if not isinstance(found, str | int):
-        raise NotLowered(f"an argument of forward with arrays at {one} is not lowered: give lists or dicts of arrays")
+        raise NotLowered(
+            f"forward's argument {one} is part of an object that is not lowered: give arrays in lists or dicts"
+        )
     return found
 
 

@@ -167,9 +167,9 @@ class CostModel:
         """Return which quarters of the DMA engines move ``tile``, as bits (0 for all), and how many engines are
         used.
 
-        Each engine serves eight partitions of SBUF and takes eight descriptors at a time (DMA overview). Rows
-        that are divided into many descriptors use all engines. A tile with fewer partitions begins at a
-        multiple of 32.
+        Each engine serves eight partitions of SBUF and takes eight descriptors at a time (AWS's page "DMA
+        overview"). Rows that are divided into many descriptors use all engines. A tile of at most 32 partitions
+        is taken to begin at a multiple of 32.
         """
         chip, buffer = self.chip, self.buffers[tile.buffer]
         rows = tile.shape[0] if buffer.space is not Space.HBM else chip.partitions

@@ -123,9 +123,9 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
 
 @dataclass(slots=True)
 class _Operation:
-    """The properties that all executions of an instruction with one cost share.
+    """What those executions of one instruction share that cost the same.
 
-    ``count`` says how many of these executions became operations.
+    ``count`` says how many of these executions were scheduled.
     """
 
     template: Template

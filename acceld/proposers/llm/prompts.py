@@ -69,7 +69,11 @@ class PromptFile:
         head, body = _split(path, text)
         listed = head.pop("placeholders", None)
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise PromptError(f"{path}: the front matter must list its placeholders", hint='placeholders = ["problem"]')
+            found = ", ".join(f'"{name}"' for name in sorted(set(_PLACEHOLDER.findall(body))))
+            raise PromptError(
+                f"{path}: between the lines of +++ the key 'placeholders' must list the prompt's placeholders",
+                hint=f"placeholders = [{found}]",
+            )
         strange = [braces for braces in _BRACES.findall(body) if not _PLACEHOLDER.fullmatch(braces)]
         if strange:
             raise PromptError(f"{path}: {strange[0]!r} is not a placeholder", hint="write {{lower_case_name}}")

@@ -285,11 +285,11 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
 def _spanned(
     forms: tuple[tuple[tuple[int, ...], tuple[int, ...] | None] | None, ...], dims: tuple[TileDim, ...], rank: int
 ) -> tuple[tuple[TileDim, ...], tuple[tuple[int, int], ...]]:
-    """Return the axes of the tile that an index selects, and for each key how far it reaches below and above
-    its base.
+    """Return the axes of the tile that an index selects, and for each key of the index how far the key reaches
+    below and above its constant part.
 
-    ``forms`` has a pair (shape, coefficients) for each key. The coefficients are None for a tile of indices.
-    The entry is None for a number.
+    ``forms`` has one entry for each key: None for a number, else (shape, coefficients of the tile's axes). The
+    coefficients are None for a tile of indices.
     """
     longest = max(len(form[0]) for form in forms if form is not None)
     # The axes of a tile of indices begin with the partitions, so missing axes are added at its end. AWS's dma_transpose

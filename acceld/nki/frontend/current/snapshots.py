@@ -132,7 +132,7 @@ class _Walk:
         self.seen.append(object())
 
     def value(self, value: object) -> None:
-        """Visit a value and its parts."""
+        """Record a value and, recursively, everything that it holds."""
         kind = type(value)
         if kind in _SINGLE:
             self.seen.append(value)

@@ -174,8 +174,8 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
     """Return True if what an iteration of the first loop writes is read only in the matching iterations of the second
     loop.
 
-    This holds if in one position both indices are a multiple of the common variable plus a remainder smaller than the
-    multiple.
+    This holds if in one dimension the index of the write and the index of the load are both ``c * i + r`` with
+    0 <= r < c, where ``i`` is the iteration and ``c`` a constant.
     """
     dims = write.access.dims, load.access.dims
     if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):

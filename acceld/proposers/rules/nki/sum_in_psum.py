@@ -181,7 +181,9 @@ def _clearing(kernel: KernelModule, found: _Sum) -> Statement | None:
 
 
 def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
-    """Return the reason why the part may be more than the products of one iteration; empty if it is these products."""
+    """Return why the term that an iteration adds may hold something besides the products of that iteration; empty
+    if the term holds only these products.
+    """
     name, declared = found.part.name, kernel.buffers[found.part.name].declaration
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
