@@ -33,7 +33,7 @@ def load_kernel(
     text = read(path)
     if not text.strip():
         raise UsageError(f"{path} is empty", hint="write the kernel into it, or name another file")
-    root = package_root(path)
+    root = package_root(path, text)
     closure = dict(_closure(path, text, root))
     return Kernel(
         text=text,
@@ -113,8 +113,8 @@ def read(path: Path) -> str:
         raise UsageError(f"{path} can not be read: {error.strerror}", hint="name the file of a kernel") from error
 
 
-def package_root(path: Path) -> Path:
-    """Return the folder from which the kernel's absolute imports of its own package start.
+def package_root(path: Path, text: str) -> Path:
+    """Return the folder from which the absolute imports of the kernel at ``path``, whose source is ``text``, start.
 
     That is the folder above all folders with an ``__init__.py``, and above the package that the file's relative imports
     reach: Python takes a folder without that file as a package too.
@@ -123,8 +123,8 @@ def package_root(path: Path) -> Path:
     while (folder / "__init__.py").is_file():
         folder = folder.parent
     try:
-        nodes = list(ast.walk(parse(path.read_text(encoding="utf-8"))))
-    except (OSError, SyntaxError, ValueError):  # loading the file as a kernel reports its fault
+        nodes = list(ast.walk(parse(text)))
+    except (SyntaxError, ValueError):  # reading the kernel reports its fault
         return folder
     level = max((node.level for node in nodes if isinstance(node, ast.ImportFrom)), default=0)
     above = path.resolve().parents

@@ -145,6 +145,7 @@ def _forecast(spec: RunSpec, settings: Config, home: Home) -> tuple[Forecast, di
         prompts=lengths,
         habits=_habits(roles, home, settings.devices.usd_per_hour),
         share=0.5 if spec.proposer == "both" else 1.0,
+        concurrency={name: model.limits.concurrency for name, model in models.items()},
     )
     return found, tokens_by_model
 

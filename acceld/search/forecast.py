@@ -41,9 +41,6 @@ TAUGHT = 0.25
 WORST_TOKENS = 1.5
 """Length of later prompts in the worst case, as a multiple of the first prompts' length: kernels and memory grow."""
 
-MODEL_SLOTS = 8
-"""Number of models' calls that are assumed to run at once. Kernels are assumed to run one after another."""
-
 WINDOW = 3
 """Number of newest iterations from which the price of the next percent is estimated."""
 
@@ -164,13 +161,15 @@ def forecast(
     prompts: Mapping[Role, PromptLength] | None = None,
     habits: Habits | None = None,
     share: float = 1.0,
+    concurrency: Mapping[str, int] | None = None,
 ) -> Forecast:
     """Return the forecast of a run. If ``roles`` is None, rules make the proposals, which cost nothing.
 
     ``price`` returns a model's price for a prompt of some tokens, as :meth:`acceld.llm.calls.Calls.price` does.
     ``dearest`` returns the highest price that a model may have; by default it is ``price``. ``prompts`` has the
     lengths of rendered prompts. ``share`` is the expected share of the plans that models make; in the worst case they
-    make all.
+    make all. ``concurrency`` has the number of calls to each model that run at once, by default one. Kernels are assumed
+    to run one after another.
     """
     habits = habits or Habits()
     most = calls_by_role(parameters, habits)
@@ -209,7 +208,11 @@ def forecast(
         )
     candidates = most["executor"] + counts["fixer"]
     device_s = candidates * habits.evaluation_s
-    model_s = sum(share.calls * habits.call_s.get(share.role, 30.0) for share in shares)
+    model_s = 0.0
+    for found in shares:
+        assert roles is not None
+        at_once = sum((concurrency or {}).get(name, 1) for name, _ in roles.of(found.role).models)
+        model_s += found.calls * habits.call_s.get(found.role, 30.0) / at_once
     chain_s = habits.evaluation_s + sum(habits.call_s.get(role, 0.0) for role in ("planner", "executor") if shares)
     hours = device_s / 3600.0
     return Forecast(
@@ -217,7 +220,7 @@ def forecast(
         roles=tuple(shares),
         device_hours=hours,
         device_usd=None if habits.device_usd_per_hour is None else hours * habits.device_usd_per_hour,
-        wall_s=max(model_s / MODEL_SLOTS, device_s) + plan.iterations * chain_s,
+        wall_s=max(model_s, device_s) + plan.iterations * chain_s,
     )
 
 

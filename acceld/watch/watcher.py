@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from acceld import figures
 from acceld.errors import AcceldError, UsageError
-from acceld.kernel_files import load_kernel
+from acceld.kernel_files import load_kernel, package_root
 from acceld.model import Evaluation, Kernel, Source, Status
 from acceld.watch.files import MANY, SavedFiles
 from acceld.watch.hashes import Hashes, hashes
@@ -140,9 +140,7 @@ class Watcher:
             kernel = load_kernel(watched.path, api=watched.api)
         except UsageError:
             return self._closures.get(watched.path, set())
-        from acceld.kernel_files import package_root
-
-        root = package_root(watched.path)
+        root = package_root(watched.path, kernel.text)
         self._closures[watched.path] = {root / name for name in kernel.closure}
         return self._closures[watched.path]
 

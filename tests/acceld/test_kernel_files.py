@@ -26,7 +26,7 @@ def test_the_closure_follows_relative_and_absolute_imports(tmp_path: Path) -> No
     loaded = load_kernel(kernel, api="nki_legacy")
     assert set(loaded.closure) == {"ops/__init__.py", "ops/tiles.py", "ops/sizes.py"}
     assert loaded.trusted and loaded.filename == "ops/kernel.py"
-    assert package_root(kernel) == tmp_path.resolve()
+    assert package_root(kernel, kernel.read_text()) == tmp_path.resolve()
 
 
 def test_relative_imports_reach_folders_without_an_init_file(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_relative_imports_reach_folders_without_an_init_file(tmp_path: Path) -> 
     loaded = load_kernel(kernel, api="nki")
     assert set(loaded.closure) == {"kernels/utils/sizes.py", "kernels/moe/parts.py"}
     assert loaded.filename == "kernels/moe/kernel.py"
-    assert package_root(kernel) == tmp_path.resolve()
+    assert package_root(kernel, kernel.read_text()) == tmp_path.resolve()
 
 
 def test_an_import_of_a_file_elsewhere_says_which_one_and_what_to_do(tmp_path: Path) -> None:

@@ -43,7 +43,16 @@ def test_money_is_between_nothing_and_the_worst_case() -> None:
     assert found.cost_usd is not None and found.worst_usd is not None
     assert 0 < found.cost_usd < found.worst_usd
     assert found.calls == 232 + 464 and found.candidates == 464
-    assert found.wall_s > 232 * 30 / 8
+    eight = forecast(
+        SearchParameters(),
+        RoleTable.single("cheap"),
+        price,
+        kernel_chars=5000,
+        reference_chars=1000,
+        concurrency={"cheap": 8},
+    )
+    calls_s = 232 * 30 + 464 * 45
+    assert found.wall_s - eight.wall_s == pytest.approx(calls_s * 7 / 8), "calls at once divide the time of calls"
 
 
 def test_the_worst_case_is_the_most_expensive_model_s() -> None:
