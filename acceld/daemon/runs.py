@@ -5,6 +5,7 @@ the daemon.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -18,6 +19,12 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_run, steering_events
 
 log = logging.getLogger(__name__)
+
+
+STRICT_S = 1800.0
+"""Most seconds that a pause waits for a strict gate that runs."""
+PAUSES = f"pauses once the strict gate that runs has ended, in at most {STRICT_S / 60:.0f} minutes"
+"""Message of a run that is about to pause."""
 
 
 class Searching(Protocol):
@@ -49,8 +56,8 @@ class RunQueue:
 
     @property
     def busy(self) -> bool:
-        """Return True if a run searches or waits for its turn. Paused runs do not count."""
-        return any(control.running.is_set() for control in self._controls.values())
+        """Return True if a run searches or waits for its turn. Paused runs do not count once their strict gate ended."""
+        return any(one.running.is_set() or not one.settled.is_set() for one in self._controls.values())
 
     def control(self, run: int) -> RunControl | None:
         """Return the control of a run that waits or searches; None for any other run."""
@@ -68,22 +75,46 @@ class RunQueue:
         self._controls[run] = control_from(past)
         self._running[run] = self._tasks.create_task(self._go(run), name=f"r{run}")
 
-    async def pause(self, run: int, *, at_once: bool = False) -> None:
-        """Stop a run before its next step. Raise ConflictError if the run is not active.
+    async def pause(self, run: int, *, at_once: bool = False) -> str:
+        """Stop a run before its next step, and return a message about it. Raise ConflictError if the run is not active.
 
         With ``at_once`` its running work is ended. A resumed run begins this work again, and keeps all that is stored.
+        A strict gate that decides about a new best kernel is not ended: the run pauses after the decision.
         """
         control = self._going(run)
         control.pause()
-        if at_once:
-            task = self._running[run]
-            task.cancel()
-            await asyncio.wait([task])
-            record = await self._store.read(load_run, run)
-            if record.state.ended:  # it ended before it could be cut off
-                raise ConflictError(f"r{run} has ended ({record.state})", hint="acceld optimize begins a new run")
+        if not at_once:
+            await self._paused(run)
+        elif control.settled.is_set():
+            await self._end_work(run)
+        else:
+            await self._store.change(set_run_state, run, RunState.RUNNING, PAUSES)
+            self._tasks.create_task(self._pause_settled(run, control), name=f"r{run} pauses")
+            self._changed()
+            return PAUSES
+        return "paused"
+
+    async def _paused(self, run: int) -> None:
         await self._store.change(set_run_state, run, RunState.PAUSED, "paused")
         self._changed()
+
+    async def _end_work(self, run: int) -> None:
+        """End the running work of a run, and pause the run. Raise ConflictError if the run ended before."""
+        if (task := self._running.get(run)) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        record = await self._store.read(load_run, run)
+        if record.state.ended:  # it ended before it could be cut off
+            raise ConflictError(f"r{run} has ended ({record.state})", hint="acceld optimize begins a new run")
+        await self._paused(run)
+
+    async def _pause_settled(self, run: int, control: RunControl) -> None:
+        """Pause a run once its strict gate has ended and the decision is stored, unless it was resumed meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(control.settled.wait(), STRICT_S)
+        if (await self._store.read(load_run, run)).message == PAUSES:
+            with contextlib.suppress(ConflictError):
+                await self._end_work(run)
 
     async def resume(self, run: int) -> None:
         """Continue a paused or failed run. Raise ConflictError for a finished or cancelled run."""
@@ -91,7 +122,7 @@ class RunQueue:
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
             raise ConflictError(f"r{run} has ended ({record.state})", hint="Start a new run: acceld optimize.")
         control = self._controls.get(run)
-        if control is not None and record.state is RunState.PAUSED:
+        if control is not None and not control.running.is_set():
             started = record.started_at is not None
             await self._store.change(set_run_state, run, RunState.RUNNING if started else RunState.QUEUED)
             control.resume()

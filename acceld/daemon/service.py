@@ -459,8 +459,7 @@ class Daemon:
     async def _do(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
         match action:
             case "pause":
-                await self._runs.pause(run, at_once=bool(arguments.get("at_once")))
-                return "paused"
+                return await self._runs.pause(run, at_once=bool(arguments.get("at_once")))
             case "resume":
                 await self._runs.resume(run)
                 return "resumed"

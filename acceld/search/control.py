@@ -59,6 +59,10 @@ class RunControl:
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is clear while the run is paused."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Event that is clear from the begin of a strict gate, which decides about a new best candidate, until the decision
+    is stored.
+    """
     cancelled: bool = False
     pinned: set[int] = field(default_factory=set)
     vetoed: set[int] = field(default_factory=set)
@@ -75,6 +79,7 @@ class RunControl:
 
     def __post_init__(self) -> None:
         self.running.set()
+        self.settled.set()
 
     def pause(self) -> None:
         """Stop the run before its next step. Evaluations and calls that run already are finished."""

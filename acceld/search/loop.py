@@ -698,12 +698,18 @@ class Search:
 
         Candidates that could enter the beam are run on data, and a new best one must pass the strict gate. People may
         pin or veto candidates meanwhile, so the beam is chosen again after each await; what they asked until the beam
-        is stored counts.
+        is stored counts. A pause stops the next evaluation, not a decision that needs none.
         """
+        try:
+            return await self._selected(parents, children)
+        finally:
+            self.control.settled.set()
+
+    async def _selected(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
+        """Do what :meth:`_select` says, but leave ``control.settled`` clear if a strict gate ran."""
         width, control, baseline = self.strategy.width, self.control, self._need(self.baseline)
         pool = {c.id: c for c in (baseline, *parents, *children)}
         while True:
-            await control.running.wait()
             if missing := [number for number in control.pinned if number not in pool]:
                 pool |= {number: await self.parts.store.read(load_candidate, number) for number in missing}
                 continue
@@ -714,6 +720,12 @@ class Search:
                 for c in sorted(pool.values(), key=rank)
                 if is_untested(c) and c.id not in vetoes and (c.id in pins or could_enter(c, beam, width))
             ]
+            head = challenger(beam, self._need(self.best))
+            is_decided = not waiting and (head is None or _is_certain(head))
+            if not (is_decided or control.running.is_set()):
+                control.settled.set()
+                await control.running.wait()
+                continue
             if waiting:
                 async with asyncio.TaskGroup() as tasks:
                     checks = [
@@ -722,15 +734,10 @@ class Search:
                     ]
                 pool |= {c.result().id: c.result() for c in checks}
                 continue
-            head = challenger(beam, self._need(self.best))
-            if head is None:
+            if head is None or is_decided:
                 break
-            is_certain = head.parent is None or (head.evaluation is not None and head.evaluation.gate is Gate.STRICT)
-            if not is_certain:
-                head = await self._evaluations.certify(head)
-                pool[head.id] = head
-                continue
-            break
+            control.settled.clear()
+            pool[head.id] = await self._evaluations.certify(head)
         passed = [pool[c.id] for c in children if is_selectable(pool[c.id]) and c.id not in vetoes]
         self.beam = self.strategy.next_beam(self.beam, beam, passed)
         self._without_progress += 1
@@ -760,6 +767,11 @@ class Search:
     def _need(candidate: Candidate | None) -> Candidate:
         assert candidate is not None, "the baseline is evaluated before the first iteration"
         return candidate
+
+
+def _is_certain(candidate: Candidate) -> bool:
+    """Return True if the candidate is a baseline, or passed the strict gate."""
+    return candidate.parent is None or (candidate.evaluation is not None and candidate.evaluation.gate is Gate.STRICT)
 
 
 def _is_wrong(candidate: Candidate) -> bool:

@@ -249,8 +249,10 @@ def _search(client: Client, number: int, length_s: float) -> dict[str, Any]:
 def _wait(client: Client, number: int, seen: int, ends: float) -> None:
     """Wait until a run has ended, by its events after the number ``seen``, or until the time ``ends``, and pause it then
     at once. Cancel it if it paused itself because its money is spent or its models fail.
+
+    A strict gate that runs at the time ``ends`` is waited for, because its result would be lost.
     """
-    actions = f"/v1/runs/{number}/actions"
+    actions, pausing = f"/v1/runs/{number}/actions", False
     for page in client.pages(seen, number, _LOOK_S):
         for row in page:
             match event_of(row).data:
@@ -258,15 +260,19 @@ def _wait(client: Client, number: int, seen: int, ends: float) -> None:
                     if waits_for_remedy(state, message):
                         say(f"r{number} {state}: {message}")
                         client.send("POST", actions, {"action": "cancel"})
-                    if state.ended:
+                    if state.ended or (pausing and state is RunState.PAUSED):
                         return
-        if _now() >= ends:
+        if _now() >= ends and not pausing:
             try:
-                client.send("POST", actions, {"action": "pause", "at_once": True})
+                answer = client.send("POST", actions, {"action": "pause", "at_once": True})
             except AcceldError:
                 if not RunState(client.get(f"/v1/runs/{number}")["state"]).ended:
                     continue  # it decides nothing more, and ends now
-            return
+                return
+            if answer["run"]["state"] == RunState.PAUSED:
+                return
+            say(f"r{number} {answer['result']}")
+            pausing = True
 
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:

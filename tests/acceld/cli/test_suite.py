@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from acceld.cli.commands import suite as command
 from acceld.cli.main import main
 from acceld.client import Client
+from acceld.events import RunStateChanged
 from acceld.home import Home
+from acceld.model import RunState
 from acceld.workloads import workload
 
 
@@ -86,3 +89,44 @@ def test_a_slice_ends_what_it_runs_and_the_next_command_goes_on_with_its_run(
     kept = client.get(f"/v1/runs/{number}/candidates")["candidates"]
     assert {one["id"] for one in kept if one["status"]} >= waiting
     assert client.get(f"/v1/runs/{number}")["state"] == "finished"
+
+
+def test_a_slice_lets_a_strict_gate_end_and_its_win_counts(
+    stuck: Path, daemon: str, suite: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck.write_text("strict/mamba", "utf-8")
+    # time stands still until the strict gate runs; then the slice is over, and so is all time
+    monkeypatch.setattr(command, "_now", lambda: 1e9 if stuck.read_text("utf-8") != "strict/mamba" else 0.0)
+    said: list[str] = []
+
+    def hear(text: str) -> None:
+        said.append(text)
+        if "strict gate" in text:
+            stuck.write_text("", "utf-8")
+
+    monkeypatch.setattr(command, "say", hear)
+    assert main(["suite", "run", suite, "--strategy", "beam", "--home", daemon, "--json", "--hours", "100"]) == 0
+    row = next(one for one in json.loads(capsys.readouterr().out)["rows"] if one["workload"] == "mamba")
+    (number,) = row["runs"]
+    assert said[0] == f"r{number} pauses once the strict gate that runs has ended, in at most 30 minutes"
+    assert row["speedup"] == pytest.approx(100 / 90), "the win that the gate confirmed"
+    client = Client(Home(Path(daemon)))
+    assert client.get(f"/v1/runs/{number}")["state"] == "paused"
+    kept = client.get(f"/v1/runs/{number}/candidates")["candidates"]
+    assert [one["gate"] for one in kept].count("strict") == 1, "no further work began"
+
+
+def test_a_run_that_is_resumed_before_its_strict_gate_ends_does_not_pause(stuck: Path, daemon: str) -> None:
+    stuck.write_text("strict/silu", "utf-8")
+    client = Client(Home(Path(daemon)))
+    asked = {"workload": "silu", "preset": "quick", "search": {"iterations": 2, "patience": 0}}
+    number = client.send("POST", "/v1/runs", asked)["id"]
+    while stuck.read_text("utf-8") == "strict/silu":
+        time.sleep(0.01)
+    actions = f"/v1/runs/{number}/actions"
+    pausing = client.send("POST", actions, {"action": "pause", "at_once": True})
+    assert pausing["run"]["state"] == "running" and pausing["run"]["message"] == pausing["result"]
+    client.send("POST", actions, {"action": "resume"})
+    stuck.write_text("", "utf-8")
+    states = [one.data.state for one in client.follow(number, 20) if isinstance(one.data, RunStateChanged)]
+    assert states[-1] is RunState.FINISHED and RunState.PAUSED not in states

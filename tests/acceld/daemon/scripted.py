@@ -2,7 +2,8 @@
 
 A kernel's text is ``latency N``. A plan makes its parent a tenth faster, each evaluation takes ``SCRIPTED_S`` seconds
 (default 0.005) and is noted in the file ``SCRIPTED_LOG``, one key a line, when it is done. No evaluation of a candidate
-ends whose workload the file ``SCRIPTED_STUCK`` names; the first of those that run together adds the name once more.
+ends whose workload the file ``SCRIPTED_STUCK`` names; the first of those that run together adds the name once more. If
+the file names ``strict/WORKLOAD``, the strict gate of the workload's candidates does not end before the name is gone.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ class ScriptedEvaluator:
         """Return depth and age, with the real queue's keys."""
         return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
 
-    def _sticks(self, workload: str, place: Path) -> bool:
-        """Return True if the file names the workload. If nothing is held yet, add the name once more."""
+    def _sticks(self, name: str, place: Path) -> bool:
+        """Return True if the file has the name. If nothing is held yet, add the name once more."""
         names = place.read_text("utf-8").split()
-        if workload in names and not self.holds:
+        if name in names and not self.holds:
             self.holds = True
-            place.write_text(" ".join([*names, workload]), "utf-8")
-        return workload in names
+            place.write_text(" ".join([*names, name]), "utf-8")
+        return name in names
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Return a result after a delay."""
@@ -80,8 +81,11 @@ class ScriptedEvaluator:
         try:
             await asyncio.sleep(self.delay_s)
             searched = request.priority is not Priority.BASELINE
-            if searched and self.stuck is not None and self._sticks(request.workload, self.stuck):
-                await asyncio.Event().wait()
+            if searched and self.stuck is not None:
+                if self._sticks(request.workload, self.stuck):
+                    await asyncio.Event().wait()
+                while request.gate is Gate.STRICT and self._sticks(f"strict/{request.workload}", self.stuck):  # noqa: ASYNC110  a file tells nobody
+                    await asyncio.sleep(0.01)
         finally:
             self.running -= 1
             if not self.running:

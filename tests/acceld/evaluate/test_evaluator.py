@@ -72,6 +72,17 @@ async def test_an_honest_kernel_passes_the_strict_gate(evaluator: SimulatedEvalu
     assert {"trace", "verify", "timeline", "execute", "check"} <= set(found.seconds)
 
 
+async def test_a_win_does_not_wait_for_a_slow_published_gate_which_a_person_gets(
+    evaluator: SimulatedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "_PUBLISHED_BELOW_S", 0.0)
+    found = await evaluator.evaluate(request(gate=Gate.STRICT))
+    assert found.gate is Gate.STRICT and found.correctness and found.correctness.accelopt_passed is None
+    evaluator.forget()
+    found = await evaluator.evaluate(request(gate=Gate.STRICT, priority=Priority.PERSON))
+    assert found.correctness and found.correctness.accelopt_passed is True
+
+
 async def test_a_kernel_may_have_more_arguments_than_a_process_usually_opens_files(
     evaluator: SimulatedEvaluator, tmp_path: Path
 ) -> None:
