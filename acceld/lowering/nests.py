@@ -32,7 +32,7 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.building import KernelBuilder, full
-from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, WIDEST, Choices, HbmPlacement, Rolled
+from acceld.lowering.choices import BANK, BYTES, CHUNK_BYTES, SBUF, WIDEST, Choices, HbmPlacement, Rolled
 from acceld.lowering.graph import INDEX, Node, NotLowered, View
 from acceld.lowering.instructions import BITWISE, SCANS, Operand, Selected
 from acceld.lowering.regions import Access
@@ -92,15 +92,42 @@ class Nest(Choices):
         super().__init__(memory, rolled, accesses, sliced=sliced, sums_beside=sums_beside)
         self.build, self.lines, self.most_columns = build, lines, most_columns
 
-    def write(self) -> None:
-        """Append the statements of the loop nest to the kernel."""
-        for line in self._notes():
-            self.build.put(Note(line))
         self.values: list[Affine] = [ZERO] * len(self.extents)
         self.row: str | None = None
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
+
+    def write(self) -> None:
+        """Append the statements of the loop nest to the kernel."""
+        for line in self._notes():
+            self.build.put(Note(line))
         self._around(0)
+
+    def unmoved(self) -> list[int]:
+        """Return the operands that stay on the chip and are the same in each step of the loop around the nest."""
+        kept = [n for n in (*sorted(self.resident), *self.vectors) if self._home(n) == 0 and not self._inside(n)]
+        return [n for n in kept if not self.rolled.moves[n]]
+
+    def bytes_unmoved(self) -> int:
+        """Return how many bytes of a partition the operands of :meth:`unmoved` take."""
+        return sum(
+            self.reach[n].width * BYTES[self.reach[n].dtype] * (self._depth(n)[1] if n in self.resident else 1)
+            for n in self.unmoved()
+        )
+
+    def load_unmoved(self) -> None:
+        """Load the operands of :meth:`unmoved`."""
+        for n in self.unmoved():
+            if n in self.resident:
+                self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
+            else:
+                self.broadcast[n] = self._load_vector(n)
+
+    def write_step(self, step: str | None) -> None:
+        """Append the statements of the loop nest in a loop over steps, whose variable is ``step``."""
+        for reach, move in zip(self.reach, self.rolled.moves, strict=True):
+            reach.start += variable(step) * move
+        self.write()
 
     def _notes(self) -> list[str]:
         """Return the source lines of the reference that the region computes, for comments in the kernel."""
@@ -114,10 +141,10 @@ class Nest(Choices):
         Each operand is loaded in the outermost loop where that is possible.
         """
         for n in sorted(self.resident):
-            if self._home(n) == level and not self._inside(n):
+            if self._home(n) == level and not self._inside(n) and n not in self.rights:
                 self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
         for n in self.vectors:
-            if self._home(n) == level and not self._inside(n):
+            if self._home(n) == level and not self._inside(n) and n not in self.broadcast:
                 self.broadcast[n] = self._load_vector(n)
         if level == len(self.outer_axes):
             self._row_loops()
@@ -718,7 +745,7 @@ class Nest(Choices):
     def _offset(self, n: int, row: str | None) -> Affine:
         """Return the offset in HBM, in elements, of the first element of access ``n`` in the present row tile."""
         reach = self.reach[n]
-        offset = Affine(reach.access.view.offset)
+        offset = reach.start
         for axis, stride in enumerate(reach.strides):
             if axis == self.partition:
                 offset += self.first * stride
@@ -779,7 +806,7 @@ class Nest(Choices):
         reach = self.reach[n]
         width = reach.width
         tile = self.build.tile(self._source_name(n), (min(self.rows, PARTITIONS), width), reach.dtype)
-        offset = Affine(reach.access.view.offset)
+        offset = reach.start
         for axis, stride in enumerate(reach.strides):
             offset += self.values[axis] * stride
         axes = merged([reach.columns])[0]
@@ -807,7 +834,7 @@ class Nest(Choices):
             depth = tuple(axis for axis in depth if axis not in taps)
             columns, size = ((window, 1),), window
         tile = self.build.tile(self._source_name(n), (part, blocks, size), reach.dtype)
-        base = Affine(access.view.offset) + further
+        base = reach.start + further
         for axis, stride in enumerate(reach.strides):
             base += self.values[axis] * stride
         extent, step = depth[-1]
