@@ -114,6 +114,8 @@ class _Loop:
         if sum(sizes) - max(sizes) <= OTHERS:
             for nest in self.nests:
                 nest.load_unmoved()
+        for nest in self.nests:
+            nest.load_states()
         with self.build.loop("step", self.trips, ordered=True) as step:
             for nest in self.nests:
                 nest.write_step(step)

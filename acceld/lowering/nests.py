@@ -96,6 +96,10 @@ class Nest(Choices):
         self.row: str | None = None
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
+        self.states: dict[object, Tile] = {}
+        """Tiles that hold what the nest reads of the step before, by the key of the access."""
+        self.passed: dict[int, Tile] = {}
+        """The same tiles by the id of the node that the step computes them with."""
 
     def write(self) -> None:
         """Append the statements of the loop nest to the kernel."""
@@ -123,11 +127,57 @@ class Nest(Choices):
             else:
                 self.broadcast[n] = self._load_vector(n)
 
+    def load_states(self) -> None:
+        """Load what the first step of the loop around the nest reads of the step before it, and keep it on the chip."""
+        self.part, self.block, self.first = self.rows, 1, ZERO
+        for n, node in self._passed_on():
+            reach = self.reach[n]
+            width = self.width[id(node)]
+            tile = self.build.tile("state", self._dims(width), reach.dtype)
+            self._fetch(full(tile), n, ZERO, ((width, 1),), None)
+            self.states[self._key(n)] = tile
+            self.passed[id(node)] = tile
+            self.kept.add(id(node))
+
+    def _passed_on(self) -> list[tuple[int, Node]]:
+        """Return the accesses by which the nest reads a value that it stored in the step before, and the value's node.
+
+        Only values that lie on one row tile, as this step computes them, are returned.
+        """
+        if self.extents != [self.rows] or self.folds:
+            return []
+        stored = {}
+        for m, reach in enumerate(self.reach):
+            node = reach.access.node
+            if reach.access.role == "store" and node.kind in ("elementwise", "dot") and id(node) not in self.again:
+                begin = reach.start + -self.rolled.moves[m]
+                stored[self.memory.tensor(reach.access.view.node).name, begin, reach.strides[0]] = (m, node)
+        found: dict[object, tuple[int, Node]] = {}
+        for n, reach in enumerate(self.reach):
+            if reach.access.role not in ("value", "left") or n in self.vectors:
+                continue
+            own = self.memory.tensor(reach.access.view.node).name, reach.start, reach.strides[0]
+            m, node = stored.get(own, (-1, reach.access.node))
+            width = self.width[id(node)]
+            inner = [((width, 1),)]
+            if (
+                m >= 0
+                and 1 < width <= WIDEST
+                and self.rolled.moves[n] == self.rolled.moves[m]
+                and merged([(*reach.columns, *reach.depth)]) == merged([self.reach[m].columns]) == inner
+                and not (reach.access.role == "left" and self._direct(n))
+            ):
+                found.setdefault(self._key(n), (n, node))
+        return list(found.values())
+
     def write_step(self, step: str | None) -> None:
         """Append the statements of the loop nest in a loop over steps, whose variable is ``step``."""
         for reach, move in zip(self.reach, self.rolled.moves, strict=True):
             reach.start += variable(step) * move
         self.write()
+        for node in self.nodes:
+            if id(node) in self.passed:
+                self.build.call("tensor_copy", full(self.passed[id(node)]), src=full(self.tiles[id(node)]))
 
     def _notes(self) -> list[str]:
         """Return the source lines of the reference that the region computes, for comments in the kernel."""
@@ -184,7 +234,7 @@ class Nest(Choices):
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
         self.turned: dict[object, Tile] = {}
-        self.rows_loaded: dict[object, Tile] = {}
+        self.rows_loaded: dict[object, Tile] = dict(self.states)
         sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in self.folds}
         for tile in sums.values():
             self.build.call("memset", full(tile), value=0.0)
@@ -258,6 +308,7 @@ class Nest(Choices):
             room -= self.block * widths[key] * 4
             if room < 0 and key not in lefts:
                 self.shared.remove(key)
+        self.shared |= self.states.keys()
 
     def _key(self, n: int) -> object:
         """Return a key that is equal for accesses that read the same elements."""

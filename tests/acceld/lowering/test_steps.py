@@ -81,6 +81,8 @@ def test_a_loop_over_steps_becomes_one_loop(name: str, api: str) -> None:
     source = kernel_of(function, inputs, api)
     assert source.count("nl.sequential_range(") == 1
     assert source.count("\n") < 300
+    # what the next step reads on the same rows stays on the chip
+    assert ("state" in source.partition("sequential_range")[2]) == (name != "concatenated")
     if api == "nki":
         in_dialect(source)
     right(function, source, inputs, 1e-5)
