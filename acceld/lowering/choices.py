@@ -28,9 +28,7 @@ from acceld.lowering.graph import Node, NotLowered, Shape, View
 from acceld.lowering.instructions import Selection
 from acceld.lowering.regions import Access, Region, conforms
 from acceld.lowering.regions import accesses as accesses_of
-from acceld.lowering.statements import (
-    HbmTensor,
-)
+from acceld.lowering.statements import Affine, HbmTensor
 
 BANK = 512
 """Number of float32 columns of a PSUM bank."""
@@ -63,10 +61,11 @@ class HbmPlacement:
     """Places of values in HBM.
 
     ``tensors`` has the tensor of each node, ``targets`` the parts of tensors to which its result is stored, and
-    ``names`` its name.
+    ``names`` its name. ``starts`` has the first element of a result that shares its tensor with those of other steps.
     """
 
     tensors: dict[int, HbmTensor]
+    starts: dict[int, int]
     targets: dict[int, list[View]]
     names: dict[int, str]
 
@@ -74,27 +73,33 @@ class HbmPlacement:
         """Return the tensor in HBM of an input, a buffer, or a value that another region reads."""
         return self.tensors[id(node)]
 
+    def offset(self, view: View) -> int:
+        """Return the element of a tensor at which a view begins."""
+        return self.starts.get(id(view.node), 0) + view.offset
+
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
     """Equal regions as one region inside of loops.
 
     ``counts`` has the number of trips of each loop. ``steps`` has, for each access, how many elements it moves
-    in each loop.
+    in each loop. ``moves`` has how many it moves from step to step of a loop around several regions, if there is one.
     """
 
     region: Region
-    counts: tuple[int, ...]
-    steps: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...] = ()
+    steps: tuple[tuple[int, ...], ...] = ()
+    moves: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class Reach:
-    """An access of HBM by a loop nest: its stride along each row axis of the nest, its columns, and the axes it
-    sums over.
+    """An access of HBM by a loop nest: its first element, its stride along each row axis of the nest, its columns,
+    and the axes it sums over.
     """
 
     access: Access
+    start: Affine
     strides: list[int]
     columns: Axes
     depth: Axes
@@ -153,7 +158,13 @@ class Choices:
         self.extents = [*counts, *extents]
         self.rolled_axes = len(counts)
         self.reach = [
-            Reach(access, [*(steps[n] if steps else ()), *(s for _, s in rows[n])], columns[n], access.depth)
+            Reach(
+                access,
+                Affine(self.memory.offset(access.view)),
+                [*(steps[n] if steps else ()), *(s for _, s in rows[n])],
+                columns[n],
+                access.depth,
+            )
             for n, access in enumerate(accesses)
         ]
         if self.folds:

@@ -158,6 +158,13 @@ INDEX = Node("index", "index", (), (2**31,), "float32")
 """Node whose result is the numbers 0, 1, 2 and so on. Positions, distances and masks are made of views of it."""
 
 
+def root(node: Node) -> Node:
+    """Return the first state of a buffer; any other node is returned unchanged."""
+    while node.kind == "buffer" and len(node.args) == 2:
+        node = node.views[0].node
+    return node
+
+
 def of_made(view: View, made: Mapping[int, Node]) -> View:
     """Return a view of a replaced node as a view of its replacement. ``made`` has replacements by the id of the
     old node.

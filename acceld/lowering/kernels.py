@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -11,13 +12,24 @@ from dataclasses import dataclass
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
 from acceld.lowering.choices import WIDEST, HbmPlacement, Rolled
-from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, whole
+from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
-from acceld.lowering.regions import MOST_NODES, Access, Region, accesses, in_place, regions, stores
+from acceld.lowering.regions import (
+    MOST_NODES,
+    Access,
+    Division,
+    Region,
+    Turns,
+    accesses,
+    in_place,
+    regions,
+    stores,
+)
 from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS
 from acceld.lowering.statements import HbmTensor, Kernel
+from acceld.lowering.steps import LEAST_STEPS
 from acceld.lowering.stores import COMPUTED
 
 LESS_TRAFFIC = 0.7
@@ -26,6 +38,8 @@ would move.
 
 Such regions exchange results through HBM, which takes time, so they have to save that much. Fitted.
 """
+OTHERS = 16 * 1024
+"""Most bytes of a partition that operands which stay for a whole loop over steps may take from the step's other nests."""
 RESERVED = ("nki", "nisa", "nl")
 """Names that every kernel's file defines already."""
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
@@ -68,8 +82,8 @@ def lowered(
         apart = _planned(graph, api, name, shapes or {}, output_shapes, 1, pieces)
         if apart.traffic < LESS_TRAFFIC * found.traffic:
             found = apart
-    for nest in found.nests:
-        nest.write()
+    for part in found.parts:
+        part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     return Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
 
@@ -81,26 +95,55 @@ def _simplified(graph: Graph) -> Graph:
 
 
 @functools.lru_cache(maxsize=2)
-def _divided(graph: Graph, most_products: int, most_nodes: int) -> tuple[list[Region], Graph]:
-    """Return the regions of a graph and the graph that they divide. The results of the last two calls are cached,
-    because both APIs ask for the same.
+def _divided(graph: Graph, most_products: int, most_nodes: int) -> Division:
+    """Return the division of a graph into regions. The results of the last two calls are cached, because both APIs
+    ask for the same.
     """
     return regions(graph, most_products, most_nodes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """Loop nests of a kernel before they are written, and the tensors that the kernel makes and returns."""
+class _Loop:
+    """The loop nests of each step of a loop, which runs ``trips`` steps one after another."""
 
     build: KernelBuilder
+    trips: int
     nests: list[Nest]
+
+    def write(self) -> None:
+        """Append the statements of the loop to the kernel. What no step moves is loaded before the loop, if it fits."""
+        sizes = [nest.bytes_unmoved() for nest in self.nests]
+        if sum(sizes) - max(sizes) <= OTHERS:
+            for nest in self.nests:
+                nest.load_unmoved()
+        for nest in self.nests:
+            nest.load_states()
+        with self.build.loop("step", self.trips, ordered=True) as step:
+            for nest in self.nests:
+                nest.write_step(step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The parts of a kernel before they are written, and the tensors that the kernel makes and returns."""
+
+    build: KernelBuilder
+    parts: list[Nest | _Loop]
     made: tuple[HbmTensor, ...]
     returned: tuple[HbmTensor, ...]
 
     @property
+    def nests(self) -> list[Nest]:
+        """Return the loop nests of all parts."""
+        return [nest for part in self.parts for nest in (part.nests if isinstance(part, _Loop) else [part])]
+
+    @property
     def traffic(self) -> int:
         """Return an estimate of the bytes that move between HBM and the chip."""
-        return sum(nest.traffic() for nest in self.nests)
+        return sum(
+            part.trips * sum(nest.traffic() for nest in part.nests) if isinstance(part, _Loop) else part.traffic()
+            for part in self.parts
+        )
 
 
 def _planned(
@@ -113,20 +156,37 @@ def _planned(
     pieces: Pieces,
 ) -> _Plan:
     """Return the loop nests of a graph. Each region has at most ``most_products`` matrix products."""
-    divided, graph = _divided(graph, most_products, pieces.nodes)
+    divided = _divided(graph, most_products, pieces.nodes)
     build = KernelBuilder([*(node.name for node in graph.inputs), *RESERVED, name])
-    memory, made, returned = _memory(graph, divided, build, shapes, output_shapes)
-    nests = []
+    memory, made, returned = _memory(divided, build, shapes, output_shapes)
     nest_of = functools.partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
-    for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
+
+    def nest(rolled: Rolled) -> Nest:
         reach = external(rolled.region, memory)
-        nest = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
-        if nest.rows < PARTITIONS and SPELLINGS[api].has_patterns:
+        found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
+        if found.rows < PARTITIONS and SPELLINGS[api].has_patterns:
             # Access patterns can fill partitions with parts of rows; slices can not.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
-            nest = wider if wider.rows > nest.rows else nest
-        nests.append(nest)
-    return _Plan(build, nests, made, returned)
+            found = wider if wider.rows > found.rows else found
+        return found
+
+    parts: list[Nest | _Loop] = []
+    plain: list[tuple[Region, list[Access]]] = []
+    for part in divided.parts:
+        if not isinstance(part, Turns):
+            plain.append((part, external(part, memory)))
+            continue
+        steps = [[(region, external(region, memory)) for region in body] for body in part.bodies]
+        first, end = _alike(steps, memory)
+        body = _repeated(steps[first:end], memory)
+        if body is None:
+            plain += itertools.chain(*steps)
+            continue
+        parts += map(nest, rolled_up([*plain, *itertools.chain(*steps[:first])], memory))
+        parts.append(_Loop(build, end - first, list(map(nest, body))))
+        plain = [*itertools.chain(*steps[end:])]
+    parts += map(nest, rolled_up(plain, memory))
+    return _Plan(build, parts, made, returned)
 
 
 def _names(graph: Graph) -> dict[int, str]:
@@ -147,39 +207,40 @@ def _names(graph: Graph) -> dict[int, str]:
     return found
 
 
-def _root(node: Node) -> Node:
-    """Return the first state of a buffer; any other node is returned unchanged."""
-    while node.kind == "buffer" and len(node.args) == 2:
-        before = node.args[0]
-        assert isinstance(before, View)
-        node = before.node
-    return node
-
-
 def _memory(
-    graph: Graph,
-    divided: Sequence[Region],
+    divided: Division,
     build: KernelBuilder,
     shapes: Mapping[str, Shape],
     output_shapes: Sequence[Shape],
 ) -> tuple[HbmPlacement, tuple[HbmTensor, ...], tuple[HbmTensor, ...]]:
     """Return where values lie in HBM, the tensors that the kernel makes, and the tensors that it returns.
 
-    Inputs, outputs, buffers and values that another region reads have a tensor.
+    Inputs, outputs, buffers and values that another region reads have a tensor. A value of a loop over steps has one
+    tensor for all steps.
     """
+    graph = divided.graph
     tensors = {id(node): HbmTensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
     tensors[id(INDEX)] = HbmTensor("index", INDEX.shape, INDEX.dtype)
+    starts: dict[int, int] = {}
     targets: dict[int, list[View]] = {}
     made: list[HbmTensor] = []
+    columns = {id(node): column for steps in divided.steps for column in steps.columns() for node in column}
 
     def give(node: Node, name: str, shape: Shape) -> HbmTensor:
-        root = _root(node)
-        if id(root) not in tensors:
-            tensors[id(root)] = HbmTensor(build.fresh(name), shape, node.dtype)
-            made.append(tensors[id(root)])
-        tensors[id(node)] = tensors[id(root)]
-        if node.kind != "buffer":
-            targets.setdefault(id(node), []).append(whole(node))
+        first = root(node)
+        if id(first) not in tensors:
+            column = columns.get(id(first), [first])
+            lead = () if len(column) == 1 else (len(column),)
+            made.append(HbmTensor(build.fresh(name), (*lead, *shape), node.dtype))
+            for number, one in enumerate(column):
+                tensors[id(one)] = made[-1]
+                if lead:
+                    starts[id(one)] = number * first.size
+                if one.kind != "buffer":
+                    targets.setdefault(id(one), []).append(whole(one))
+        tensors[id(node)] = tensors[id(first)]
+        if id(first) in starts:
+            starts[id(node)] = starts[id(first)]
         return tensors[id(node)]
 
     returned = []
@@ -195,7 +256,7 @@ def _memory(
             targets.setdefault(id(value.node), []).append(
                 View(node, node.target.shape, node.target.strides, node.target.offset)
             )
-    for region in divided:
+    for region in divided.regions:
         inside = {id(node) for node in region.nodes}
         for node in region.nodes:
             for access in accesses(node, region.layout.rows) if id(node) not in region.layout.folds else ():
@@ -207,7 +268,7 @@ def _memory(
                     and id(source) not in tensors
                 ):
                     give(source, "held", source.shape)
-    return HbmPlacement(tensors, targets, _names(graph)), tuple(made), tuple(returned)
+    return HbmPlacement(tensors, starts, targets, _names(graph)), tuple(made), tuple(returned)
 
 
 def external(region: Region, memory: HbmPlacement) -> list[Access]:
@@ -269,7 +330,7 @@ def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement
             end += 1
         block = found[at:end]
         alone = len(block) == 1 or _overwritten(block)
-        result += [Rolled(region, (), ()) for region, _ in block] if alone else _fitted(block)
+        result += [Rolled(region) for region, _ in block] if alone else _fitted(block, memory)
         at = end
     return result
 
@@ -284,35 +345,84 @@ def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
     return False
 
 
-def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
+Body = Sequence[tuple[Region, list[Access]]]
+"""The regions of a step of a loop, and their accesses."""
+
+
+def _alike(steps: Sequence[Body], memory: HbmPlacement) -> tuple[int, int]:
+    """Return the first and the end of the steps that differ only in offsets, in the middle of ``steps``.
+
+    The last step may be another one, because no step reads its values.
+    """
+    signatures = [[_signature(region, reach, memory) for region, reach in body] for body in steps]
+    first = middle = len(steps) // 2
+    end = middle + 1
+    while first and signatures[first - 1] == signatures[middle]:
+        first -= 1
+    while end < len(steps) and signatures[end] == signatures[middle]:
+        end += 1
+    return first, end
+
+
+def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | None:
+    """Return the regions of one step, with what their accesses move from step to step.
+
+    Return None if there are too few steps, or if they do not move equally far.
+    """
+    if len(steps) < LEAST_STEPS:
+        return None
+    found = []
+    for block in zip(*steps, strict=True):
+        moves = _moved(block, memory, 1)
+        if moves is None:
+            return None
+        found.append(Rolled(block[0][0], moves=tuple(move for move, _ in moves)))
+    return found
+
+
+def _fitted(block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
     """Return equal regions as one region inside of one or two loops.
 
     If their offsets do not grow as in such loops, return each region by itself.
     """
     total = len(block)
-    offsets = [[access.view.offset for access in found] for _, found in block]
-    places = [[_place(access.view) for access in found] for _, found in block]
     for inner in (1, *(d for d in range(2, total) if total % d == 0)):
-        steps = []
-        for column, place in zip(zip(*offsets, strict=True), zip(*places, strict=True), strict=True):
-            step = _steps(column, inner)
-            along = [_steps(axis, inner) for axis in zip(*place, strict=True)]
-            # A step must stay on its axes, because the kernel's indices count along each axis.
-            if step is None or None in along or any(_turns(level) for level in zip(*filter(None, along), strict=True)):
-                break
-            steps.append(step)
-        else:
+        steps = _moved(block, memory, inner)
+        if steps is not None:
             counts = (total // inner, inner) if inner > 1 else (total,)
             return [Rolled(block[0][0], counts, tuple(step[: len(counts)] for step in steps))]
-    return [Rolled(region, (), ()) for region, _ in block]
+    return [Rolled(region) for region, _ in block]
 
 
-def _place(view: View) -> tuple[int, ...]:
-    """Return the position of a view's first element along each axis of the result that it is a view of."""
-    return (view.offset,) if view.node is INDEX else coordinates(view.offset, view.node.shape)
+def _moved(
+    block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement, inner: int
+) -> list[tuple[int, int]] | None:
+    """Return how far each access of equal regions moves in an outer loop and in an inner loop of ``inner`` trips.
+
+    Return None if the accesses do not move as in such loops.
+    """
+    found = []
+    for column in zip(*(reach for _, reach in block), strict=True):
+        views = [access.view for access in column]
+        step = _steps([memory.offset(view) for view in views], inner)
+        along = [_steps(axis, inner) for axis in zip(*(_place(view, memory) for view in views), strict=True)]
+        # A step must stay on its axes, because the kernel's indices count along each axis.
+        if step is None or None in along or any(_turns_back(level) for level in zip(*filter(None, along), strict=True)):
+            return None
+        found.append(step)
+    return found
 
 
-def _turns(steps: Sequence[int]) -> bool:
+def _place(view: View, memory: HbmPlacement) -> tuple[int, ...]:
+    """Return the position of a view's first element along each axis of the tensor that it is a view of."""
+    if view.node is INDEX:
+        return (view.offset,)
+    if id(view.node) in memory.starts:
+        return coordinates(memory.offset(view), memory.tensor(view.node).shape)
+    return coordinates(view.offset, view.node.shape)
+
+
+def _turns_back(steps: Sequence[int]) -> bool:
     """Return True if a step moves forward along one axis and backward along another."""
     return min(steps, default=0) < 0 < max(steps, default=0)
 

@@ -32,7 +32,7 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.building import KernelBuilder, full
-from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, WIDEST, Choices, HbmPlacement, Rolled
+from acceld.lowering.choices import BANK, BYTES, CHUNK_BYTES, SBUF, WIDEST, Choices, HbmPlacement, Rolled
 from acceld.lowering.graph import INDEX, Node, NotLowered, View
 from acceld.lowering.instructions import BITWISE, SCANS, Operand, Selected
 from acceld.lowering.regions import Access
@@ -92,15 +92,92 @@ class Nest(Choices):
         super().__init__(memory, rolled, accesses, sliced=sliced, sums_beside=sums_beside)
         self.build, self.lines, self.most_columns = build, lines, most_columns
 
-    def write(self) -> None:
-        """Append the statements of the loop nest to the kernel."""
-        for line in self._notes():
-            self.build.put(Note(line))
         self.values: list[Affine] = [ZERO] * len(self.extents)
         self.row: str | None = None
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
+        self.states: dict[object, Tile] = {}
+        """Tiles that hold what the nest reads of the step before, by the key of the access."""
+        self.passed: dict[int, Tile] = {}
+        """The same tiles by the id of the node that the step computes them with."""
+
+    def write(self) -> None:
+        """Append the statements of the loop nest to the kernel."""
+        for line in self._notes():
+            self.build.put(Note(line))
         self._around(0)
+
+    def unmoved(self) -> list[int]:
+        """Return the operands that stay on the chip and are the same in each step of the loop around the nest."""
+        kept = [n for n in (*sorted(self.resident), *self.vectors) if self._home(n) == 0 and not self._inside(n)]
+        return [n for n in kept if not self.rolled.moves[n]]
+
+    def bytes_unmoved(self) -> int:
+        """Return how many bytes of a partition the operands of :meth:`unmoved` take."""
+        return sum(
+            self.reach[n].width * BYTES[self.reach[n].dtype] * (self._depth(n)[1] if n in self.resident else 1)
+            for n in self.unmoved()
+        )
+
+    def load_unmoved(self) -> None:
+        """Load the operands of :meth:`unmoved`."""
+        for n in self.unmoved():
+            if n in self.resident:
+                self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
+            else:
+                self.broadcast[n] = self._load_vector(n)
+
+    def load_states(self) -> None:
+        """Load what the first step of the loop around the nest reads of the step before it, and keep it on the chip."""
+        self.part, self.block, self.first = self.rows, 1, ZERO
+        for n, node in self._passed_on():
+            reach = self.reach[n]
+            width = self.width[id(node)]
+            tile = self.build.tile("state", self._dims(width), reach.dtype)
+            self._fetch(full(tile), n, ZERO, ((width, 1),), None)
+            self.states[self._key(n)] = tile
+            self.passed[id(node)] = tile
+            self.kept.add(id(node))
+
+    def _passed_on(self) -> list[tuple[int, Node]]:
+        """Return the accesses by which the nest reads a value that it stored in the step before, and the value's node.
+
+        Only values that lie on one row tile, as this step computes them, are returned.
+        """
+        if self.extents != [self.rows] or self.folds:
+            return []
+        stored = {}
+        for m, reach in enumerate(self.reach):
+            node = reach.access.node
+            if reach.access.role == "store" and node.kind in ("elementwise", "dot") and id(node) not in self.again:
+                begin = reach.start + -self.rolled.moves[m]
+                stored[self.memory.tensor(reach.access.view.node).name, begin, reach.strides[0]] = (m, node)
+        found: dict[object, tuple[int, Node]] = {}
+        for n, reach in enumerate(self.reach):
+            if reach.access.role not in ("value", "left") or n in self.vectors:
+                continue
+            own = self.memory.tensor(reach.access.view.node).name, reach.start, reach.strides[0]
+            m, node = stored.get(own, (-1, reach.access.node))
+            width = self.width[id(node)]
+            inner = [((width, 1),)]
+            if (
+                m >= 0
+                and 1 < width <= WIDEST
+                and self.rolled.moves[n] == self.rolled.moves[m]
+                and merged([(*reach.columns, *reach.depth)]) == merged([self.reach[m].columns]) == inner
+                and not (reach.access.role == "left" and self._direct(n))
+            ):
+                found.setdefault(self._key(n), (n, node))
+        return list(found.values())
+
+    def write_step(self, step: str | None) -> None:
+        """Append the statements of the loop nest in a loop over steps, whose variable is ``step``."""
+        for reach, move in zip(self.reach, self.rolled.moves, strict=True):
+            reach.start += variable(step) * move
+        self.write()
+        for node in self.nodes:
+            if id(node) in self.passed:
+                self.build.call("tensor_copy", full(self.passed[id(node)]), src=full(self.tiles[id(node)]))
 
     def _notes(self) -> list[str]:
         """Return the source lines of the reference that the region computes, for comments in the kernel."""
@@ -114,10 +191,10 @@ class Nest(Choices):
         Each operand is loaded in the outermost loop where that is possible.
         """
         for n in sorted(self.resident):
-            if self._home(n) == level and not self._inside(n):
+            if self._home(n) == level and not self._inside(n) and n not in self.rights:
                 self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
         for n in self.vectors:
-            if self._home(n) == level and not self._inside(n):
+            if self._home(n) == level and not self._inside(n) and n not in self.broadcast:
                 self.broadcast[n] = self._load_vector(n)
         if level == len(self.outer_axes):
             self._row_loops()
@@ -157,7 +234,7 @@ class Nest(Choices):
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
         self.turned: dict[object, Tile] = {}
-        self.rows_loaded: dict[object, Tile] = {}
+        self.rows_loaded: dict[object, Tile] = dict(self.states)
         sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in self.folds}
         for tile in sums.values():
             self.build.call("memset", full(tile), value=0.0)
@@ -231,6 +308,7 @@ class Nest(Choices):
             room -= self.block * widths[key] * 4
             if room < 0 and key not in lefts:
                 self.shared.remove(key)
+        self.shared |= self.states.keys()
 
     def _key(self, n: int) -> object:
         """Return a key that is equal for accesses that read the same elements."""
@@ -718,7 +796,7 @@ class Nest(Choices):
     def _offset(self, n: int, row: str | None) -> Affine:
         """Return the offset in HBM, in elements, of the first element of access ``n`` in the present row tile."""
         reach = self.reach[n]
-        offset = Affine(reach.access.view.offset)
+        offset = reach.start
         for axis, stride in enumerate(reach.strides):
             if axis == self.partition:
                 offset += self.first * stride
@@ -779,7 +857,7 @@ class Nest(Choices):
         reach = self.reach[n]
         width = reach.width
         tile = self.build.tile(self._source_name(n), (min(self.rows, PARTITIONS), width), reach.dtype)
-        offset = Affine(reach.access.view.offset)
+        offset = reach.start
         for axis, stride in enumerate(reach.strides):
             offset += self.values[axis] * stride
         axes = merged([reach.columns])[0]
@@ -807,7 +885,7 @@ class Nest(Choices):
             depth = tuple(axis for axis in depth if axis not in taps)
             columns, size = ((window, 1),), window
         tile = self.build.tile(self._source_name(n), (part, blocks, size), reach.dtype)
-        base = Affine(access.view.offset) + further
+        base = reach.start + further
         for axis, stride in enumerate(reach.strides):
             base += self.values[axis] * stride
         extent, step = depth[-1]

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from acceld.lowering.axes import DEEPEST, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.graph import Graph, Node, Shape, View, dense
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, root
+from acceld.lowering.steps import Steps, repeated, with_results_apart
 from acceld.lowering.stores import COMPUTED, in_order
 
 WIDEST_VALUES = 40 * 1024
@@ -84,6 +85,31 @@ class Region:
     def pure(self) -> bool:
         """Return True if all nodes are element-wise. Then every axis can be a row axis."""
         return all(node.kind == "elementwise" for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The regions of a loop over steps: for each step its regions, in an order in which they can run."""
+
+    bodies: tuple[tuple[Region, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The regions of a graph in an order in which they can run, and the steps of its loops."""
+
+    parts: tuple[Region | Turns, ...]
+    graph: Graph
+    steps: tuple[Steps, ...]
+
+    @property
+    def regions(self) -> list[Region]:
+        """Return all regions in an order in which they can run."""
+        return [
+            region
+            for part in self.parts
+            for region in (itertools.chain(*part.bodies) if isinstance(part, Turns) else (part,))
+        ]
 
 
 def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
@@ -271,15 +297,55 @@ def in_place(access: Access, width: int) -> bool:
     return conforms(access, width) or within_rows(access, width)
 
 
-def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> tuple[list[Region], Graph]:
-    """Return the regions of a graph in an order in which they can run. The graph is returned, too: stores may
-    need copies.
+def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> Division:
+    """Divide a graph into regions. The returned graph may have further copies, which stores and loops need.
 
     A region has at most ``most_nodes`` nodes and ``most_products`` matrix products. The limit on products is
     there because the right operands of all products of a region are loaded for each row tile.
     """
-    graph, nodes, before = in_order(graph)
-    return _Division(graph, nodes, before, most_products, most_nodes).result(), graph
+    graph, nodes, before = in_order(with_results_apart(graph))
+    outputs = {id(root(view.node)) for view in graph.outputs}
+    steps = [one for one in repeated(nodes) if not any(id(node) in outputs for step in one.body for node in step)]
+    loops = ((one, first, end) for one in steps for first, end in one.loops)
+    turn = {
+        id(node): (number, t)
+        for number, (one, first, end) in enumerate(loops)
+        for t in range(first, end)
+        for node in one.body[t]
+    }
+    found = _Division(graph, nodes, before, most_products, most_nodes, turn).result()
+    return Division(_in_turns(found, turn), graph, tuple(steps))
+
+
+def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tuple[Region | Turns, ...]:
+    """Return the regions with those of each loop over steps together. ``turn`` has the loop and step of each node.
+
+    If other regions have to run between those of a loop, all regions are returned as they are.
+    """
+    if not turn:
+        return tuple(found)
+    steps = {id(region): turn.get(id(region.nodes[0])) for region in found}
+    part = {key: (0, key) if step is None else (1, step[0]) for key, step in steps.items()}
+    members: dict[tuple[int, int], list[Region]] = {}
+    for region in found:
+        members.setdefault(part[id(region)], []).append(region)
+    place = {key: number for number, key in enumerate(members)}
+    before = {key: {part[one] for region in own for one in region.before} - {key} for key, own in members.items()}
+    ready = [(place[key], key) for key, needed in before.items() if not needed]
+    parts: list[Region | Turns] = []
+    while ready:
+        _, done = heapq.heappop(ready)
+        own = members[done]
+        bodies: dict[int, list[Region]] = {}
+        for region in own:
+            bodies.setdefault((steps[id(region)] or (0, 0))[1], []).append(region)
+        parts.append(Turns(tuple(tuple(bodies[t]) for t in sorted(bodies))) if done[0] else own[0])
+        for key, needed in before.items():
+            if done in needed:
+                needed.remove(done)
+                if not needed:
+                    heapq.heappush(ready, (place[key], key))
+    return tuple(parts) if len(parts) == len(members) else tuple(found)
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
@@ -324,9 +390,16 @@ class _Division:
     """Division of one graph into regions: node by node at first, then regions that can share rows are joined."""
 
     def __init__(
-        self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]], most_products: int, most_nodes: int
+        self,
+        graph: Graph,
+        nodes: list[Node],
+        before: dict[int, list[Node]],
+        most_products: int,
+        most_nodes: int,
+        turn: dict[int, tuple[int, int]],
     ) -> None:
         self.nodes, self.before, self.most_products, self.most_nodes = nodes, before, most_products, most_nodes
+        self.turn = turn
         self.place = {id(node): number for number, node in enumerate(self.nodes)}
         self.readers: dict[int, list[Node]] = {}
         self.outputs = {id(view.node) for view in graph.outputs}
@@ -408,6 +481,8 @@ class _Division:
     def _fit(self, nodes: list[Node]) -> Layout | None:
         """Return the layout of ``nodes`` as one region; None if they can not be one."""
         inside = {id(node) for node in nodes}
+        if len({self.turn.get(key) for key in inside}) > 1:  # steps that are alike need regions that are alike
+            return None
         # The tiles of a region run one after another, so no tile may overwrite elements that a later tile reads.
         if any(id(one) in inside for node in nodes for one in self.before.get(id(node), ())):
             return None

@@ -50,7 +50,7 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
     raise AssertionError("stores that are copies can keep the reference's order")
 
 
-def _rebuilt(graph: Graph, change: Change) -> Graph:
+def rebuilt(graph: Graph, change: Change) -> Graph:
     """Return the graph in which each node has the operands that ``change`` returns for it."""
     made: dict[int, Node] = {}
     for node in graph.nodes():
@@ -92,7 +92,7 @@ def _apart(graph: Graph) -> Graph:
         held.order = before.node.order
         return whole(held), args[1]
 
-    return _rebuilt(graph, change)
+    return rebuilt(graph, change)
 
 
 def _with_computed_outputs(graph: Graph) -> Graph:
@@ -110,7 +110,7 @@ def _with_computed_outputs(graph: Graph) -> Graph:
             value = _copy(value, node.dtype, node.order, node.line)
         return *args[:-1], View(value.node, node.target.shape, dense(node.target.shape))
 
-    graph = _rebuilt(graph, change)
+    graph = rebuilt(graph, change)
     older = {id(node.views[0].node) for node in graph.nodes() if node.kind == "buffer" and len(node.args) == 2}
     outputs = []
     taken: set[int] = set()
@@ -250,7 +250,7 @@ def _with_kept_reads(graph: Graph) -> Graph:
                 found[at] = copies[now]
         return tuple(found)
 
-    return _rebuilt(graph, change)
+    return rebuilt(graph, change)
 
 
 def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
@@ -287,4 +287,4 @@ def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
             return *args[:-1], whole(again)
         return *args[:-1], _copy(value, value.dtype, node.order, node.line)
 
-    return _rebuilt(graph, change)
+    return rebuilt(graph, change)

@@ -183,6 +183,35 @@ def adaptively_pooled(x, extents, fold):
     return x
 
 
+def interpolated(x, axis, count, step, aligned):
+    """Return x with count places along an axis. Each is a mean of its two neighbors, weighted by how near they are.
+
+    step is the distance of the new places. If aligned, the first one is the first place of x; else the borders of x
+    are kept, half a place before its first one.
+    """
+    n = x.shape[axis]
+    first = 0.0 if aligned else 0.5 * step - 0.5
+    places = np.clip(np.arange(count) * step + first, 0.0, n - 1.0)
+    weights = np.maximum(1.0 - np.abs(places[:, None] - np.arange(n)[None, :]), 0.0).astype(x.dtype)
+    return np.moveaxis(np.moveaxis(x, axis, -1) @ weights.T, -1, axis)
+
+
+def distances(x, y, p):
+    """Return the distance of each row of x from each row of y, by the norm p."""
+    apart = np.abs(x[..., :, None, :] - y[..., None, :, :])
+    if p == 1.0:
+        return apart.sum(axis=-1)
+    if p == 2.0:
+        return np.sqrt(np.square(apart).sum(axis=-1))
+    return apart.max(axis=-1) if p == np.inf else (apart**p).sum(axis=-1) ** (1.0 / p)
+
+
+def distances_by_products(x, y):
+    """Return the Euclidean distance of each row of x from each row of y, from their squares and products."""
+    squares = np.square(x).sum(axis=-1)[..., :, None] + np.square(y).sum(axis=-1)[..., None, :]
+    return np.sqrt(np.maximum(squares - 2.0 * (x @ np.swapaxes(y, -1, -2)), 0.0))
+
+
 def greatest(x, count, axis):
     """Return the count greatest values along an axis, the greatest first, and their positions."""
     x = np.moveaxis(x, axis, -1)

@@ -48,6 +48,8 @@ class Value:
         return self.name
 
 
+_MOST_ROWS_BY_DIFFERENCE = 25
+"""Most rows of which torch.cdist subtracts each from each, unless its compute_mode says otherwise."""
 Writer = Callable[..., Expression]
 OPERATORS: dict[str, Writer] = {}
 """Writers by the operator's name. A writer takes the arrays of the results first, and then the operands."""
@@ -1087,6 +1089,36 @@ def _upsample(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expressi
             )
         text = f"np.repeat({text}, {times}, axis={axis})" if times != 1 else text
     return text
+
+
+@writes("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+def _interpolated(
+    out: Sequence[Array], input: Value, output_size: Any, align_corners: bool, *scales: Any, **named: Any
+) -> Expression:
+    given = [*scales, *named.values()]
+    each = next((one for one in given if isinstance(one, list | tuple)), given)
+    factors = [*each, *[None] * (input.rank - 2 - len(each))]
+    text = str(input)
+    for axis, factor in zip(range(2, input.rank), factors, strict=True):
+        old, new = input.shape[axis], out[0].shape[axis]
+        if align_corners:
+            step = (old - 1) / (new - 1) if new > 1 else 0.0
+        else:
+            step = 1.0 / factor if factor else old / new
+        if old != new or step != 1.0:
+            text = f"interpolated({text}, {axis}, {new}, {step!r}, {align_corners!r})"
+    return text
+
+
+@writes("cdist", "_cdist_forward", "_euclidean_dist")
+def _cdist(out: Sequence[Array], x1: Value, x2: Value, p: Any = 2.0, compute_mode: int | None = None) -> Expression:
+    p = float(p)
+    if p == 0.0:
+        raise NotLowered("torch.cdist with p=0 is not lowered; count the differences with (a != b).sum()")
+    many = x1.shape[-2] > _MOST_ROWS_BY_DIFFERENCE or x2.shape[-2] > _MOST_ROWS_BY_DIFFERENCE
+    if p == 2.0 and (compute_mode == 1 or (many and compute_mode != 2)):
+        return f"distances_by_products({x1}, {x2})"
+    return f"distances({x1}, {x2}, {word(p)})"
 
 
 @writes("pixel_shuffle")

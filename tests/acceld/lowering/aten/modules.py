@@ -135,6 +135,26 @@ class Borders(nn.Module):
         return pad(x, (2, 1, 0, 3), "reflect"), pad(x, (1, 2, 3, 0), "replicate"), pad(x, (1, 2, 3, 1), "circular")
 
 
+class Resized(nn.Module):
+    """Interpolation between neighbors, to more and to fewer places."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        line = F.interpolate(x[0], size=15, mode="linear")
+        more = F.interpolate(x, scale_factor=2, mode="bilinear")
+        corners = F.interpolate(x, size=(11, 4), mode="bilinear", align_corners=True)
+        by_factor = F.interpolate(x, scale_factor=(1.7, 0.6), mode="bilinear")
+        return line, more, corners, by_factor, F.interpolate(x[:, None], size=(3, 9, 5), mode="trilinear")
+
+
+class Distances(nn.Module):
+    """Distances between rows, by several norms."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        norms = [torch.cdist(x, y, p=p) for p in (1.0, 2.0, 3.5, float("inf"))]
+        direct = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        return *norms, direct, torch.cdist(x[0], x[0, :9]), torch.cdist(x, y[:1])
+
+
 class Chosen(nn.Module):
     """Has a shape that depends on values."""
 
@@ -147,7 +167,7 @@ class Unique(nn.Module):
     """A module that is not lowered."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cdist(x, x, p=3.5)
+        return torch.special.bessel_j0(x)
 
 
 class Drops(nn.Module):

@@ -277,6 +277,48 @@ def test_the_greatest_are_different_places_whatever_their_values(tmp_path: Path)
             assert np.array_equal(ours, theirs)
 
 
+def near(places: Any, x: Any) -> Any:
+    """Return the values of the last axis of x at places between its elements."""
+    return np.stack([np.interp(places, range(x.shape[-1]), row) for row in x.reshape(-1, x.shape[-1])]).reshape(
+        (*x.shape[:-1], -1)
+    )
+
+
+def test_images_are_resized_and_distances_are_measured(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 7)).astype(np.float32)
+    inputs = (Input("x", Array(x.shape, F), "argument", "x"),)
+    row = call("row", "select", (2, 6, 7), Named("x"), 1, 0)
+    calls = (
+        call("grown", "upsample_bilinear2d", (2, 3, 6, 12), Named("x"), [6, 12], False),
+        call("shrunk", "upsample_bilinear2d", (2, 3, 6, 3), Named("x"), [6, 3], True, None, None),
+        call("factor", "upsample_bilinear2d", (2, 3, 6, 4), Named("x"), None, False, [1.0, 0.6]),
+        row,
+        call("apart", "_cdist_forward", (2, 6, 6), Named("row"), Named("row"), 2.0, 1),
+        call("block", "_cdist_forward", (2, 6, 6), Named("row"), Named("row"), 1.0, None),
+        call("most", "_cdist_forward", (2, 6, 6), Named("row"), Named("row"), "inf", None),
+    )
+    outputs = ("grown", "shrunk", "factor", "apart", "block", "most")
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(Program("sizes", inputs, (), calls, outputs)), encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+    wide = x.astype(np.float64)
+    between = np.abs(wide[:, 0, :, None] - wide[:, 0, None])
+    wanted: list[Any] = [
+        near((np.arange(12) + 0.5) * 7 / 12 - 0.5, wide),
+        near([0, 3, 6], wide),
+        near((np.arange(4) + 0.5) / 0.6 - 0.5, wide),
+        np.sqrt(np.square(between).sum(-1)),
+        between.sum(-1),
+        between.max(-1),
+    ]
+    for ours, theirs in zip(space["forward"](wide), wanted, strict=True):
+        assert np.allclose(ours, theirs, atol=1e-6)  # the root of nearly 0
+    source = printed(lowered(traced(space["forward"], path, [("x", (x.shape, F))]), "nki"), "nki")
+    for ours, theirs in zip(run_all(source, x), wanted, strict=True):
+        assert np.allclose(np.asarray(ours).reshape(theirs.shape), theirs, atol=2e-3)  # so is this one, in float32
+
+
 def test_inputs_that_no_output_needs_are_left_out() -> None:
     program = block()
     more = (*program.inputs, Input("count", Array((), "int64"), "buffer", "bn.num_batches_tracked"))

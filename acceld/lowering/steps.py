@@ -1,0 +1,208 @@
+"""Find loops over steps, such as those of a recurrent network, that tracing has unrolled.
+
+Each step of such a loop needs values of the step before. A kernel has one loop for all steps if the steps are alike:
+then equal values of all steps lie in one tensor, one behind the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from acceld.lowering.graph import Graph, Node, Operand, Shape, View, dense, elementwise, root, whole
+from acceld.lowering.stores import COMPUTED, rebuilt
+
+LEAST_STEPS = 8
+"""Loops with fewer steps stay unrolled."""
+MOST_UNROLLED = 256
+"""Most nodes of a loop that stays unrolled. Its values then pass from step to step on the chip."""
+LONGEST = 1024
+"""Most nodes of a step."""
+Codes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of one loop after another. ``body[t][j]`` is node ``j`` of step ``t``.
+
+    Each of ``loops`` has the first step of a loop and the one behind its last. Its steps are alike. Steps of no loop
+    stay by themselves: the first ones may read other values, such as the state at the beginning.
+    """
+
+    body: list[list[Node]]
+    loops: tuple[tuple[int, int], ...]
+
+    def columns(self) -> Iterator[list[Node]]:
+        """Yield, for each value that needs memory of its own, the nodes that compute it, one for each step.
+
+        A buffer counts if a step begins to fill it, by the node of its first store.
+        """
+        for column in zip(*self.body, strict=True):
+            if column[0].kind in COMPUTED or len(column[0].args) == 1:
+                yield list(column)
+
+
+def repeated(nodes: Sequence[Node]) -> list[Steps]:
+    """Return the steps of loops among ``nodes``, which have an order in which they can run."""
+    sequence = [node for node in nodes if node.kind not in ("input", "index")]
+    if len(sequence) < MOST_UNROLLED:
+        return []
+    numbers: dict[object, int] = {}
+    codes = np.array([numbers.setdefault(_key(node), len(numbers)) for node in sequence], np.int64)
+    taken = np.zeros(len(sequence), bool)
+    tried: list[tuple[int, int, int]] = []
+    found = []
+    for period in range(1, min(LONGEST, len(sequence) // LEAST_STEPS) + 1):
+        for start, end in _alike(codes, period):
+            known = any(period % p == 0 and a <= start and end <= b for p, a, b in tried)
+            if known or end - start < MOST_UNROLLED or taken[start:end].any():
+                continue
+            steps = _steps(sequence, start, end, period)
+            if steps is None:
+                tried.append((period, start, end))
+                continue
+            taken[start:end] = True
+            found.append(steps)
+    return found
+
+
+def _key(node: Node) -> object:
+    """Return a key that is equal for nodes that do the same with operands that may differ."""
+    target = None if node.target is None else (node.target.shape, node.target.strides)
+    return (node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args), target)
+
+
+def _alike(codes: Codes, period: int) -> list[tuple[int, int]]:
+    """Return the ranges (first, end) in which each code occurs again after ``period`` codes, over several periods."""
+    same = np.concatenate(([False], codes[:-period] == codes[period:], [False]))
+    edges = np.flatnonzero(same[1:] != same[:-1])
+    ranges = ((int(a), int(b) + period) for a, b in zip(edges[::2], edges[1::2], strict=True))
+    return [(a, b) for a, b in ranges if b - a >= LEAST_STEPS * period]
+
+
+def _steps(sequence: Sequence[Node], start: int, end: int, period: int) -> Steps | None:
+    """Return the steps of ``period`` nodes each from ``start`` to before ``end``.
+
+    Return None if no values pass from step to step, or if too few steps are alike.
+    """
+    if not any(node.kind in COMPUTED for node in sequence[start : start + period]):
+        return None
+    start += _boundary(sequence, start, end, period)
+    count = (end - start) // period
+    body = [list(sequence[start + t * period : start + (t + 1) * period]) for t in range(count)]
+    where = {id(node): (t, j) for t, step in enumerate(body) for j, node in enumerate(step)}
+    alike = [[_operands(node, t, where) for node in step] for t, step in enumerate(body)]
+    offsets = [np.array([view.offset for node in step for view in _moving(node)], np.int64) for step in body]
+    loops = []
+    first = 0
+    for t in range(1, count + 1):
+        if t < count and alike[t] == alike[first]:
+            move = offsets[t] - offsets[t - 1]
+            if t - first < 2 or (move == offsets[first + 1] - offsets[first]).all():
+                continue
+        length = t - first
+        if length >= LEAST_STEPS and length * period >= MOST_UNROLLED and _carries(body[first], first, where):
+            loops.append((first, t))
+        first = t
+    # a gather reads rows of a table that begins where its tensor begins
+    gathers = any(node.kind == "gather" and id(root(node.views[1].node)) in where for step in body for node in step)
+    return Steps(body, tuple(loops)) if loops and not gathers else None
+
+
+def _moving(node: Node) -> list[View]:
+    """Return the views of a node that may move from step to step."""
+    return node.views if node.target is None else [*node.views, node.target]
+
+
+def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
+    """Return how many nodes behind ``start`` steps begin, so that least elements pass from step to step."""
+    place = {id(node): at for at, node in enumerate(sequence[start:end])}
+    middle = (end - start) // period // 2 * period
+    last: dict[int, int] = {}
+    for at, node in enumerate(sequence[start:end]):
+        for view in node.views:
+            source = place.get(id(view.node), -1)
+            if middle <= source < middle + period:
+                last[source] = at
+    passing = [0] * period
+    for source, reader in last.items():
+        for at in range(source + 1, min(reader, source + period) + 1):
+            passing[at % period] += sequence[start + source].size
+    return passing.index(min(passing))
+
+
+def _operands(node: Node, step: int, where: dict[int, tuple[int, int]]) -> list[object]:
+    """Return what the operands of a node of a step are, in a way that is equal for steps that are alike.
+
+    Where a view begins is not part of this: it may move from step to step.
+    """
+    found: list[object] = []
+    for arg in node.args:
+        if not isinstance(arg, View):
+            found.append(arg)
+            continue
+        at = where.get(id(arg.node))
+        source = ("outside", id(root(arg.node))) if at is None else (step - at[0], at[1])
+        found.append((arg.shape, arg.strides, source))
+    return found
+
+
+def _carries(body: Sequence[Node], step: int, where: dict[int, tuple[int, int]]) -> bool:
+    """Return True if a step reads a value of an earlier step."""
+    reads = (view for node in body for view in (node.views[-1:] if node.kind == "buffer" else node.views))
+    return any(where.get(id(view.node), (step, 0))[0] < step for view in reads)
+
+
+def with_results_apart(graph: Graph) -> Graph:
+    """Return the graph with copies of values of loops, where not each step of the loop does the same with its value.
+
+    These are outputs, and values that only some steps store, such as the state after the last step.
+    """
+    loops = repeated(graph.nodes())
+    where = {
+        id(node): (steps, t, j) for steps in loops for t, body in enumerate(steps.body) for j, node in enumerate(body)
+    }
+    if not where:
+        return graph
+    stores: dict[tuple[int, int, int], dict[int, list[Node]]] = {}
+    for node in graph.nodes():
+        if node.kind == "buffer" and node.args and id(node) not in where and id(node.views[-1].node) in where:
+            steps, t, j = where[id(node.views[-1].node)]
+            stores.setdefault((id(steps), j, id(root(node))), {}).setdefault(t, []).append(node)
+    by_id = {id(steps): steps for steps in loops}
+    apart = {
+        id(node)
+        for (loop, _, _), every in stores.items()
+        if not all(_even([every.get(t, []) for t in range(*one)]) for one in by_id[loop].loops)
+        for found in every.values()
+        for node in found
+    }
+
+    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        value = args[-1] if args else None
+        if id(node) not in apart or not isinstance(value, View):
+            return args
+        copied = elementwise("copy", [value], node.dtype, node.line)
+        copied.order = node.order
+        return *args[:-1], whole(copied)
+
+    made = rebuilt(graph, change)
+    outputs = []
+    for view in made.outputs:
+        inside = id(root(view.node)) in where
+        copied = elementwise("copy", [view]) if inside else None
+        outputs.append(view if copied is None else View(copied, view.shape, dense(view.shape)))
+    return Graph(made.inputs, tuple(outputs), made.lines)
+
+
+def _even(stores: Sequence[Sequence[Node]]) -> bool:
+    """Return True if each step has one store, and the places of the stores are equally far apart."""
+    if any(len(one) != 1 for one in stores):
+        return False
+    targets = [one[0].target for one in stores]
+    shapes: set[tuple[Shape, Shape]] = {(one.shape, one.strides) for one in targets if one is not None}
+    offsets = [one.offset for one in targets if one is not None]
+    return len(shapes) == 1 and len({b - a for a, b in itertools.pairwise(offsets)}) == 1
