@@ -483,6 +483,7 @@ class Children:
         """
         request = {
             "workload": str(workload.folder),
+            "hash": workload.hash,
             "values": dict(workload.values) if workload.reshaped else None,
             "seed": seed,
             "variant": variant,
@@ -584,7 +585,12 @@ class Children:
 
         Raises WorkloadError if the workload's reference is at fault.
         """
-        request = {"workload": str(workload.folder), "seed": seed}
+        request = {
+            "workload": str(workload.folder),
+            "hash": workload.hash,
+            "values": dict(workload.values) if workload.reshaped else None,
+            "seed": seed,
+        }
         jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
         return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
