@@ -387,12 +387,15 @@ class Graph:
     inputs: tuple[Node, ...]
     outputs: tuple[View, ...]
     lines: tuple[str, ...] = ()
+    _nodes: list[Node] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def nodes(self) -> list[Node]:
         """Return all nodes on which an output depends, each after its operands.
 
         Apart from that, they keep the order in which the reference made them.
         """
+        if self._nodes:
+            return list(self._nodes)
         needed: dict[int, Node] = {}
         todo = [view.node for view in self.outputs]
         while todo:
@@ -402,4 +405,5 @@ class Graph:
                 todo += [view.node for view in node.views]
         found = ordered(needed.values(), {})
         assert found is not None, "operands are made before what reads them"
+        self._nodes.extend(found)
         return found
