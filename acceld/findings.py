@@ -76,8 +76,7 @@ def floor_share(found: Workload | None, chip: str, latency_us: float | None, cor
     if floor is None or found is None:
         return {}
     least_us = floor.least_us / cores
-    shares = {"transfers": floor.transfers_us, "products": floor.products_us, "element-wise work": floor.elements_us}
-    what = max(shares, key=lambda one: shares[one])
+    what = floor.of
     if what == "products" and found.dtype == "float32":
         what = f"products at {found.precision}"
     answer: Json = {
