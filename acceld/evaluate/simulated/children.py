@@ -641,7 +641,11 @@ def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
     if outcome.cause in ("deadline", "cpu"):
         return Failed(
             Status.TIMEOUT,
-            Failure("trace_deadline", f"the kernel {outcome.text} while it was traced", hint="Look for endless loops."),
+            Failure(
+                "trace_deadline",
+                f"the kernel {outcome.text} while it was traced",
+                hint="Look for endless loops. Keep long loops as nl.affine_range or nl.sequential_range: Python's range is traced in full.",
+            ),
         )
     if not outcome.ended_well:
         return Failed(
