@@ -314,7 +314,8 @@ def _held(exported: ExportedProgram, spec: Any) -> torch.Tensor:
 def _array(value: torch.Tensor) -> Array:
     """Return the shape and dtype of an array. Raise NotLowered if the shape depends on values."""
     if any(not isinstance(extent, int) for extent in value.shape):
-        raise NotLowered("a shape that depends on values is not lowered; keep all elements, and choose by torch.where")
+        hint = "keep all rows, and choose by torch.where or by a weight of 0"
+        raise NotLowered(f"a shape that depends on values is not lowered; {hint}")
     return Array(tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
@@ -395,8 +396,8 @@ def _call(node: Any) -> Call:
         results = tuple(_array(one) if isinstance(one, torch.Tensor) else Array((), "float32") for one in every)
     except NotLowered as error:
         place = f" ({where})" if where else ""
-        hint = "keep all rows, and choose by torch.where or by a weight of 0"
-        raise NotLowered(f"aten.{packet}: {error}{place}; {hint}") from error
+        what, _, hint = str(error).partition("; ")
+        raise NotLowered(f"aten.{packet}: {what}{place}; {hint}") from error
     skipped = ("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking", "copy", "out_dtype")
     named = {key: _argument(one) for key, one in node.kwargs.items() if key not in skipped}
     return Call(node.name, packet, tuple(map(_argument, node.args)), named, results, where, overload or "default")
