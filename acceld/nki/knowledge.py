@@ -293,6 +293,7 @@ def chip_lines(api: str, chip: str) -> list[str]:
     usable = spec.sbuf_bytes_per_partition - (LEGACY_RESERVED_SBUF_BYTES if legacy else 0)
     rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in spec.matmul_tflops.items())
     return [
+        *([] if legacy else _writing_lines()),
         f"partitions: {spec.partitions}, the first axis of every tile",
         f"SBUF: {usable // 1024} KiB a partition",
         (
@@ -320,6 +321,19 @@ def chip_lines(api: str, chip: str) -> list[str]:
         f"matrix products: {rates} TFLOP/s",
         *(["vector and gpsimd take turns at SBUF"] if spec.shared_vector_gpsimd_port else []),
         *(["the vector engine is faster on 16-bit copies and arithmetic"] if spec.fast_16bit_vector else []),
+    ]
+
+
+def _writing_lines() -> list[str]:
+    """Return lines on what a kernel of the current API may contain, and on what follows from the order of its text."""
+    return [
+        "element types: nl.float32, nl.bfloat16, nl.float16 and their like",
+        (
+            "a tile that the body of a loop declares is a new one in each iteration, and lists may keep tiles for later ones; "
+            "comprehensions, lambda, try and classes in a kernel are refused"
+        ),
+        "a tile of PSUM may span several banks, and one instruction of another engine may read all of it; one product writes one bank",
+        "each engine takes its instructions nearly in the written order: what waits for another engine delays what is written after it",
     ]
 
 

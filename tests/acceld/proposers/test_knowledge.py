@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import re
 import subprocess
@@ -19,6 +20,7 @@ from acceld.devices.cuda.policy import refused_triton
 from acceld.evaluate.hosted.driver import BuildRefused
 from acceld.nki import knowledge
 from acceld.nki.errors import KernelFailure
+from acceld.nki.frontend.current.reading import file_needs
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.operations import OPS
@@ -291,3 +293,12 @@ def test_a_shortest_time_is_given_where_it_differs_from_the_formula(api: str) ->
     times = "\n".join(knowledge.time_lines(api, API_CHIPS[api][0]))
     for engine, fixed, least in re.findall(r"(\w+) (\d+) ns \+ [\d.]+ ns an element, at least (\d+) ns", times):
         assert int(least) > int(fixed), engine
+
+
+def test_python_that_prompts_call_refused_is_refused_by_versions_that_parse_kernels() -> None:
+    (said,) = [line for line in knowledge.chip_lines("nki", "trn2") if "are refused" in line]
+    body = "def kernel(x):\n    a = [i for i in range(2)]\n    b = lambda: 1\n    try:\n        pass\n    finally:\n        pass\n    class C:\n        pass\n"
+    needs = " ".join(need.what for need in file_needs(ast.parse(body), "kernel"))
+    for word in ("comprehension", "lambda", "try", "class"):
+        assert word in needs and word in said
+    assert not any("are refused" in line for line in knowledge.chip_lines("nki_legacy", "trn1"))
