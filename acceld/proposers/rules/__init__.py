@@ -40,6 +40,7 @@ MODULES = (
     "fold_scalars",
     "place_engine",
     "split_products",
+    "turn_by_transfer",
     "tile_columns",
     "pipeline_stages",
 )

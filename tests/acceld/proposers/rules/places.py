@@ -1186,6 +1186,32 @@ TURNED_BLOCKS = current(
 """,
 )
 """Blocks of loaded rows that every iteration of an outer loop turns again."""
+TURNED_ROWS = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 4, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        scaled = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        made = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:512])
+        nisa.tensor_scalar(dst=scaled, data=x_tile, op0=nl.multiply, operand0=0.5)
+        # blocks of rows that this kernel makes itself
+        for k in nl.affine_range(4):
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            x_t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.nc_transpose(dst=turned, data=scaled[0:128, 128 * k : 128 * k + 128])
+            nisa.tensor_copy(dst=x_t, src=turned)
+            nisa.nc_matmul(dst=product, stationary=x_t, moving=w_tile[0:128, k, 0:512], accumulate=k > 0)
+        nisa.tensor_copy(dst=made, src=product)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=made)
+    return out
+""",
+)
+"""Blocks of a tile that its iteration makes, turned one by one on the tensor engine."""
 KEPT_CURRENT = current(
     "x",
     """
@@ -1226,6 +1252,15 @@ PLACES = [
         ("stationary=x_t,", "stationary=x_tile[0:128, k, 0:128],"),
         ("data=x_tile[0:128, k, 0:128]", "data=x_tile[0:128, 0, 0:128]"),  # one block again and again
         ("                nisa.tensor_copy(dst=x_t", "                other = x_tile\n                nisa.tensor_copy(dst=x_t"),
+        ]),
+    Example("turn_by_transfer", TURNED_ROWS, [(2, 128, 512), (128, 4, 512)],
+        stays=[
+        ("128 * k + 128])", "128 * k + 128], engine=nisa.tensor_engine)"),
+        ("        # blocks", "        nisa.tensor_copy(dst=scaled, src=x_tile)\n        # blocks"),  # made twice
+        ("        # blocks", "        other = scaled\n        # blocks"),
+        ("nisa.tensor_copy(dst=x_t, src=turned)", "nisa.nc_transpose(dst=turned, data=x_tile[0:128, 0:128])\n            nisa.tensor_copy(dst=x_t, src=turned)"),
+        ("    for row in nl.affine_range(2):\n", "    scaled = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\n    for row in nl.affine_range(2):\n",
+         "        scaled = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\n        product", "        product"),
         ]),
     Example("composite_activation", SILU, [TILE],
         stays=[

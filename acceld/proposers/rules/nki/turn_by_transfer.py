@@ -1,0 +1,165 @@
+"""Let a transfer transpose the blocks of a tile, in place of the tensor engine.
+
+Before, and after::
+
+    for row in nl.affine_range(16):                          kept = nl.ndarray((16, 128, 1024), ..., buffer=nl.private_hbm)
+        nisa.tensor_scalar(dst=tile, ...)                    for row in nl.affine_range(16):
+        for k in nl.affine_range(8):                             nisa.tensor_scalar(dst=tile, ...)
+            turned = nl.ndarray(..., buffer=nl.psum)             nisa.dma_copy(dst=kept[row, 0:128, 0:1024], src=tile)
+            nisa.nc_transpose(dst=turned, data=tile[:, k])       for k in nl.affine_range(8):
+                                                                     turned = nl.ndarray(..., buffer=nl.sbuf)
+                                                                     nisa.dma_transpose(dst=turned, src=kept[row, :, k])
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from acceld.editing import Edits
+from acceld.model import Profile
+from acceld.nki.source.matching import one_name
+from acceld.nki.source.nests import around, first_line, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import Access, Statement
+from acceld.proposers.rules.profiles import busy_share
+from acceld.proposers.rules.records import Place, Rule, Variant
+
+_DTYPES = ("float32", "bfloat16", "float16")
+"""Types of two or four bytes, which a transfer transposes."""
+_ROWS = 16
+"""A transposing transfer takes rows by this number."""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A transpose on the tensor engine of a part of a tile that one statement makes."""
+
+    turn: Statement
+    data: Access
+    maker: Statement
+    shape: tuple[int, int]
+    """Rows and columns of the whole tile."""
+    trips: tuple[int, ...]
+    """Iterations of the loops around the maker, from the outermost inwards."""
+    places: tuple[str, ...]
+    """Variables of these loops."""
+    dtype: str
+    """The tile's type as the kernel writes it."""
+
+
+class TurnByTransfer(Rule):
+    """Keep a tile in HBM and load its blocks transposed, if the tensor engine transposes them."""
+
+    name = "turn_by_transfer"
+    reason = (
+        "A transpose of float32 takes three passes of the tensor engine, which then multiplies nothing. DMA engines that "
+        "have little to do can transpose on the way from HBM to SBUF. The tile's way through HBM takes 4.5 µs more, so the "
+        "rows of several iterations have to be under way."
+    )
+    source = (
+        "nki.isa.dma_transpose: HBM to SBUF, types of two or four bytes; profiles of round trips through HBM on trn2"
+    )
+    apis = frozenset({"nki"})
+    only = "The compiler of the legacy API turns such transfers into transposes on the tensor engine."
+    change_class = "dma"
+    relieves = ("tensor",)
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
+        """Yield every transpose on the tensor engine of a tile that a single statement makes; with the reason if a
+        transfer can not transpose it.
+        """
+        for turn in kernel.statements:
+            found = _turn(kernel, turn)
+            if found is None:
+                continue
+            name = found.data.name
+            yield self.answer(
+                turn.line,
+                _obstacle(kernel, found),
+                f"Keep {name} in HBM, and load its blocks transposed",
+                partial(_by_transfer, kernel, found),
+                Variant("by transfer"),
+                precondition=f"only line {found.maker.line} makes {name}, all of it, and only line {turn.line} makes "
+                f"{turn.made.name}",
+                plan=f"Line {turn.line} transposes blocks of {name} on the tensor engine. Store {name} to HBM where it is made, and "
+                "load the blocks transposed.",
+                benefit=0.1 if busy_share(profile, "dma") < 0.5 < busy_share(profile, "tensor") else 0.01,
+                gain_percent=(-10.0, 10.0),
+            )
+
+
+def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
+    """Return the transposed tile; None if the statement transposes nothing, or a tile without a known maker or type."""
+    data = turn.reads.get("data")
+    if turn.kind != "op" or turn.op != "nc_transpose" or data is None or turn.target is None:
+        return None
+    tile, made, makers = kernel.buffers.get(data.name), kernel.buffers.get(turn.made.name), kernel.writers(data.name)
+    if tile is None or made is None or tile.space != "sbuf" or made.space != "psum" or len(makers) != 1:
+        return None
+    maker, shape = makers[0], tuple(one for one in tile.shape if one is not None)
+    types = [kernel.text_of(one.declaration, "dtype") for one in (tile, made)]
+    if len(tile.shape) != 2 or len(shape) != 2 or maker.kind != "op" or maker.made.dims is not None:
+        return None
+    if types[0] != types[1] or types[0].rpartition(".")[2] not in _DTYPES:
+        return None
+    loops = tuple(reversed(around(maker)))
+    trips = tuple(loop.trips for loop in loops if loop.trips is not None)
+    if len(trips) != len(loops):
+        return None
+    return _Turn(turn, data, maker, (shape[0], shape[1]), trips, tuple(loop.variable for loop in loops), types[0])
+
+
+def _obstacle(kernel: KernelModule, found: _Turn) -> str:
+    """Return the reason why a transfer can not transpose the tile; empty if it can."""
+    turn, name, made = found.turn, found.data.name, found.turn.made.name
+    declared = [kernel.buffers[one].declaration for one in (name, made)]
+    extents = kernel.extents(found.data)
+    where = f"line {turn.line}"
+    problem = one_name(kernel, (name, made))
+    if problem:
+        return problem
+    if kernel.writers(made) != [turn] or turn.second is not None:
+        return f"{where}: {made} is written in several lines: give the transpose a tile of its own"
+    if turn.args.keys() - {"dst", "data"}:
+        return f"{where} names an engine or another option: leave it out"
+    if extents is None or len(extents) != 2 or extents[0] % _ROWS or max(extents) > 128:
+        return f"{where} does not transpose rows by {_ROWS} and at most 128 columns, which a transfer needs: transpose such blocks"
+    if found.maker.second is not None or found.maker.augmented:
+        return f"line {found.maker.line} makes more than {name}: make {name} by an instruction of its own"
+    parent = found.maker.parent
+    if parent is not None and not all(inside(one, parent) for one in (turn, *declared)):
+        return f"{where}: {name} or {made} outlives the iteration that makes {name}: declare both in the loop of line {parent.line}"
+    if found.maker.start > turn.start:
+        return f"{where} reads {name} before line {found.maker.line} makes it: make it first"
+    return ""
+
+
+def _by_transfer(kernel: KernelModule, found: _Turn, _: Variant) -> str:
+    """Return the source in which the tile is stored where it is made, and its blocks are loaded transposed."""
+    language, isa, name = prefix(kernel, "language"), prefix(kernel, "isa"), found.data.name
+    kept = kernel.fresh(f"{name}_kept")
+    rows, columns = found.shape
+    whole = ", ".join([*map(str, found.trips), str(rows), str(columns)])
+    place = "".join(f"{one}, " for one in found.places)
+    node = found.data.node
+    block = kernel.text(node.slice) if isinstance(node, ast.Subscript) else f"0:{rows}, 0:{columns}"
+    edits = Edits(kernel.source)
+    loops = around(found.maker)
+    first = first_line(kernel, loops[-1]) if loops else found.maker.start
+    indent = loops[-1].indent if loops else found.maker.indent
+    declared = f"{kept} = {language}.ndarray(({whole}), dtype={found.dtype}, buffer={language}.private_hbm)\n"
+    edits.insert(first, f"{indent}{declared}" if loops else f"{declared}{indent}")
+    store = f"{isa}.dma_copy(dst={kept}[{place}0:{rows}, 0:{columns}], src={name})\n"
+    edits.insert(kernel.after_line(found.maker.end), f"{found.maker.indent}{store}")
+    target = kernel.text(found.turn.made.node)
+    edits.replace(found.turn.start, found.turn.end, f"{isa}.dma_transpose(dst={target}, src={kept}[{place}{block}])")
+    declaration = kernel.buffers[found.turn.made.name].declaration
+    edits.replace(*kernel.span(declaration.args["buffer"]), f"{language}.sbuf")
+    return edits.apply()
+
+
+RULE = TurnByTransfer()
