@@ -27,7 +27,9 @@ class ResumeState:
     parents: tuple[Candidate, ...]
     """Parents of the iteration that was started and has not ended; empty if there is no such iteration."""
     finished_iterations: int
+    """Number of finished iterations."""
     earlier_plans: tuple[Plan, ...]
+    """Plans of the finished iterations."""
     plans: tuple[Plan, ...]
     """Plans of the iteration that has not ended; ``attempts`` and ``candidates`` are those of the same iteration."""
     attempts: tuple[Attempt, ...]
