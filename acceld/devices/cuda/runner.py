@@ -42,7 +42,9 @@ The number is odd, because sequences alternate between the call's own inputs and
 sequence has the call's own inputs.
 """
 MOST_FLUSHES = 64
-"""Most writes of the buffer before a sequence. A host that is slower than so many writes has its own time counted."""
+"""Greatest number of writes of the large buffer before a sequence. If queueing the launches takes the host longer than
+these writes take the device, the measured time includes a part of the host's time.
+"""
 _WARP = 32
 
 
