@@ -191,7 +191,7 @@ class Accesses:
     ) -> bool:
         """Tell whether it is proved that an index which the mask includes is out of bounds in some iteration.
 
-        False if the proof would take too long.
+        Return False, too, if the proof would take too long.
         """
         loops = sorted(
             {loop for loop, _ in access.start[d].terms}
