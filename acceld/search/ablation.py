@@ -84,7 +84,7 @@ class VariantSummary:
     """Least speed-up of a run; None if no run has a speed-up. ``high`` is the greatest."""
     high: float | None
     candidates: float
-    """Mean number of candidates of a run. ``calls``, ``device_hours`` and ``redundancy`` are means over the runs, too."""
+    """Mean number of candidates of a run. ``calls``, ``device_hours`` and ``redundancy`` are means over runs, too."""
     calls: float
     cost_usd: float | None
     """Mean cost of a run in USD; None if the cost of any run is unknown."""

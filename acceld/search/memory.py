@@ -305,8 +305,9 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
 
     It is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there were one
     more win and one more loss. The weights say how alike the setting is to the one in which the insight was learned:
-    bottleneck, operations (tags, if those are unknown), dtype, chip and API. ``newer`` is the number of newer
-    insights: an insight that was neither tried nor confirmed loses weight with age.
+    bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing confirmed counts
+    less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed loses weight with
+    age.
     """
     wins = insight.wins + insight.confirmations
     rate = (wins + 1) / (wins + insight.losses + 2)

@@ -198,8 +198,9 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
     """Return the name of the kernel for the next slice; None if no slice is worthwhile.
 
-    Kernels without a slice come first, in order. Then comes the one that gained most per second in its last slice.
-    Then come those that gained nothing because the time of their last slice was over.
+    Kernels without a slice come first, in order. Then comes the one whose last slice gained most per second, weighted
+    by the slice's worth. If no last slice gained, a kernel comes whose last slice used up its time: the one with the
+    fewest slices so far.
     """
     for name in open_entries:
         if not done.get(name):

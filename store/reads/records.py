@@ -448,7 +448,8 @@ def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuse
     """Return the share (0 to 1) of these models' newest 64 evaluated attempts that ended with one of
     ``statuses``.
 
-    Candidates that a fixer repaired do not count. Return None if no attempt of these models was evaluated.
+    An attempt counts with its first result; a fixer's repairs of it do not count. Return None if no attempt of these
+    models was evaluated.
     """
     row = connection.execute(
         f"SELECT avg(status IN ({', '.join('?' * len(statuses))})) FROM (SELECT DISTINCT c.id, c.status FROM llm_calls l "
