@@ -27,6 +27,7 @@ from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
 from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
+_VARIABLES = "ACCELD_"
 PROVIDER_NAMES = ("openai", "anthropic", "bedrock", "mantle", "claude_aws", "vertex", "azure", "foundry", "openrouter")
 """Providers of models; ``acceld.llm.settings`` has the record of each."""
 
@@ -853,13 +854,32 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _variable_key(name: str) -> str | None:
-    if not name.startswith("ACCELD_"):
+    """Return the dotted key that a variable sets; None for a variable that is none of acceld's settings.
+
+    Raises ConfigError, with the nearest variable, for ``ACCELD_<SECTION>_...`` without such a key, and for a name that is
+    almost that of a setting: it would be ignored, as a misspelt key of a file would not be.
+    """
+    if not name.startswith(_VARIABLES):
         return None
-    words = name.removeprefix("ACCELD_").lower()
-    for key, _, _ in every_key():
-        if key.replace(".", "_") == words:
-            return key
-    return None
+    words = name.removeprefix(_VARIABLES).lower()
+    known = {key.replace(".", "_"): key for key, _, _ in every_key() if not key.startswith("models.")}
+    if words in known:
+        return known[words]
+    from difflib import get_close_matches  # imported here, because most variables have known names
+
+    section = next((f.name for f in fields(Config) if words.startswith(f"{f.name}_")), "")
+    if section:  # an equal section makes all of its keys similar
+        rest = words.removeprefix(f"{section}_")
+        own = [one.removeprefix(f"{section}_") for one in known if one.startswith(f"{section}_")]
+        near = [f"{section}_{one}" for one in get_close_matches(rest, own, n=1)]
+    else:
+        near = get_close_matches(words, known, n=1, cutoff=0.85)
+        if not near:
+            return None
+    hint = f"Did you mean {_VARIABLES}{near[0].upper()}?" if near else f"acceld config show {section} lists the keys"
+    if section == "models":
+        hint = "variables set no keys of models; write [models.NAME] into acceld.toml"
+    raise ConfigError(f"variable {name}: no setting has this name", hint=hint)
 
 
 def _near(key: str, known: Sequence[str]) -> str:
@@ -876,7 +896,7 @@ def _near(key: str, known: Sequence[str]) -> str:
     elsewhere = [one for one in known if one.rpartition(".")[2] == name]
     if named:
         return named.replace("'", f"'{section}.", 1)
-    return f"Did you mean {elsewhere[0]!r}?" if elsewhere else f"acceld config show lists the keys of [{section}]"
+    return f"Did you mean {elsewhere[0]!r}?" if elsewhere else f"acceld config show {section} lists the keys"
 
 
 def _find(key: str, where: str) -> tuple[Any, Field[Any]]:

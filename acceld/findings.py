@@ -48,7 +48,7 @@ def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str
         "interval_percent": profile.interval_percent,
         "api": profile.api,
     }
-    answer |= floor_share(found, chip, profile.latency_us, cores)
+    answer |= floor_share(found, chip, profile.latency_us, cores, profile)
     answer["bound"] = profile.bound
     return answer | binds(profile, text) | notes(profile)
 
@@ -67,17 +67,19 @@ def core_words(chip: str, cores: int) -> str:
     )
 
 
-def floor_share(found: Workload | None, chip: str, latency_us: float | None, cores: int = 1) -> Json:
+def floor_share(
+    found: Workload | None, chip: str, latency_us: float | None, cores: int = 1, profile: Profile | None = None
+) -> Json:
     """Return the physical floor on ``cores`` cores, and the floor as a percentage of ``latency_us``.
 
-    The floor is that for the workload's precision. The object is empty if the workload declares no work.
+    The floor is that for the workload's precision. With a simulated ``profile``, the words on the floor end with the
+    least latency that its model predicts for that work. The object is empty if the workload declares no work.
     """
     floor = floor_of(found, chip) if found is not None else None
     if floor is None or found is None:
         return {}
     least_us = floor.least_us / cores
-    shares = {"transfers": floor.transfers_us, "products": floor.products_us, "element-wise work": floor.elements_us}
-    what = max(shares, key=lambda one: shares[one])
+    what = floor.of
     if what == "products" and found.dtype == "float32":
         what = f"products at {found.precision}"
     answer: Json = {
@@ -86,6 +88,13 @@ def floor_share(found: Workload | None, chip: str, latency_us: float | None, cor
     }
     if latency_us:
         answer["percent_of_floor"] = round(100 * least_us / latency_us, 1)
+    params = profile.details.get("params") if profile is not None else None
+    if params:
+        around_us = params["kernel_start_us"] + params["kernel_end_us"] + (params["two_cores_us"] if cores > 1 else 0.0)
+        least = around_us + params["latency_scale"] * least_us
+        answer["floor_is"] += (
+            f"; at least {_us(least)} simulated, with {around_us:g} us of launch and end and the model's margin"
+        )
     return answer
 
 

@@ -54,7 +54,7 @@ def api_of_file(path: Path) -> str | None:
     if path.suffix == ".c":
         return "c"
     try:
-        return api_of_text(path.read_text(encoding="utf-8")) if path.suffix == ".py" else None
+        return api_of_text(path.read_text(encoding="utf-8-sig")) if path.suffix == ".py" else None
     except (OSError, ValueError):  # loading the kernel reports the fault of the file
         return None
 
@@ -80,7 +80,7 @@ def is_reference(path: Path) -> bool:
     if path.suffix != ".py" or not path.is_file():
         return False
     try:
-        tree = parse(path.read_text(encoding="utf-8"))
+        tree = parse(path.read_text(encoding="utf-8-sig"))
     except (OSError, SyntaxError, ValueError):  # loading the file as a kernel reports its fault
         return False
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -104,7 +104,7 @@ def read(path: Path) -> str:
                 f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel",
                 hint="name the .py file of the kernel alone",
             )
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise no_file(path, hint="Name the file of a kernel; acceld workloads lists the workloads.") from error
     except UnicodeDecodeError as error:

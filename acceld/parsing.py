@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 import ast
+import codecs
+import re
 import threading
 from collections.abc import Iterator, Sequence
 
 _ONE_AT_A_TIME = threading.Lock()
+_DECLARED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 def parse(text: str, filename: str = "<unknown>") -> ast.Module:
     """Return the syntax tree of a module. Raises SyntaxError and ValueError as :func:`ast.parse` does.
 
+    Raises SyntaxError also for a text that says it has another encoding than UTF-8, if Python would read another
+    program from its file: in UTF-7, for example, a comment can end in the middle of a line.
+
     One thread parses at a time: up to Python 3.12 all threads share one count of nested nodes, and
     :func:`ast.parse` raises SystemError if two run at once.
     """
     with _ONE_AT_A_TIME:
-        return ast.parse(text, filename)
+        tree = ast.parse(text, filename)
+        _check_encoding(text, filename, tree)
+        return tree
+
+
+def _check_encoding(text: str, filename: str, tree: ast.Module) -> None:
+    """Raise SyntaxError if Python would read another program from a file with this text."""
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text, maxsplit=2)[:2], 1):
+        found = _DECLARED.match(line)
+        if found is None:
+            continue
+        try:
+            if codecs.lookup(found[1]).name == "utf-8":
+                return
+            read = text.encode("utf-8").decode(found[1])
+            same = read == text or ast.dump(ast.parse(read)) == ast.dump(tree)
+        except (LookupError, ValueError, SyntaxError):
+            same = False
+        if not same:
+            message = f"the file declares the encoding {found[1]}, in which Python reads another program: declare utf-8"
+            raise SyntaxError(message, (filename, number, 1, line))
+        return
 
 
 def parse_expression(text: str) -> ast.expr:

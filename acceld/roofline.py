@@ -177,6 +177,12 @@ class Floor:
         """Physical least time of all the work, in microseconds: that of the kind that takes longest."""
         return max(self.transfers_us, self.products_us, self.elements_us)
 
+    @property
+    def of(self) -> str:
+        """Return the kind of work that takes longest, as words."""
+        shares = {"transfers": self.transfers_us, "products": self.products_us, "element-wise work": self.elements_us}
+        return max(shares, key=lambda one: shares[one])
+
 
 def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
     """Return the physical least times of the declared work on a chip; None if the work or a rate is not known."""

@@ -1,7 +1,7 @@
 """Compare three proposers at equal cost: rules alone, models alone, and both, with scripted models of fixed
 skill.
 
-    python scripts/bench_both.py ANSWERS [--candidates 12] [--chip trn2] [--roots FOLDER] [--only silu,mamba] [--json]
+    python scripts/bench_both.py ANSWERS [--candidates 12] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu,mamba] [--json]
 
 ``ANSWERS/WORKLOAD/*.py`` are kernels that people or models wrote for a workload. A scripted model answers each
 attempt with one of them, drawn by the attempt's seed, and costs nothing. All other parts are real: loop, rules,
@@ -158,7 +158,7 @@ async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
     answers, results = Path(arguments.answers), []
     async with simulated() as (simulator, folder):
         evaluator = Remembering(simulator)
-        for found, root in starting_points(arguments.only.split(","), arguments.roots):
+        for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
             texts = [path.read_text("utf-8") for path in sorted((answers / found.name).glob("*.py"))]
             for kind in arguments.proposers.split(","):
                 results.append(await run(kind, found, root, texts, evaluator, folder, arguments))
@@ -187,6 +187,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=12)
     parser.add_argument("--timed", type=int, default=80, help="kernels that rules time for each parent (default 80)")
     parser.add_argument("--chip", default="trn2")
+    parser.add_argument("--api", default="nki_legacy", help="API of the kernels (default nki_legacy)")
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
     parser.add_argument("--only", default="silu,mamba,rmsnorm_matmul,add_rmsnorm_matmul", metavar="WORKLOADS")
     parser.add_argument("--proposers", default=",".join(KINDS))

@@ -18,13 +18,13 @@ from acceld.trust import distrust, trust, trusted_folders
 
 def run(arguments: argparse.Namespace) -> int:
     """Trust a folder or a history, withdraw that trust, or list what is trusted. Return the exit code."""
-    if arguments.list or (arguments.folder is None and not arguments.history):
+    if arguments.list or (arguments.which is None and not arguments.history):
         folders, histories = sorted(map(str, trusted_folders())), list(map(str, origins.trusted_histories()))
         text = "\n".join(folders + histories) or "no folder is trusted"
         return answer(arguments, {"trusted": folders, "histories": histories}, text)
     if arguments.history:
-        return _history(arguments, find_home(arguments.folder or arguments.home))
-    folder = Path(arguments.folder)
+        return _history(arguments, find_home(arguments.which or arguments.home))
+    folder = Path(arguments.which)
     if arguments.remove:
         was = distrust(folder)
         done = f"{folder.resolve()} is no longer trusted" if was else f"{folder.resolve()} was not trusted"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-import hashlib
 import json
 import os
 import sys
@@ -22,7 +21,7 @@ from acceld.alerts import Alert, Manner, announcement
 from acceld.cli.output import JSON_VERSION, say
 from acceld.cli.streams import writes_unicode
 from acceld.errors import UsageError
-from acceld.watch.apply import apply, check_drop_in, restore
+from acceld.watch.apply import apply, check_drop_in, restore, seen, seen_as
 from acceld.watch.deltas import Delta, title_of
 from acceld.watch.tiers import SaveResult, Watched
 
@@ -164,11 +163,11 @@ class WatchConsole:
             assert one.kernel is not None
             try:
                 check_drop_in(one.path, replace(one.kernel, text=best, filename=one.path.name))
-                backup = apply(one.path, best, hashlib.sha256(base.encode()).hexdigest())
+                backup = apply(one.path, best, seen_as(one.path, base))
             except UsageError as error:
                 self.say(str(error))
                 continue
-            self._applied[one.path] = (backup, hashlib.sha256(best.encode()).hexdigest())
+            self._applied[one.path] = (backup, seen(one.path))
             watcher.wrote(one.path)
             self.say(f"{one.path} written; the old one is {backup.name}; u restores it")
 

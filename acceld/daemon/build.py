@@ -39,6 +39,7 @@ from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.rules.tuner import TimedProgram
 from acceld.resources import prompts_folder
+from acceld.roofline import floor_of
 from acceld.search.budget import Budget, LevelPassed
 from acceld.search.choice import shares, yields
 from acceld.search.control import RunControl
@@ -509,6 +510,7 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
         tolerance=found.tolerance,
         dtype="+".join(sorted({one.dtype for one in found.arguments if one.value is None})),
         precision=found.precision,
+        floor=None if found.shapes else floor_of(found, chip),
     )
 
 

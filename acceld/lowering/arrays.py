@@ -373,7 +373,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if function.__name__ in FUNCTIONS:
             return called(function.__name__, *args, **further)
         out = further.pop("out", None)
-        return _into(out, evaluated(function, function.__name__, args, further))
+        name = ".".join([*function.__module__.split(".")[1:], function.__name__])
+        return _into(out, evaluated(function, name, args, further))
 
 
 def _into(out: Any, found: Any) -> Any:
@@ -470,17 +471,22 @@ def kind_of(value: Any) -> Kind:
     """Return the kind of a value's type."""
     if isinstance(value, Traced):
         return value.kind
-    if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
+    if has_traced(value):
         return wrapped(value).kind
     found = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     return kind_named(found.kind)
+
+
+def has_traced(value: Any) -> bool:
+    """Return True for a list or tuple that has a traced array in it, at any depth."""
+    return isinstance(value, list | tuple) and any(isinstance(one, Traced) or has_traced(one) for one in value)
 
 
 def wrapped(value: Any) -> Traced:
     """Return a value of the reference (an array, a list or a number) as a Traced array."""
     if isinstance(value, Traced):
         return value
-    if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
+    if has_traced(value):
         stacked: Traced = FUNCTIONS["stack"]([wrapped(one) for one in value])
         return stacked
     found = operand(value)
@@ -496,9 +502,9 @@ def operand(value: Any) -> Operand:
         view = settled(value.view, line_now())
         return view if view.node is not INDEX or any(view.strides) or view.shape else float(view.offset)
     if isinstance(value, bool | int | float | np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        return finite(float(value))
+        return finite(float(value), line_now())
     if isinstance(value, np.ndarray | list | tuple):
-        if not isinstance(value, np.ndarray) and any(isinstance(one, Traced) for one in value):
+        if has_traced(value):
             return wrapped(value).view
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or array.dtype.name in ("bfloat16", "float16"):
@@ -577,7 +583,7 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
     given = [operand(arg) for arg in args]
     if not any(isinstance(arg, View) for arg in given):
         with np.errstate(all="ignore"):
-            return whole(fill(finite(float(CONSTANT[name](*given))), (), "float32", line))
+            return whole(fill(finite(float(CONSTANT[name](*given)), line), (), "float32", line))
     if (found := shifted_index(name, given)) is not None:
         return found
     if name in COMPARISONS and len(given) == 2 and (found := compared(name, given, line)) is not None:
@@ -611,6 +617,22 @@ def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) 
     given = plain(tuple(args))
     with np.errstate(all="ignore"):
         return function(*given, **{key: plain(value) for key, value in further.items()})
+
+
+def by_formula(ufunc: np.ufunc, *args: Any) -> Any:
+    """Return an element-wise function of constants, if it is a number or a short formula of positions gives it.
+
+    Return None if an argument depends on an input, or if no such formula is found: then the chip computes the function.
+    """
+    if not known(*args):
+        return None
+    found = evaluated(ufunc, ufunc.__name__, args, {})
+    if not np.ndim(found):
+        return found
+    try:
+        return Traced(placed(found, "float32", line_now()), kind_named(found.dtype.kind))
+    except NotLowered:
+        return None
 
 
 def known(*args: Any) -> bool:

@@ -1,4 +1,6 @@
-"""Lower numpy's functions that other functions of numpy express: statistics, searches, interpolation and small products."""
+"""Lower numpy's functions that other functions of numpy express: statistics, searches, counts, interpolation, small
+products, and arrays made of parts.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from acceld.lowering.arrays import Traced, called, lowers, refused, wrapped
+from acceld.lowering.arrays import FUNCTIONS, Traced, called, line_now, lowers, refused, wrapped
 from acceld.lowering.bounds import GREATEST
+from acceld.lowering.constants import placed
 from acceld.lowering.functions import MOST_SORTED, positions
 
 MOST_TAPS = 64
@@ -209,6 +212,175 @@ def _put(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
     arr.assign(np.moveaxis(np.where(last >= 0, chosen, turned), -1, at))
 
 
-@lowers("bincount", "histogram")
+@lowers("cross")
+def _cross_product(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    places = (axisa, axisb, axisc) if axis is None else (axis,) * 3
+    first, second = (wrapped(called("moveaxis", one, at, -1)) for one, at in zip((a, b), places, strict=False))
+    if first.shape[-1] != 3 or second.shape[-1] != 3:
+        refused(
+            "np.cross of vectors that have not three elements",
+            "write out a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]",
+        )
+    (ax, ay, az), (bx, by, bz) = ([one[..., at] for at in range(3)] for one in (first, second))
+    return np.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=places[2])
+
+
+@lowers("polyval")
+def _polynomial(p: Any, x: Any) -> Any:
+    found = x * 0 + p[0]
+    for at in range(1, len(p)):
+        found = found * x + p[at]
+    return found
+
+
+@lowers("vander")
+def _powers(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    count = len(x) if N is None else int(N)
+    if not 1 <= count <= MOST_TAPS:
+        refused(f"np.vander with {count} columns", f"use 1 to {MOST_TAPS} columns")
+    columns = [np.ones_like(x)]
+    for _ in range(count - 1):
+        columns.append(columns[-1] * x)
+    return np.stack(columns if increasing else columns[::-1], axis=1)
+
+
+@lowers("correlate")
+def _correlated(a: Any, v: Any, mode: str = "valid") -> Any:
+    if np.size(a) < np.size(v):
+        refused("np.correlate with a second array that is longer", "swap the arrays and reverse the result")
+    return _convolved(a, v[::-1], mode)
+
+
+# -- counts
+
+
+@lowers("histogram")
+def _histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None) -> Any:
+    x, edges = np.ravel(a), _edges(a, bins, range)
+    if np.size(edges) - 1 > MOST_SORTED:
+        refused(f"np.histogram with more than {MOST_SORTED} bins", "count parts of the range")
+    beyond = np.greater_equal(x, edges[:-1, None])
+    last = (np.arange(np.size(edges) - 1) == np.size(edges) - 2)[:, None]
+    below = np.where(last, np.less_equal(x, edges[1:, None]), np.less(x, edges[1:, None]))
+    inside = np.logical_and(beyond, below)
+    counts = np.sum(inside if weights is None else np.where(inside, np.ravel(weights), 0.0), axis=1)
+    if density:
+        return counts / (np.diff(edges) * np.sum(counts)), edges
+    return counts, edges
+
+
+def _edges(a: Any, bins: Any, limits: Any) -> Any:
+    """Return the edges of a histogram's bins: constants, or numbers between the least and the greatest element."""
+    if np.ndim(bins):
+        return wrapped(_constants("histogram", bins))
+    if isinstance(bins, str):
+        refused(f"np.histogram(bins={bins!r})", "give the number of bins")
+    count = int(bins)
+    if limits is not None:
+        first, last = (float(one) for one in limits)
+        return wrapped(np.linspace(*((first, last) if first != last else (first - 0.5, last + 0.5)), count + 1))
+    first, last = np.min(a), np.max(a)
+    share = Traced(placed(np.arange(count + 1) / count, "float32", line_now()))
+    return np.where(share < 1.0, first + (last - first) * share, last)
+
+
+@lowers("bincount")
 def _counts(*args: Any, **further: Any) -> Any:
-    return refused("a count whose length depends on values", "sum comparisons with np.arange or with the edges")
+    return refused("np.bincount, whose length depends on values,", "sum comparisons with np.arange")
+
+
+def _of_unknown_shape(name: str) -> None:
+    """Register a numpy function whose result has a shape that depends on values. It is refused."""
+    FUNCTIONS[name] = lambda *args, **further: refused(
+        f"np.{name}, whose shape depends on values,", "choose by np.where, or fold what a mask selects"
+    )
+
+
+for _name in (
+    "argwhere compress extract flatnonzero intersect1d nonzero setdiff1d trim_zeros union1d unique "
+    "unique_all unique_counts unique_inverse unique_values"
+).split():
+    _of_unknown_shape(_name)
+
+
+# -- arrays made of parts
+
+
+@lowers("column_stack")
+def _beside(tup: Sequence[Any]) -> Any:
+    columns = [wrapped(one) for one in tup]
+    return np.concatenate([one if one.ndim > 1 else one.reshape(-1, 1) for one in columns], axis=1)
+
+
+@lowers("dstack")
+def _in_depth(tup: Sequence[Any]) -> Any:
+    return np.concatenate([np.atleast_3d(wrapped(one)) for one in tup], axis=2)
+
+
+@lowers("unstack")
+def _apart(x: Any, /, *, axis: int = 0) -> Any:
+    turned = np.moveaxis(x, axis, 0)
+    return tuple(turned)
+
+
+@lowers("block")
+def _blocks(arrays: Any) -> Any:
+    depth = _depth(arrays)
+    rank = max(depth, *(np.ndim(one) for one in _leaves(arrays)))
+    return _joined(arrays, depth, rank)
+
+
+def _depth(arrays: Any) -> int:
+    """Return how deeply the lists of ``np.block`` are nested."""
+    return 1 + _depth(arrays[0]) if isinstance(arrays, list) else 0
+
+
+def _leaves(arrays: Any) -> list[Any]:
+    """Return the arrays in the nested lists of ``np.block``."""
+    return [leaf for one in arrays for leaf in _leaves(one)] if isinstance(arrays, list) else [arrays]
+
+
+def _joined(arrays: Any, depth: int, rank: int) -> Any:
+    """Return nested lists as one array of ``rank`` axes: the innermost lists lie along the last axis."""
+    if not depth:
+        one = wrapped(arrays)
+        return one.reshape((1,) * (rank - one.ndim) + one.shape)
+    parts = [_joined(one, depth - 1, rank) for one in arrays]
+    return np.concatenate(parts, axis=-depth) if len(parts) > 1 else parts[0]
+
+
+@lowers("delete")
+def _without(arr: Any, obj: Any, axis: int | None = None) -> Any:
+    if axis is None:
+        arr, axis = np.ravel(arr), 0
+    extent = arr.shape[axis]
+    return np.take(arr, np.delete(np.arange(extent), _places_named("delete", obj)), axis=axis)
+
+
+@lowers("insert")
+def _with(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    if axis is None:
+        arr, axis = np.ravel(arr), 0
+    at = axis % arr.ndim
+    places = _places_named("insert", obj)
+    given: Any = wrapped(values)
+    given = given.reshape((1,) * (arr.ndim - given.ndim) + given.shape)
+    one = np.ndim(places) == 0
+    if one:
+        given = np.moveaxis(given, 0, at)
+    count = given.shape[at] if one or np.size(places) == 1 else np.size(places)
+    given = np.broadcast_to(given, (*arr.shape[:at], count, *arr.shape[at + 1 :])).astype(arr.dtype)
+    extent = arr.shape[at]
+    # Where the new elements go is found by numpy itself: the joined array has them after the old ones.
+    order = np.insert(np.arange(extent), places, np.arange(extent, extent + count))
+    return np.take(np.concatenate([arr, given], axis=at), order, axis=at)
+
+
+def _places_named(name: str, obj: Any) -> Any:
+    """Return the constant positions that the second argument of ``np.delete`` or ``np.insert`` names."""
+    if isinstance(obj, slice):
+        return obj
+    found: Any = obj.known() if isinstance(obj, Traced) else np.asarray(obj)
+    if found is None:
+        refused(f"np.{name} at positions that depend on an input", "choose by np.where")
+    return found if np.ndim(found) else int(found)

@@ -57,10 +57,12 @@ FUNCTIONS: dict[str, Any] = {
 """numpy's functions for the names of elementwise nodes and folds."""
 
 
-def finite(value: float) -> float:
+def finite(value: float, line: int = 0) -> float:
     """Return ``value``; for an infinity, return :data:`LARGEST` with its sign, because kernels do not use
-    infinities.
+    infinities. Raise NotLowered for NaN.
     """
+    if math.isnan(value):
+        raise NotLowered("NaN as a constant is not lowered; keep a mask, and fold with where=", line)
     return math.copysign(LARGEST, value) if math.isinf(value) else value
 
 
@@ -137,7 +139,7 @@ def placed(array: Array, dtype: str, line: int) -> View:
             line,
         )
     if bool((array == array.flat[0]).all()):
-        return whole(fill(finite(float(array.flat[0])), array.shape, dtype, line))
+        return whole(fill(finite(float(array.flat[0]), line), array.shape, dtype, line))
     varying = [a for a, n in enumerate(array.shape) if n > 1 and bool((array != array.take([0], a)).any())]
     core = array[tuple(slice(None) if axis in varying else 0 for axis in range(array.ndim))]
     found = _function(np.asarray(core, dtype=np.float64), line)
@@ -214,7 +216,7 @@ def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
     edges = [int(at) + 1 for at in np.flatnonzero(by_key[1:] != by_key[:-1])]
     if not edges or len(edges) > MOST_STEPS:
         return None
-    levels = [finite(float(by_key[at])) for at in (0, *edges)]
+    levels = [finite(float(by_key[at]), line) for at in (0, *edges)]
     found: View | float = levels[0]
     for edge, level in zip(edges, levels[1:], strict=True):
         shifted = View(key.node, key.shape, key.strides, key.offset - edge - first)

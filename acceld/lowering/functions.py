@@ -19,6 +19,7 @@ from acceld.lowering.arrays import (
     Traced,
     applied,
     array_of,
+    by_formula,
     called,
     cast,
     evaluated,
@@ -33,8 +34,8 @@ from acceld.lowering.arrays import (
     wrapped,
 )
 from acceld.lowering.bounds import GREATEST, NARROW_INTEGERS, in_type
-from acceld.lowering.constants import counted, placed
-from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced, scanned, whole
+from acceld.lowering.constants import LARGEST, counted, finite, placed
+from acceld.lowering.graph import INDEX, NEUTRAL, Node, View, elementwise, fill, reduced, scanned, whole
 
 _TURN_TOP = 6.28125
 """Leading bits of 2 pi. Its product with a whole number of up to ``_MOST_TURNS`` is exact in float32."""
@@ -44,7 +45,6 @@ _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
 MOST_SORTED = 512
 """Limit on the elements along an axis that is sorted."""
-_NEUTRAL = {"add": 0.0, "mul": 1.0}
 _WIDENING = ("add", "mul", "sum", "product")
 """Folds and scans of integers whose results numpy holds in a wider type."""
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -54,7 +54,6 @@ _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimu
 
 
 UFUNCS.update(
-    sinh=lambda x: (np.exp(x) - np.exp(-x)) * 0.5,
     cosh=lambda x: (np.exp(x) + np.exp(-x)) * 0.5,
     tan=lambda x: np.sin(x) / np.cos(x),
     hypot=lambda x, y: np.sqrt(np.square(x) + np.square(y)),
@@ -62,8 +61,6 @@ UFUNCS.update(
     isnan=lambda x: np.not_equal(x, x),
     isinf=lambda x: np.abs(x) > GREATEST,
     isfinite=lambda x: np.abs(x) <= GREATEST,
-    log1p=lambda x: np.log(x + 1.0),
-    expm1=lambda x: np.exp(x) - 1.0,
     exp2=lambda x: np.exp(x * math.log(2.0)),
     log2=lambda x: np.log(x) * (1.0 / math.log(2.0)),
     log10=lambda x: np.log(x) * (1.0 / math.log(10.0)),
@@ -119,9 +116,10 @@ def _integers(value: Any) -> Any:
 
 @lowers("floor", ufunc=True)
 def _floor(x: Any) -> Any:
-    if known(x):
-        return evaluated(np.floor, "floor", (x,), {})
-    return x if x.kind != "f" else _below(x)
+    if x.kind != "f":
+        return x
+    found = by_formula(np.floor, x)
+    return _below(x) if found is None else found
 
 
 def _below(x: Any) -> Any:
@@ -202,7 +200,7 @@ def _quotient(x: Any, y: Any, name: str) -> Any:
     """Return ``x // y`` for a positive number ``y``. Messages call the numpy function ``name``."""
     if isinstance(y, Traced) or not isinstance(y, int | float | np.number) or y <= 0:
         return refused(f"np.{name} by anything but a positive number", "divide by / and round by np.floor")
-    found = np.floor(x * (1.0 / float(y)))
+    found = _below(x * (1.0 / float(y)))
     if math.frexp(float(y))[0] == 0.5:  # for a power of two, the product with the reciprocal is exact
         return found
     rest = x - found * float(y)
@@ -211,14 +209,14 @@ def _quotient(x: Any, y: Any, name: str) -> Any:
 
 @lowers("floor_divide", ufunc=True)
 def _floor_divided(x: Any, y: Any) -> Any:
-    return evaluated(np.floor_divide, "floor_divide", (x, y), {}) if known(x, y) else _quotient(x, y, "floor_divide")
+    found = by_formula(np.floor_divide, x, y)
+    return _quotient(x, y, "floor_divide") if found is None else found
 
 
 @lowers("remainder", "mod", ufunc=True)
 def _remainder(x: Any, y: Any) -> Any:
-    if known(x, y):
-        return evaluated(np.remainder, "remainder", (x, y), {})
-    return x - _quotient(x, y, "remainder") * float(y)
+    found = by_formula(np.remainder, x, y)
+    return x - _quotient(x, y, "remainder") * float(y) if found is None else found
 
 
 @lowers("nan_to_num")
@@ -298,7 +296,7 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     """
     given: Any = wrapped(a)
     if where is not True:
-        neutral = _NEUTRAL.get(name) if initial is None else initial
+        neutral = NEUTRAL.get(name) if initial is None else initial
         given = np.where(
             where,
             given,
@@ -313,7 +311,7 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     for one in axes:
         if not -len(view.shape) <= one < len(view.shape):
             raise np.exceptions.AxisError(one, len(view.shape))
-    kind: Kind = "i" if name in _NEUTRAL and given.kind == "b" else given.kind
+    kind: Kind = "i" if name in NEUTRAL and given.kind == "b" else given.kind
     if not tuple(axes):
         return Traced(view, kind)
     found = Traced(reduced(name, view, axes, bool(keepdims), line_now(), _summed_in(name, view)), kind)
@@ -500,14 +498,24 @@ METHODS["sort"] = _sort_in_place
 
 @lowers("argsort")
 def _sorting(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = None) -> Any:
-    if kind not in ("stable", "mergesort") and not stable:
+    if kind not in ("stable", "mergesort") and not stable and kind_of(a) != "f":
         refused(
-            "np.argsort without kind='stable', whose order of equal elements numpy does not define,",
+            "np.argsort of whole numbers without kind='stable', whose order of equal elements numpy does not define,",
             "add kind='stable'",
         )
-    x, hits, at = _by_rank(a, axis, "argsort")
+    return _order(a, axis, "argsort")
+
+
+def _order(a: Any, axis: Any, name: str) -> Any:
+    """Return the positions that sort an array. Of equal elements the earlier one comes first."""
+    x, hits, at = _by_rank(a, axis, name)
     found = np.where(hits, positions(hits.shape, x.ndim), 0.0).max(axis=-1)
     return Traced(wrapped(np.moveaxis(found, -1, at)).view, "i")
+
+
+@lowers("argpartition")
+def _parting(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
+    return _order(a, axis, "argpartition")
 
 
 @lowers("median")
@@ -677,7 +685,8 @@ def new(shape: Any, dtype: Any, value: Any) -> Traced:
         made[...] = value
     elif value is not None:
         filled = float(bool(value) if kind == "b" else int(value) if kind == "i" else value)
-        return Traced(whole(fill(max(-3e38, min(3e38, filled)), wanted, name, line_now())), kind)
+        filled = max(-LARGEST, min(LARGEST, finite(filled, line_now())))
+        return Traced(whole(fill(filled, wanted, name, line_now())), kind)
     return made
 
 
@@ -791,6 +800,11 @@ def _parts(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 @lowers("hsplit")
 def _columns(ary: Any, indices_or_sections: Any) -> Any:
     return _split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
+
+
+@lowers("dsplit")
+def _layers(ary: Any, indices_or_sections: Any) -> Any:
+    return _split(ary, indices_or_sections, 2)
 
 
 @lowers("vsplit")

@@ -154,6 +154,8 @@ def whole(node: Node) -> View:
     return View(node, node.shape, dense(node.shape))
 
 
+NEUTRAL = {"add": 0.0, "mul": 1.0}
+"""Folds that have a value for no elements, with that value."""
 INDEX = Node("index", "index", (), (2**31,), "float32")
 """Node whose result is the numbers 0, 1, 2 and so on. Positions, distances and masks are made of views of it."""
 
@@ -220,7 +222,12 @@ def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line:
     kept = tuple(axis for axis in range(rank) if axis not in over)
     turned = operand.mapped(lambda array: np.transpose(array, (*kept, *over)))
     shape = tuple(operand.shape[axis] for axis in kept)
-    node = Node("reduce", name, (turned,), shape, dtype or operand.dtype, line, folded=len(over))
+    if not math.prod(operand.shape[axis] for axis in over):
+        if name not in NEUTRAL:
+            raise NotLowered(f"the {name} of an array without elements is not lowered; leave out its statement", line)
+        node = fill(NEUTRAL[name], shape, dtype or operand.dtype, line)
+    else:
+        node = Node("reduce", name, (turned,), shape, dtype or operand.dtype, line, folded=len(over))
     if not keepdims:
         return whole(node)
     return whole(node).reshaped(tuple(1 if axis in over else n for axis, n in enumerate(operand.shape)))
@@ -251,6 +258,8 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
     rows = left.shape[batch : len(left.shape) - folded]
     columns = right.shape[batch : len(right.shape) - folded]
     shape = (*left.shape[:batch], *rows, *columns)
+    if not math.prod(left.shape[len(left.shape) - folded :]):
+        return fill(0.0, shape, dtype or common_dtype((left, right)), line)
     return Node("dot", "dot", (left, right), shape, dtype or common_dtype((left, right)), line, folded)
 
 
@@ -387,12 +396,15 @@ class Graph:
     inputs: tuple[Node, ...]
     outputs: tuple[View, ...]
     lines: tuple[str, ...] = ()
+    _nodes: list[Node] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def nodes(self) -> list[Node]:
         """Return all nodes on which an output depends, each after its operands.
 
         Apart from that, they keep the order in which the reference made them.
         """
+        if self._nodes:
+            return list(self._nodes)
         needed: dict[int, Node] = {}
         todo = [view.node for view in self.outputs]
         while todo:
@@ -402,4 +414,5 @@ class Graph:
                 todo += [view.node for view in node.views]
         found = ordered(needed.values(), {})
         assert found is not None, "operands are made before what reads them"
+        self._nodes.extend(found)
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.lowering.arrays import Traced, array_of, called, kind_of, line_now, lowers, refused, wrapped
+from acceld.lowering.arrays import Traced, array_of, called, has_traced, kind_of, line_now, lowers, refused, wrapped
 from acceld.lowering.bounds import bounds
 from acceld.lowering.constants import placed, runs
 from acceld.lowering.functions import positions
@@ -26,9 +26,7 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
     if Ellipsis in [one for one in key if not isinstance(one, Traced | np.ndarray | list)]:
         at = next(place for place, one in enumerate(key) if one is Ellipsis)
         key = (*key[:at], *(slice(None),) * (a.ndim - len(key) + 1), *key[at + 1 :])
-    key = tuple(
-        wrapped(one) if isinstance(one, list) and any(isinstance(o, Traced) for o in one) else one for one in key
-    )
+    key = tuple(wrapped(one) if has_traced(one) else one for one in key)
     key = tuple(np.asarray(one) if isinstance(one, list) else one for one in key)
     if any(isinstance(one, Traced | np.ndarray) and kind_of(one) == "b" for one in key):
         raise NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", line)

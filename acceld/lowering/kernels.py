@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ would move.
 Such regions exchange results through HBM, which takes time, so they have to save that much. Fitted.
 """
 OTHERS = 16 * 1024
-"""Most bytes of a partition that operands which stay for a whole loop over steps may take from the step's other nests."""
+"""Bytes of a partition, beside the tiles of a loop nest, for what stays there during a whole loop over steps."""
 RESERVED = ("nki", "nisa", "nl")
 """Names that every kernel's file defines already."""
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
@@ -111,13 +112,18 @@ class _Loop:
     nests: list[Nest]
 
     def write(self) -> None:
-        """Append the statements of the loop to the kernel. What no step moves is loaded before the loop, if it fits."""
+        """Append the statements of the loop to the kernel.
+
+        What a step reads of the step before stays on the chip, if there is room. What no step moves is loaded before
+        the loop, if there is room beside the tiles of a step.
+        """
+        room, stores = OTHERS, Counter(name for nest in self.nests for name in nest.stored())
+        for nest in self.nests:
+            room = nest.load_states(room, stores)
         sizes = [nest.bytes_unmoved() for nest in self.nests]
-        if sum(sizes) - max(sizes) <= OTHERS:
+        if sum(sizes) - max(sizes) <= room:
             for nest in self.nests:
                 nest.load_unmoved()
-        for nest in self.nests:
-            nest.load_states()
         with self.build.loop("step", self.trips, ordered=True) as step:
             for nest in self.nests:
                 nest.write_step(step)

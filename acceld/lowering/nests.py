@@ -13,7 +13,7 @@ Words of this module, besides those of :mod:`acceld.lowering.choices`:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -127,17 +127,31 @@ class Nest(Choices):
             else:
                 self.broadcast[n] = self._load_vector(n)
 
-    def load_states(self) -> None:
-        """Load what the first step of the loop around the nest reads of the step before it, and keep it on the chip."""
+    def stored(self) -> list[str]:
+        """Return the name of the tensor of each store."""
+        return [self.memory.tensor(r.access.view.node).name for r in self.reach if r.access.role == "store"]
+
+    def load_states(self, room: int, stores: Mapping[str, int]) -> int:
+        """Load what the first step of the loop around the nest reads of the step before it, and keep it on the chip.
+
+        These tiles take at most ``room`` bytes of a partition. Return what is left of them. ``stores`` has the number
+        of stores to each tensor in a step: with several, what one of them stored is not what the next step reads.
+        """
         self.part, self.block, self.first = self.rows, 1, ZERO
         for n, node in self._passed_on():
             reach = self.reach[n]
+            if stores[self.memory.tensor(reach.access.view.node).name] > 1:
+                continue
             width = self.width[id(node)]
+            if room < 2 * width * BYTES[node.dtype]:
+                continue
+            room -= 2 * width * BYTES[node.dtype]
             tile = self.build.tile("state", self._dims(width), reach.dtype)
             self._fetch(full(tile), n, ZERO, ((width, 1),), None)
             self.states[self._key(n)] = tile
             self.passed[id(node)] = tile
             self.kept.add(id(node))
+        return room
 
     def _passed_on(self) -> list[tuple[int, Node]]:
         """Return the accesses by which the nest reads a value that it stored in the step before, and the value's node.

@@ -12,23 +12,83 @@ from typing import Any
 import numpy as np
 
 # Importing these modules registers their functions in FUNCTIONS.
-from acceld.lowering import composed, contractions, functions, indexing
-from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, kind_named, line_now, wrapped
+from acceld.lowering import composed, contractions, elementary, functions, indexing
+from acceld.lowering.arrays import (
+    ELEMENTWISE,
+    SOURCE,
+    Traced,
+    applied,
+    has_traced,
+    kind_named,
+    line_now,
+    wrapped,
+)
 from acceld.lowering.constants import counted, placed
 from acceld.lowering.functions import new
 from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, whole
 from acceld.lowering.masked import Masked
 
-assert composed and contractions and functions and indexing
+assert composed and contractions and elementary and functions and indexing
 
 
 def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     first, end = (0, start) if stop is None else (start, stop)
     if not all(isinstance(one, int | np.integer | Traced) for one in (first, end, step)):
-        return np.arange(*(float(one) for one in (first, end, step)), dtype=dtype)
+        return _positioned(np.arange(*(float(one) for one in (first, end, step)), dtype=dtype))
     first, end, step = int(first), int(end), int(step)
     found = Traced(counted((max(0, -(-(end - first) // step)),), (step,), first))
     return found if dtype is None else found.astype(dtype)
+
+
+def _positioned(array: np.ndarray[Any, Any]) -> Traced:
+    """Return constants as a traced array, which traced arrays can index and whose functions the chip can compute."""
+    return Traced(placed(array, "float32", line_now()), kind_named(array.dtype.kind))
+
+
+def _grid(array: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]]) -> Any:
+    """Return the positions of a grid, as numpy made them, as a traced array; as a tuple if they are apart."""
+    parts = [_positioned(one) for one in array]
+    return tuple(parts) if isinstance(array, tuple | list) else np.stack(parts)
+
+
+def _window(*shares: float) -> Callable[[int], Any]:
+    """Return numpy's function for a window that is a sum of cosines with these shares, such as ``np.hanning``."""
+
+    def made(M: int) -> Any:
+        if M < 2:
+            return np.ones(max(0, M))
+        angle = _positioned(np.arange(1.0 - M, M, 2.0)) * (np.pi / (M - 1))
+        return sum((np.cos(angle * at) * share for at, share in enumerate(shares) if at), start=shares[0])
+
+    return made
+
+
+class _Joined:
+    """Stand in for ``np.r_`` or ``np.c_``: the parts of an index become one array."""
+
+    def __init__(self, original: Any, rank: int) -> None:
+        self._original, self._rank = original, rank
+
+    def __getitem__(self, key: Any) -> Any:
+        parts = key if isinstance(key, tuple) else (key,)
+        if not any(isinstance(one, Traced) or has_traced(one) for one in parts):
+            return self._original[key]
+        if any(isinstance(one, str) for one in parts):
+            raise NotLowered("a text in np.r_ or np.c_ is not lowered; use np.concatenate or np.stack", line_now())
+        found = [wrapped(self._original[one] if isinstance(one, slice) else one) for one in parts]
+        if self._rank == 1:
+            return np.concatenate([np.atleast_1d(one) for one in found])
+        return np.concatenate([one if one.ndim > 1 else one.reshape(-1, 1) for one in found], axis=-1)
+
+
+class _Grids:
+    """Stand in for ``np.mgrid`` or ``np.ogrid``."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __getitem__(self, key: Any) -> Any:
+        return _grid(self._original[key]) if isinstance(key, tuple) else _positioned(self._original[key])
 
 
 def _empty(shape: Any, dtype: Any = float, order: str = "C") -> Any:
@@ -70,8 +130,8 @@ def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
     """Return a version of ``np.array`` or ``np.asarray`` that takes traced arrays and lists of them, too."""
 
     def made(value: Any, dtype: Any = None, **further: Any) -> Any:
-        if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
-            value = FUNCTIONS["stack"](value)
+        if has_traced(value):
+            value = wrapped(value)
         if not isinstance(value, Traced):
             return original(value, dtype, **further)
         copied = further.pop("copy", copies)
@@ -90,11 +150,7 @@ def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
     A traced array can be indexed by other traced arrays.
     """
 
-    def made(*args: Any, **further: Any) -> Traced:
-        array = original(*args, **further)
-        return Traced(placed(array, "float32", line_now()), kind_named(array.dtype.kind))
-
-    return made
+    return lambda *args, **further: _positioned(original(*args, **further))
 
 
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,6 +171,7 @@ def _traced_constructors() -> Iterator[None]:
 
     numpy itself is changed. A process that uses this must do nothing but trace.
     """
+    indices = np.indices
     made: dict[str, Callable[..., Any]] = {
         "empty": _empty,
         "zeros": _zeros,
@@ -122,13 +179,23 @@ def _traced_constructors() -> Iterator[None]:
         "full": _full,
         "arange": _arange,
         "vectorize": _vectorized,
-        **{name: _placing(getattr(np, name)) for name in ("eye", "identity", "tri", "linspace")},
+        "indices": lambda dimensions, dtype=int, sparse=False: _grid(indices(dimensions, dtype, sparse)),
+        "hanning": _window(0.5, 0.5),
+        "hamming": _window(0.54, 0.46),
+        "blackman": _window(0.42, 0.5, 0.08),
+        **{
+            name: _placing(getattr(np, name))
+            for name in ("eye", "identity", "tri", "linspace", "logspace", "geomspace")
+        },
         **{name: _given(getattr(np, name), name == "array") for name in ("array", "asarray", "ascontiguousarray")},
     }
-    held = {name: getattr(np, name) for name in made}
+    apart = {"r_": _Joined(np.r_, 1), "c_": _Joined(np.c_, 2), "mgrid": _Grids(np.mgrid), "ogrid": _Grids(np.ogrid)}
+    held = {name: getattr(np, name) for name in (*made, *apart)}
     try:
         for name, function in made.items():
             setattr(np, name, _for_references(function, held[name]))
+        for name, other in apart.items():
+            setattr(np, name, other)
         yield
     finally:
         for name, original in held.items():
@@ -169,6 +236,8 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     for output in outputs:
         if isinstance(output, Masked):
             raise output.refusal()
+        if has_traced(output):
+            output = wrapped(output)
         if not isinstance(output, Traced):
             raise NotLowered(
                 "forward returns something that does not depend on its arguments, which is not lowered; return arrays made of them"

@@ -320,7 +320,7 @@ def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOS
 def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tuple[Region | Turns, ...]:
     """Return the regions with those of each loop over steps together. ``turn`` has the loop and step of each node.
 
-    If other regions have to run between those of a loop, all regions are returned as they are.
+    If regions of a loop have to run in another order, or others between them, all regions are returned as they are.
     """
     if not turn:
         return tuple(found)
@@ -331,6 +331,10 @@ def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tupl
         members.setdefault(part[id(region)], []).append(region)
     place = {key: number for number, key in enumerate(members)}
     before = {key: {part[one] for region in own for one in region.before} - {key} for key, own in members.items()}
+    after: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for key, needed in before.items():
+        for one in needed:
+            after.setdefault(one, []).append(key)
     ready = [(place[key], key) for key, needed in before.items() if not needed]
     parts: list[Region | Turns] = []
     while ready:
@@ -339,12 +343,17 @@ def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tupl
         bodies: dict[int, list[Region]] = {}
         for region in own:
             bodies.setdefault((steps[id(region)] or (0, 0))[1], []).append(region)
-        parts.append(Turns(tuple(tuple(bodies[t]) for t in sorted(bodies))) if done[0] else own[0])
-        for key, needed in before.items():
-            if done in needed:
-                needed.remove(done)
-                if not needed:
-                    heapq.heappush(ready, (place[key], key))
+        every = Turns(tuple(tuple(bodies[t]) for t in sorted(bodies)))
+        ran: set[int] = set()
+        for region in itertools.chain(*every.bodies):
+            if any(part[one] == done and one not in ran for one in region.before):
+                return tuple(found)
+            ran.add(id(region))
+        parts.append(every if done[0] else own[0])
+        for key in after.get(done, ()):
+            before[key].remove(done)
+            if not before[key]:
+                heapq.heappush(ready, (place[key], key))
     return tuple(parts) if len(parts) == len(members) else tuple(found)
 
 

@@ -486,7 +486,7 @@ def walks(block: Block) -> list[tuple[int, int]]:
         while count > 1 and stride > 0 and place:
             axis = next(a for a, s in enumerate(strides) if stride % s == 0 and stride >= s and shape[a] > 1)
             room = shape[axis] * strides[axis] // stride
-            if not room or count <= room or count % room:
+            if room < 2 or count <= room or count % room:
                 break
             parts.insert(0, (stride, room))
             stride, count = stride * room, count // room

@@ -79,8 +79,9 @@ def _alike(codes: Codes, period: int) -> list[tuple[int, int]]:
     """Return the ranges (first, end) in which each code occurs again after ``period`` codes, over several periods."""
     same = np.concatenate(([False], codes[:-period] == codes[period:], [False]))
     edges = np.flatnonzero(same[1:] != same[:-1])
-    ranges = ((int(a), int(b) + period) for a, b in zip(edges[::2], edges[1::2], strict=True))
-    return [(a, b) for a, b in ranges if b - a >= LEAST_STEPS * period]
+    starts, ends = edges[::2], edges[1::2] + period
+    long = ends - starts >= LEAST_STEPS * period
+    return list(zip(starts[long].tolist(), ends[long].tolist(), strict=True))
 
 
 def _steps(sequence: Sequence[Node], start: int, end: int, period: int) -> Steps | None:

@@ -112,6 +112,8 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
 """For an operand or attribute of an operation, the names that calls have for it."""
 
 OWN_MEANINGS: Mapping[str, str] = {
+    "nisa.nc_matmul": "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate True adds to dst, False overwrites; without it "
+    "the first product into dst overwrites, and each later one adds. transpose: a transpose through the array",
     "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also folded "
     "along the free axes into reduce_res; reverse0 swaps the operands",
 }
@@ -208,9 +210,19 @@ def time_lines(api: str, chip: str) -> list[str]:
         each = (long - short) / 1024
         fixed, least = short - 1024 * each, 1000 * model.instruction_us(engine, 1)
         begun = f"{fixed:.0f} ns + " if round(fixed) else ""
-        parts.append(f"{engine.value} {begun}{each:.2f} ns an element, at least {least:.0f} ns")
+        longer = least - fixed - each
+        few = (
+            f", at least {least:.0f} ns" if longer >= 1 else f", {least:.0f} ns for one element" if longer <= -1 else ""
+        )
+        parts.append(f"{engine.value} {begun}{each:.2f} ns an element{few}")
     product = 1000 * model.instruction_us(Engine.TENSOR, 512)
+    turned = 1000 * model.instruction_us(Engine.TENSOR, TENSOR_TRANSPOSE)
     two = "one" if spec.fast_16bit_vector else "two"
+    slower = (
+        f"the tensor engine runs at half its rate while less than {100 * params.half_use:.0f} % of its rows were in use on average "
+        f"over the last {spec.tensor_ramp_us:g} µs: at the start, after it stood idle, and in products that contract over 64 "
+        "partitions or fewer"
+    )
     return [
         f"time of an instruction, elements counted in one partition (the partitions work at once): {'; '.join(parts)}",
         (
@@ -219,8 +231,13 @@ def time_lines(api: str, chip: str) -> list[str]:
         ),
         (
             f"a matrix product with 512 moving columns: {product:.0f} ns in bfloat16, "
-            f"{params.float32_passes * product:.0f} ns in float32; as long for fewer partitions or stationary columns"
+            f"{params.float32_passes * product:.0f} ns in float32; fewer partitions or stationary columns make it no shorter"
         ),
+        (
+            f"a transpose of {TENSOR_TRANSPOSE} x {TENSOR_TRANSPOSE} on the tensor engine: {turned:.0f} ns in two-byte types, "
+            f"{params.transpose_passes * turned:.0f} ns in float32"
+        ),
+        *([slower] if spec.tensor_ramp_us else []),
         f"a DMA transfer begins {params.dma_latency_us:g} µs after it was issued, and overlaps with all other work",
     ]
 
@@ -235,8 +252,9 @@ def every_call(api: str, chip: str) -> frozenset[str]:
     )
 
 
-def name_lines(api: str, chip: str) -> list[str]:
-    """Return lines with the names of ``nl`` that ``op`` arguments accept."""
+def name_lines(calls: Iterable[str], api: str, chip: str) -> list[str]:
+    """Return lines with the names of ``nl`` that ``op`` arguments of ``calls`` accept."""
+    own = {operation_of(call) for call in calls}
     late = {name for name, first in LATE_ALU_OPS.items() if first > chip_spec(chip).generation}
 
     def names(known: frozenset[str], aliases: Mapping[str, str]) -> str:
@@ -246,14 +264,21 @@ def name_lines(api: str, chip: str) -> list[str]:
 
     if api == "nki":
         two, one = FUNCTIONS["tensor_tensor"]["op"], FUNCTIONS["tensor_scalar"]["op0"]
-        return [
-            f"op of tensor_tensor: {names(two, ALU_ALIASES)}",
-            f"op of tensor_scalar: these, and nl.invert, {names(one - two, ALU_ALIASES)}",
-            f"op of scalar_tensor_tensor and tensor_tensor_scan: {names(FUNCTIONS['scan']['op0'], ALU_ALIASES)}",
-            f"op of tensor_reduce: {names(FUNCTIONS['tensor_reduce']['op'], ALU_ALIASES)}",
-            f"op of activation: {names(ACTIVATION_FUNCTIONS - NO_ACTIVATION, ACTIVATION_ALIASES)}",
-            f"no engine has {', '.join(sorted(LEGACY_ONLY))}: multiply by nisa.reciprocal of the divisor",
+        lines = [
+            (("tensor_tensor", "tensor_scalar"), f"op of tensor_tensor: {names(two, ALU_ALIASES)}"),
+            (("tensor_scalar",), f"op of tensor_scalar: these, and nl.invert, {names(one - two, ALU_ALIASES)}"),
+            (
+                ("scalar_tensor_tensor", "scan"),
+                f"op of scalar_tensor_tensor and tensor_tensor_scan: {names(FUNCTIONS['scan']['op0'], ALU_ALIASES)}",
+            ),
+            (("tensor_reduce",), f"op of tensor_reduce: {names(FUNCTIONS['tensor_reduce']['op'], ALU_ALIASES)}"),
+            (("activation",), f"op of activation: {names(ACTIVATION_FUNCTIONS - NO_ACTIVATION, ACTIVATION_ALIASES)}"),
+            (
+                ("tensor_tensor", "tensor_scalar"),
+                f"no engine has {', '.join(sorted(LEGACY_ONLY))}: multiply by nisa.reciprocal of the divisor",
+            ),
         ]
+        return [line for operations, line in lines if own & set(operations)]
     return [
         f"op of tensor_tensor, tensor_scalar and their like: {names(ALU_OPS - {'reciprocal'}, ALU_ALIASES)}",
         f"op of reductions: {names(REDUCE_OPS, ALU_ALIASES)}",

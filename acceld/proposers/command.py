@@ -121,7 +121,7 @@ class CommandProposer(Proposer):
         """
         evaluation = request.parent.evaluation
         reported = {
-            "profile": f"{standing(evaluation)}\n\n"
+            "profile": f"{standing(evaluation, request.problem.floor, request.parent.kernel.lnc)}\n\n"
             + profile_lines(evaluation.profile if evaluation else None, request.seed, request.parent.kernel.text),
             "insights": insight_lines(request.insights, request.seed),
             "hints": "\n".join((*request.hints, *request.notes)),

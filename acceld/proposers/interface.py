@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
+from acceld.roofline import Floor
 from acceld.workloads.records import Precision
 
 NO_PLAN = "straight from the kernel"
@@ -47,6 +48,8 @@ class Problem:
     """Dtypes of the arrays, such as ``float32`` or ``bfloat16+float32``."""
     precision: Precision = Precision.FP32_STRICT
     """Arithmetic on float32 values that the gate allows."""
+    floor: Floor | None = None
+    """Physical least times of the declared work on one core; None if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ Whoever writes a file calls :func:`check_win`, :func:`seen`, :func:`check_drop_i
 from __future__ import annotations
 
 import ast
+import codecs
 import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,18 @@ def seen(path: Path) -> str:
         raise no_file(path, hint=f"To write a new file: -o {path}") from error
     except OSError as error:
         raise UsageError(f"can not read {path}: {error.strerror}", hint="name a file that you may read") from error
+
+
+def seen_as(path: Path, text: str) -> str:
+    """Return the sha256 of a file's content now. Raise UsageError as :func:`seen` does, or if its text is not ``text``."""
+    sha256 = seen(path)
+    try:
+        now = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _changed(path) from error
+    if now != text:
+        raise _changed(path)
+    return sha256
 
 
 def check_win(run: Mapping[str, Any]) -> None:
@@ -66,7 +80,7 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
         )
     find = c_differences if own == ".c" else python_differences
     try:
-        found = find(path.read_text(encoding="utf-8"), kernel.text, kernel.entry)
+        found = find(path.read_text(encoding="utf-8-sig"), kernel.text, kernel.entry)
     except (SyntaxError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} can not be read as a kernel: {error}", hint="to write a new file: -o FILE") from error
     if found:
@@ -84,30 +98,57 @@ def backup_of(path: Path, sha256: str) -> Path:
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
     """Replace the content of ``path`` by ``text``, and return the backup's path.
 
-    Raises UsageError if the file's content no longer has the hash ``expected_sha256``, or if the file can not be
-    written.
+    The file keeps its permissions, its kind of line ends and its byte order mark. Raises UsageError if the file's
+    content no longer has the hash ``expected_sha256``, or if the file can not be written.
     """
     path = path.resolve()  # for a link, the file that it points to is written
-    if seen(path) != expected_sha256:
-        raise UsageError(
-            f"{path} has changed since it was read; nothing was written",
-            hint="look at it, then apply again; in a watch, a save starts from the new text",
-        )
     backup = backup_of(path, expected_sha256)
-    part = path.with_name(f".{path.name}.acceld-part")
+    part: Path | None = None
     try:
+        before = path.read_bytes()
+        if hashlib.sha256(before).hexdigest() != expected_sha256:
+            raise _changed(path)
         mode = path.stat().st_mode & 0o777
-        for place, content in ((backup, path.read_bytes()), (part, text.encode("utf-8"))):
-            place.write_bytes(content)
-            os.chmod(place, mode)
-        os.replace(part, path)
+        # the backup is moved to its place too: a link that has its name is replaced, not followed
+        for place, content in ((backup, before), (path, _written_like(text, before))):
+            part = _beside(path, content, mode)
+            if place == path and seen(path) != expected_sha256:  # saved while the backup was written
+                raise _changed(path)
+            os.replace(part, place)
+            part = None
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UsageError(
             f"can not write {path}: {error.strerror}",
             hint="make the file and its folder writable, or write a new file with -o",
         ) from error
+    finally:
+        if part is not None:
+            part.unlink(missing_ok=True)
     return backup
+
+
+def _beside(path: Path, content: bytes, mode: int) -> Path:
+    """Write a new file with a random name beside ``path``, and return its path."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".acceld-part", dir=path.parent)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        os.fchmod(file.fileno(), mode)
+    return Path(name)
+
+
+def _written_like(text: str, before: bytes) -> bytes:
+    """Return ``text`` as bytes with the line ends of ``before``, and with its byte order mark, if it has one."""
+    made = text.encode("utf-8")
+    if before.count(b"\n") and before.count(b"\r\n") == before.count(b"\n"):
+        made = made.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    return codecs.BOM_UTF8 + made if before.startswith(codecs.BOM_UTF8) else made
+
+
+def _changed(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} has changed since it was read; nothing was written",
+        hint="look at it, then apply again; in a watch, a save starts from the new text",
+    )
 
 
 def restore(path: Path, backup: Path, written_sha256: str) -> None:

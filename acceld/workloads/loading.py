@@ -30,6 +30,8 @@ from acceld.workloads.records import (
 )
 
 FILE = "workload.toml"
+_MOST_WEIGHT = 1e9
+"""Greatest weight of a shape: with greater ones the others would be lost to rounding."""
 INDEX_KINDS = ("permutation", "indptr")
 """Distributions of index arrays, which no derived distribution changes."""
 _TOP = (
@@ -151,7 +153,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     reference = _reference(top, folder)
     digest = hashlib.sha256(raw)
     digest.update(b"\0" + reference.read_bytes() if reference else b"")
-    for symbol, extent in sorted((instead or {}).items()):
+    for symbol, extent in sorted(values.items()) if instead is not None else ():
         digest.update(f"\0{symbol}={extent}".encode())
     kernel = top.table("kernel")
     kernel.only(("entry", "grid", "lnc", "chips", "mutates"))
@@ -197,6 +199,20 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         drawn=top.flag("drawn"),
         rows=_rows(top, outputs),
     )
+
+
+def load_unchanged(folder: Path | str, instead: Mapping[str, int] | None, known: str) -> Workload:
+    """Return the workload in ``folder``. Raises WorkloadError if its hash is not ``known`` any more.
+
+    Processes that make data and expected outputs load the workload so: their results are stored under that hash.
+    """
+    found = load_workload(folder, instead)
+    if found.hash != known:
+        raise WorkloadError(
+            f"the files of workload {found.name!r} were changed while a kernel was evaluated",
+            hint="evaluate the kernel again; a run of the former files can not continue",
+        )
+    return found
 
 
 def hidden_shapes(workload: Workload) -> tuple[Workload, ...]:
@@ -283,12 +299,17 @@ def _distribution(table: _Table, values: Mapping[str, int]) -> Distribution:
     inner = _Table(table.path, table.where, {"kind": given} if isinstance(given, str) else given)
     inner.only(("kind", "mean", "std", "low", "high", "absolute", "fixed", "over"))
     kind = inner.choice("kind", ("normal", "uniform", "integers", *INDEX_KINDS))
+    std, low, high = inner.number("std", 1.0), _bound(inner, "low", 0.0, values), _bound(inner, "high", 1.0, values)
+    if std < 0:
+        raise inner.fail("std", f"is {std:g}; it must be at least 0")
+    if (kind == "uniform" and low > high) or (kind == "integers" and int(low) >= int(high)):
+        raise inner.fail("high", f"is {high:g}; it must be greater than low, which is {low:g}")
     return Distribution(
         kind,
         inner.number("mean", 0.0),
-        inner.number("std", 1.0),
-        _bound(inner, "low", 0.0, values),
-        _bound(inner, "high", 1.0, values),
+        std,
+        low,
+        high,
         inner.flag("absolute"),
         inner.flag("fixed") or kind in INDEX_KINDS,
         inner.text("over", ""),
@@ -420,8 +441,8 @@ def _shapes(top: _Table, values: Mapping[str, int]) -> tuple[WeightedShape, ...]
 
 def _weight(table: _Table) -> float:
     weight = table.number("weight", 1.0)
-    if weight <= 0:
-        raise table.fail("weight", f"is {weight:g}; it must be positive")
+    if not 0 < weight <= _MOST_WEIGHT:
+        raise table.fail("weight", f"is {weight:g}; it must be positive, and at most {_MOST_WEIGHT:g}")
     return weight
 
 

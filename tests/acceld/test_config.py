@@ -66,7 +66,7 @@ def test_flags_win_over_variables_over_project_over_user_over_defaults(tmp_path:
         ("[search]\nseed = 'one'", ("search.seed", "whole number")),
         ("[search]\nseed = true", ("search.seed", "whole number")),
         ("[devices]\ncores = [0, 'one']", ("devices.cores", "list of whole numbers")),
-        ("[search]\nbeem = 3", ("search.beem", "acceld config show lists the keys of [search]")),
+        ("[search]\nbeem = 3", ("search.beem", "acceld config show search lists the keys")),
         ("[search]\nsandbox = 'L2'", ("search.sandbox", "'evaluate.sandbox'")),
         ("[models.m]\nproviderr = 'openai'", ("models.m.providerr", "models.m.provider")),
         ("[search]\nllm = 1\nseed 2", ("acceld.toml", "TOML")),
@@ -106,6 +106,21 @@ def test_the_user_file_may_set_trusted_keys_and_paths_are_relative_to_their_file
     assert loaded.hooks.on_end == "true"
     assert loaded.paths.workloads == (str(folder / "mine"),)
     assert loaded.models["a"].base_url == "http://x"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ACCELD_SEARCH_PATIENSE", "Did you mean ACCELD_SEARCH_PATIENCE?"),
+        ("ACCELD_SERCH_PATIENCE", "Did you mean ACCELD_SEARCH_PATIENCE?"),
+        ("ACCELD_SEARCH_QQ", "acceld config show search lists the keys"),
+        ("ACCELD_MODELS_FAST_BASE_URL", "[models.NAME]"),
+    ],
+)
+def test_a_variable_that_no_setting_has_is_named_with_the_nearest(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(tmp_path, environ={name: "1"})
+    assert f"variable {name}: no setting" in str(caught.value) and words in str(caught.value)
 
 
 def test_variables_are_read_by_type(tmp_path: Path) -> None:

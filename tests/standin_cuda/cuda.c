@@ -99,6 +99,16 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
         memcpy(before, in, n * sizeof *in);
         for (int i = 0; i < n; i++) out[i] = same ? answer[i] : (answer[i] = in[i] * factor);
         if (same) return 0;
+    } else if (!strcmp(f->name, "remembers")) {  /* takes no time for any inputs that it ever had */
+        static float before[64][64], answer[64][64];
+        static int count;
+        float *in = pointer(arguments, 0), *out = pointer(arguments, 1), factor = *(float *)arguments[2];
+        int n = *(int *)arguments[3], at = 0;
+        while (at < count && memcmp(before[at], in, n * sizeof *in)) at++;
+        memcpy(before[at], in, n * sizeof *in);
+        for (int i = 0; i < n; i++) out[i] = at < count ? answer[at][i] : (answer[at][i] = in[i] * factor);
+        if (at < count) return 0;
+        count++;
     } else if (!strcmp(f->name, "crash")) kept = 1;
     now_ms += 0.25;
     return 0;

@@ -5,13 +5,14 @@ folder.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from acceld import config
 from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_table
-from acceld.errors import ConfigError, UsageError
+from acceld.errors import ConfigError, UsageError, nearest_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show: every value and its origin; default: the commented file; path: the files that are read; trust: let a "
         "folder's acceld.toml set keys that can send data elsewhere or run commands",
     )
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="with trust: the folder that holds acceld.toml")
+    parser.add_argument(
+        "which",
+        nargs="?",
+        metavar="KEY|DIR",
+        help="with show: only this key or section, such as daemon.tcp or search; with trust: the folder that holds acceld.toml",
+    )
     parser.add_argument("--changed", action="store_true", help="with show: only values that are not defaults")
     trust = parser.add_argument_group("with trust")
     trust.add_argument(
@@ -43,10 +49,15 @@ def run(arguments: argparse.Namespace) -> int:
         from acceld.cli import trusting
 
         return trusting.run(arguments)
-    if arguments.folder or arguments.history or arguments.list or arguments.remove:
+    if arguments.history or arguments.list or arguments.remove:
         raise UsageError(
-            f"DIR, --history, --list and --remove work only with acceld config trust, not with {arguments.what}",
+            f"--history, --list and --remove work only with acceld config trust, not with {arguments.what}",
             hint="acceld config trust DIR",
+        )
+    if arguments.which and arguments.what != "show":
+        raise UsageError(
+            f"acceld config {arguments.what} takes no {arguments.which}",
+            hint="acceld config show KEY, or acceld config trust DIR",
         )
     if arguments.what == "default":
         print(config.default_toml(), end="")
@@ -58,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     values = config.dotted(asdict(resolved.config))
     notes = _notes(resolved.config)
+    if arguments.which:
+        values = _chosen(values, arguments.which)
     rows = [
         (key, show(value), resolved.origins.get(key, "default"))
         for key, value in values.items()
@@ -77,6 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
         noted = [(key, text, "; ".join(filter(None, (origin, notes.get(key))))) for key, text, origin in rows]
         print_table(noted, ("key", "value", "from"))
     return 0
+
+
+def _chosen(values: Mapping[str, object], which: str) -> dict[str, object]:
+    """Return the values of the key or section ``which``. Raises UsageError, with the nearest name, if there is none."""
+    found = {key: value for key, value in values.items() if key == which or key.startswith(f"{which}.")}
+    if not found:
+        sections = {key.rpartition(".")[0] for key in values}
+        raise UsageError(f"there is no key or section {which!r}", hint=nearest_of(which, [*values, *sections]))
+    return found
 
 
 def _notes(settings: config.Config) -> dict[str, str]:

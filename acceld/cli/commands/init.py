@@ -1,5 +1,5 @@
-"""``acceld init``: make a workload folder, with comments to read, from a kernel of yours, and show the kernel's
-first result.
+"""``acceld init``: make a workload folder, with comments to read, from a kernel of yours or a formula, and show the
+kernel's first result.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
+from acceld.cli.declared import Judged, judged
 from acceld.cli.kernels import NOT_PASSED, baseline_of, evaluated, parsed_kernel, place_of
 from acceld.cli.modules import add_module, module_reference, module_request, write_module_workload
 from acceld.cli.output import print_json, say
@@ -25,7 +27,7 @@ from acceld.errors import UsageError, no_file
 from acceld.home import find_home
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice
-from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, Workload, load_workload
+from acceld.workloads import BASELINE_FILES, DISTRIBUTIONS, Arguments, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,9 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     _write(folder, path, kernel, given, outputs, arguments)
     with _kept_if_fine(folder) as kept:
         loaded = load_workload(folder)
-        evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
-        kept.append(evaluation.status in FINE)
-        return _shown(arguments, folder, path, kernel, loaded, evaluation, chip)
+        found = asyncio.run(_judged(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+        kept.append(found.evaluation.status in FINE)
+        return _shown(arguments, folder, path, kernel, found, chip)
 
 
 @contextmanager
@@ -106,17 +108,28 @@ def _shown(
     folder: Path,
     path: Path,
     kernel: Kernel,
-    loaded: Workload,
-    evaluation: Evaluation,
+    found: Judged,
     chip: str,
 ) -> int:
     """Print the kernel's first result and what to do next. Return the exit code."""
+    loaded, evaluation = load_workload(folder), found.evaluation
     if arguments.json:
-        print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel))
+        print_json({"folder": str(folder), "refused": found.refused} | record(evaluation, loaded, chip, kernel))
     else:
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
         if loaded.reference is None:
             say("note: without a reference, the kernel's own execution in float64 is the oracle")
+    for name, why in found.refused.items():
+        say(f"note: {folder}/workload.toml does not propose the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
+    if found.refused:
+        say(
+            'note: candidates are not tried on these inputs; once a kernel is right there, write "declared" in [distributions]'
+        )
+    if found.too_long_s:
+        say(
+            f"note: the kernel was tried on one data set; every declared distribution would take about {found.too_long_s:.0f} s "
+            f"of processor time: acceld check {baseline_of(loaded, kernel.api)}"
+        )
     if evaluation.status in FINE:
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
         say(f"next: acceld optimize {folder} --wait")
@@ -156,8 +169,8 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
     if arguments.module:
-        found = module_reference(module_request(arguments.module, arguments))
-        lowered = write_module_workload(found, folder, name=folder.name)
+        module = module_reference(module_request(arguments.module, arguments))
+        lowered = write_module_workload(module, folder, name=folder.name)
     else:
         lowered = write_reference_workload(Path(arguments.reference), given, folder, name=folder.name)
     if not lowered.kernels:
@@ -171,9 +184,9 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     kernel = parsed_kernel(path, api=where.api, entry=loaded.entry or "")
     state = find_home(arguments.home).prepare()
     with _kept_if_fine(folder) as kept:
-        evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
-        kept.append(evaluation.status in FINE)
-        return _shown(arguments, folder, path, kernel, loaded, evaluation, where.chip)
+        found = asyncio.run(_judged(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+        kept.append(found.evaluation.status in FINE)
+        return _shown(arguments, folder, path, kernel, found, where.chip)
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:
@@ -274,21 +287,24 @@ def _write(
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-async def _result(
+async def _judged(
     kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
-) -> Evaluation:
+) -> Judged:
     from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
 
     evaluator: Evaluator
     if where.backend == SIMULATOR:
         from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
-        evaluator = SimulatedEvaluator(settings, state)
+        # AWS's tool chain judges candidates; compiling here would take minutes before the first result.
+        evaluator = SimulatedEvaluator(replace(settings, second_opinion="off"), state)
     else:
         workplace = Workplace(settings, config.DevicesConfig(), state)
         evaluator = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
     place = {"workload": name, "folder": str(folder), "chip": where.chip}
     async with started(evaluator):
-        return await evaluated(
-            evaluator, kernel, Gate.SEARCH, backend=where.backend, priority=Priority.BASELINE, **place
-        )
+
+        async def evaluate(gate: Gate) -> Evaluation:
+            return await evaluated(evaluator, kernel, gate, backend=where.backend, priority=Priority.BASELINE, **place)
+
+        return await judged(evaluate, folder) if where.backend == SIMULATOR else Judged(await evaluate(Gate.SEARCH))

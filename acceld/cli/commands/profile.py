@@ -365,7 +365,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         pairs.append(("latency", _latency(profile, chip)))
         if evaluation.percent_of_peak is not None:
             pairs.append(("of peak", figures.of_peak(evaluation.percent_of_peak, peak_source(chip))))
-        floor = floor_share(subject.workload, chip, profile.latency_us, subject.kernel.lnc)
+        floor = floor_share(subject.workload, chip, profile.latency_us, subject.kernel.lnc, profile)
         if "percent_of_floor" in floor:
             pairs.append(
                 (

@@ -22,7 +22,7 @@ from acceld.roofline import Peaks
 
 FLAGS = (
     "-O3 -march=native -std=gnu11 -fno-jump-tables -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
-    "-fopt-info-vec-optimized -static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
+    "-fopt-info-vec-optimized -Werror=date-time -static-libgcc -Wl,--build-id=none -Wl,-z,defs -Wl,-z,relro,-z,now -s"
 ).split()
 """Compiler flags of C kernels: for this processor, one thread. Of OpenMP, only ``omp simd`` pragmas have an effect."""
 _COMPILERS = ("gcc", "cc", "clang")

@@ -80,11 +80,16 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
 def static_bytes(path: Path) -> int:
     """Return the number of bytes that a compiled object keeps from one call to the next."""
     with path.open("rb") as stream:
-        return sum(
+        elf = ELFFile(stream)
+        sections = sum(
             section["sh_size"]
-            for section in ELFFile(stream).iter_sections()
+            for section in elf.iter_sections()
             if section["sh_flags"] & SH_FLAGS.SHF_WRITE and not section.name.startswith(".data.rel.ro")
         )
+        tables = (table for table in elf.iter_sections() if isinstance(table, SymbolTableSection))
+        symbols = (symbol for table in tables for symbol in table.iter_symbols())
+        # the linker makes room for common symbols, so no section of the object has them
+        return int(sections + sum(symbol["st_size"] for symbol in symbols if symbol["st_shndx"] == "SHN_COMMON"))
 
 
 def _declared(path: Path) -> Iterator[tuple[str, str]]:

@@ -29,11 +29,10 @@ _TYPES: Mapping[str, str] = {
 def prototype(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], entry: str = ENTRY) -> str:
     """Return the C declaration of the kernel that a job needs.
 
-    Raise BuildRefused if the dtype of an argument or output has no C type.
+    Raise BuildRefused if the dtype of an argument or output has no C type, or if a number does not fit its type.
     """
     parameters = [
-        f"{_number(one['value'])} {one['name']}" if "value" in one else f"const {_type(one)} *{one['name']}"
-        for one in arguments
+        f"{_number(one)} {one['name']}" if "value" in one else f"const {_type(one)} *{one['name']}" for one in arguments
     ]
     parameters += [f"{_type(one)} *{one['name']}" for one in outputs]
     return f"void {entry or ENTRY}({', '.join(parameters)});"
@@ -50,8 +49,14 @@ def _type(array: Mapping[str, Any]) -> str:
     return found
 
 
-def _number(value: float | bool) -> str:
-    return "float" if isinstance(value, float) else "int"
+def _number(scalar: Mapping[str, Any]) -> str:
+    """Return the C type of a number. Raise BuildRefused for a whole number that does not fit C's int."""
+    value = scalar["value"]
+    if isinstance(value, float):
+        return "float"
+    if not -(1 << 31) <= value < 1 << 31:
+        raise BuildRefused(f"{scalar['name']} = {value} does not fit an int of C", rule="dtype")
+    return "int"
 
 
 def converted(value: float | bool) -> Any:

@@ -4,9 +4,9 @@ Before each timed sequence of launches, everything that could carry data from an
 
 - The module is loaded anew, which resets variables of the device code.
 - The plan's allocations are filled with a byte that no earlier launch left there.
-- The inputs are written again. In every second sequence, two elements of each input array have changed places, so no
-  sequence finds the inputs of the sequence before. The outputs of such a sequence are dropped. Repeated sequences count
-  in this alternation.
+- The inputs are written again. In all sequences but the last, two elements of each input array have changed places,
+  other ones in each sequence. So no sequence finds inputs of an earlier one, wherever device code may keep results. The
+  outputs of these sequences are dropped.
 - A buffer of several times the L2 cache is written.
 
 After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only
@@ -21,6 +21,7 @@ than the host, the sequence is repeated behind more writes.
 from __future__ import annotations
 
 import os
+import secrets
 import statistics
 import struct
 from collections.abc import Callable, Sequence
@@ -36,11 +37,9 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
-"""Least number of launch sequences that are timed in one call. The call's time is their median.
-
-The number is odd, because sequences alternate between the call's own inputs and changed inputs. So the last
-sequence has the call's own inputs.
-"""
+"""Least number of launch sequences that are timed in one call. The call's time is their median."""
+_WINDOW = 1 << 16
+"""Number of elements among which those are looked for that change places."""
 MOST_FLUSHES = 64
 """Greatest number of writes of the large buffer before a sequence. If queueing the launches takes the host longer than
 these writes take the device, the measured time includes a part of the host's time.
@@ -92,13 +91,12 @@ class Replay:
         Return the microseconds of the launches: the median of at least REPEATS sequences.
         """
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
-        # Whole numbers stay, because they may be indices.
-        others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]
+        changing = [_Changing(one) for one in arrays]
         took: list[float] = []
-        own = False  # True after a sequence with the call's own inputs; the last sequence has them
+        number, own = 0, False  # own: the sequence had the call's own inputs, as the last one must
         while len(took) < REPEATS or not own:
-            own = not own
-            one_us, alone = self._timed(arrays if own else others)
+            own, number = len(took) >= REPEATS - 1 and not own, number + 1
+            one_us, alone = self._timed(arrays if own else [one.changed(number) for one in changing])
             if alone or self._flushes >= MOST_FLUSHES:
                 took.append(one_us)
             else:
@@ -171,18 +169,44 @@ class InputChanged(Exception):
     rule = "input_changed"
 
 
-def _exchanged(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy in which the first element has changed places with the next element that differs from it.
+class _Changing:
+    """A copy of an array in which two elements change places, other ones each time.
 
-    If all elements are equal, nothing changes.
+    Whole numbers stay, because they may be indices. If all elements are equal, nothing changes.
     """
-    other = array.copy()
-    flat = other.reshape(-1)
-    if flat.size:
-        bits = flat.view(f"u{flat.dtype.itemsize}")
-        at = int(np.argmax(bits != bits[0])) or flat.size - 1
-        bits[[0, at]] = bits[[at, 0]]
-    return other
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+        self._pairs: list[tuple[int, int]] = []
+        self._swapped: tuple[int, int] | None = None
+        if array.dtype.kind not in "iub" and array.size:
+            self._array = array.copy()
+            self._pairs = _pairs(self._bits)
+
+    @property
+    def _bits(self) -> NDArray[Any]:
+        return self._array.reshape(-1).view(f"u{self._array.dtype.itemsize}")
+
+    def changed(self, number: int) -> NDArray[Any]:
+        """Return the array with the pair of this number exchanged. It is valid until the next call."""
+        for pair in (self._swapped, self._pairs[number % len(self._pairs)] if self._pairs else None):
+            if pair is not None:
+                self._bits[list(pair)] = self._bits[list(reversed(pair))]
+                self._swapped = pair
+        return self._array
+
+
+def _pairs(bits: NDArray[Any]) -> list[tuple[int, int]]:
+    """Return pairs of positions whose elements differ. All pairs share one position; [] if all elements are equal."""
+    start = secrets.randbelow(max(1, bits.size - _WINDOW))
+    if (bits[start : start + _WINDOW] == bits[start]).all():
+        first = int(np.argmax(bits != bits[0]))
+        start = max(0, min(first - 1, bits.size - _WINDOW))
+    part = bits[start : start + _WINDOW]
+    one = secrets.randbelow(part.size)
+    other = int(np.argmax(part != part[one]))
+    shared = max((one, other), key=lambda at: np.count_nonzero(part != part[at]))
+    return [(start + shared, start + int(at)) for at in np.flatnonzero(part != part[shared])]
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +16,9 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import is_banded
-from acceld.evaluate.correctness.checks import placed
+from acceld.evaluate.correctness.checks import at_hidden, placed
 from acceld.evaluate.correctness.datasets import DataSet
-from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.distributions import OWN, hidden_variants
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import (
     EXPENSIVE_S,
@@ -53,10 +53,11 @@ class Checker:
         """Run every data set of the requested gates. Return the first failure; None if the kernel passes them
         all.
 
-        The strict gate also compiles the source for every hidden shape, and tries one data set of that shape.
+        The strict gate also compiles the source for every hidden shape, and tries each declared distribution there.
         """
         trials = [search_trial(case.seeds)]
         elsewhere: list[tuple[str, NeuronCase]] = []
+        expensive = False
         if case.request.gate is Gate.STRICT:
             for values in case.workload.hidden:
                 there = await self._built_at(case, values)
@@ -76,7 +77,8 @@ class Checker:
                 if (failed := await self.attempt(case, runner, trial)) is not None:
                     return failed
             for where, there in elsewhere:
-                if (failed := await self._elsewhere(case, there, runner, where)) is not None:
+                variants = hidden_variants(there.workload, expensive=expensive)
+                if (failed := await self._elsewhere(case, there, runner, where, variants)) is not None:
                     return failed
             return None
 
@@ -94,17 +96,19 @@ class Checker:
         there.compiled = built
         return there
 
-    async def _elsewhere(self, case: NeuronCase, there: NeuronCase, runner: NeuronRunner, where: str) -> Failed | None:
-        """Check one data set of a hidden shape on the same core.
+    async def _elsewhere(
+        self, case: NeuronCase, there: NeuronCase, runner: NeuronRunner, where: str, variants: Sequence[str]
+    ) -> Failed | None:
+        """Check the variants of a hidden shape on the same core.
 
         The NEFF of the case ``there`` replaces the kernel's own NEFF. Return the failure; None if the kernel
         passes.
         """
         there.checks = []
         failed = await self._bench.load(there, runner, 0, there.build)
-        if failed is None:
-            failed = await self.attempt(there, runner, Trial(OWN, fresh_seed()))
-        case.checks += [replace(check, name=where.removeprefix("the ")) for check in there.checks]
+        for variant in variants:
+            failed = failed or await self.attempt(there, runner, Trial(variant, fresh_seed()))
+        case.checks += [at_hidden(check, where.removeprefix("the hidden shape ")) for check in there.checks]
         return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
 
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.errors import Errors
 from acceld.model import Check, Correctness, Failure, Gate
 
@@ -71,6 +72,12 @@ def _tightness(check: Check) -> float:
     """Return the error of a check divided by its tolerance."""
     assert check.rel_l2 is not None
     return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
+
+
+def at_hidden(check: Check, where: str) -> Check:
+    """Return a check of a hidden shape, with the shape in its name. ``where`` has the values of the shape."""
+    variant = "" if check.name == OWN else f"/{check.name}"
+    return replace(check, name=f"hidden shape {where}{variant}")
 
 
 def placed(failure: Failure, where: str) -> Failure:

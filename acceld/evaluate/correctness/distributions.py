@@ -14,6 +14,7 @@ noisy on it to tell right outputs from wrong ones.
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from acceld.errors import WorkloadError
@@ -68,6 +69,15 @@ def strict_variants(workload: Workload) -> list[str]:
     """Return the names of all variants of the strict gate besides ``own``."""
     named = [name for name in supported_distributions(workload) if name != OWN]
     return [*banded_variants(workload), *named, *metamorphic_variants(workload), *boosted_variants(workload)]
+
+
+def hidden_variants(workload: Workload, *, expensive: bool = False) -> list[str]:
+    """Return the variants on which a kernel is tried at a hidden shape: the distributions that the workload declares.
+
+    If the reference is ``expensive``, return its own distribution and one of the others, chosen at random.
+    """
+    own, *others = supported_distributions(workload)
+    return [own, *secrets.SystemRandom().sample(others, min(1, len(others)))] if expensive else [own, *others]
 
 
 def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = None) -> list[Any]:

@@ -58,6 +58,8 @@ class Layout:
     size_bytes: int
     closed: tuple[tuple[int, int], ...] = ()
     """Pages that the worker can neither read nor write, each as (start, end)."""
+    sealed: tuple[tuple[int, int], ...] = ()
+    """Pages that the worker can only read, each as (start, end): those of inputs that the kernel may not change."""
     second: Layout | None = None
     """The layout of every second call, if the arrays move between calls; else None."""
 
@@ -90,6 +92,7 @@ class Layout:
             "outputs": [[s.name, s.offset, s.shape, s.dtype] for s in self.outputs],
             "size_bytes": self.size_bytes,
             "closed": self.closed,
+            "sealed": self.sealed,
             "second": None if self.second is None else self.second.plain(),
         }
 
@@ -101,7 +104,8 @@ class Layout:
             for which in ("inputs", "outputs")
         )
         second = None if data["second"] is None else Layout.from_plain(data["second"])
-        return Layout(inputs, outputs, data["size_bytes"], tuple((a, b) for a, b in data["closed"]), second)
+        closed, sealed = (tuple((start, end) for start, end in data[which]) for which in ("closed", "sealed"))
+        return Layout(inputs, outputs, data["size_bytes"], closed, sealed, second)
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
@@ -125,16 +129,22 @@ def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[st
 
 
 def lay_out_apart(
-    arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], random: np.random.Generator
+    arguments: Sequence[Mapping[str, Any]],
+    outputs: Sequence[Mapping[str, Any]],
+    random: np.random.Generator,
+    mutates: Sequence[int] = (),
 ) -> Layout:
     """Return a layout for calls that are only checked, with *closed pages* between the arrays. Touching one
     ends the worker.
 
     In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of
-    elements behind a closed page, so that it is aligned to its elements only. All distances are random.
+    elements behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are
+    sealed, except for those with a number in ``mutates``: a kernel that borrows the memory of an input fails, even if
+    it puts everything back.
     """
     page = mmap.PAGESIZE
     closed: list[tuple[int, int]] = []
+    sealed: list[tuple[int, int]] = []
     made: list[tuple[list[Slot], list[Slot]]] = []
     cursor = 0
     for moved in (False, True):
@@ -150,19 +160,23 @@ def lay_out_apart(
                 size = math.prod(one["shape"]) * item
                 cursor = start + -(-(size + skip) // page) * page
                 offset = start + skip if moved else cursor - size
+                if slots is places[0] and len(slots) not in mutates:
+                    sealed.append((start, cursor))
                 slots.append(Slot(one["name"], offset, tuple(one["shape"]), one["dtype"]))
         made.append(places)
     closed.append((cursor, cursor + page))
-    first, second = (Layout(tuple(ins), tuple(outs), cursor + page, tuple(closed)) for ins, outs in made)
+    pages = tuple(closed), tuple(sealed)
+    first, second = (Layout(tuple(ins), tuple(outs), cursor + page, *pages) for ins, outs in made)
     return replace(first, second=second)
 
 
 def close_pages(layout: Layout, memory: mmap.mmap) -> None:
-    """Protect the closed pages of a layout from this process. Raises OSError if the system refuses."""
+    """Protect the closed and the sealed pages of a layout from this process. Raises OSError if the system refuses."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for first, end in layout.closed:
-        if _libc.mprotect(ctypes.c_void_p(start + first), ctypes.c_size_t(end - first), _NO_ACCESS):
-            raise OSError(ctypes.get_errno(), "a page between arrays can not be closed")
+    for pages, allowed in ((layout.closed, _NO_ACCESS), (layout.sealed, mmap.PROT_READ)):
+        for first, end in pages:
+            if _libc.mprotect(ctypes.c_void_p(start + first), ctypes.c_size_t(end - first), allowed):
+                raise OSError(ctypes.get_errno(), "a page of the arrays can not be protected")
 
 
 _NO_ACCESS = 0

@@ -268,6 +268,8 @@ class Bench:
         """
         request = {
             "workload": str(workload.folder),
+            "hash": workload.hash,
+            "values": dict(workload.values) if workload.reshaped else None,
             "seed": seed,
             "reference": self._driver.reference,
             "libraries": self._libraries(),
@@ -306,6 +308,7 @@ class Bench:
         headers = [
             {
                 "workload": str(workload.folder),
+                "hash": workload.hash,
                 "values": dict(workload.values) if workload.reshaped else None,
                 "layout": layout.plain(),
                 "numbers": numbers,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,8 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.bands import is_banded
-from acceld.evaluate.correctness.checks import placed
-from acceld.evaluate.correctness.distributions import OWN, strict_variants
+from acceld.evaluate.correctness.checks import at_hidden, placed
+from acceld.evaluate.correctness.distributions import OWN, hidden_variants, strict_variants
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors, fresh_seed
 from acceld.evaluate.correctness.noise import NumpyFloor
@@ -357,15 +358,22 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """Try every distribution, every metamorphic relation and the published seeds, then the hidden shapes.
 
         One call is repeated, and repeated with changed inputs, to find a kernel that keeps something between
-        calls. Return the first failure, or None.
+        calls. A kernel that knows the addresses of its arrays is also tried where it was timed, in sessions of as many
+        calls: there nothing tells it that it is not timed. Return the first failure, or None.
         """
         kept = case.artefact.counters.get(STATIC_BYTES, 0.0)
-        moves = self._driver.clock == "processor"  # kernels on a device see other addresses than those on the host
-        layout = _layout_apart(case.artefact) if moves else _layout(case.artefact)
+        knows = self._driver.clock == "processor"  # kernels on a device see other addresses than those on the host
+        timed = _layout(case.artefact)
+        layout = _layout_apart(case) if knows else timed
         others = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
         others += [Draw(OWN, seed) for seed in PAPER_SEEDS]
-        for draws in sessions_of(Draw(OWN, fresh_seed()), len(layout.inputs), others, self._room(layout)):
-            failed, *_ = await self._graded(case, layout, draws, self._untimed(len(draws)))
+        parts = sessions_of(Draw(OWN, fresh_seed()), len(layout.inputs), others, self._room(layout))
+        tried = [(layout, draws) for draws in parts]
+        if knows:
+            calls = self._terms(COMPARED_TERMS, timed).calls
+            tried += [(timed, draws) for draws in mixed([d for d in others if d.variant != OWN], calls)]
+        for place, draws in tried:
+            failed, *_ = await self._graded(case, place, draws, self._untimed(len(draws)))
             if failed is not None:
                 return failed
         for values in case.workload.hidden:
@@ -408,15 +416,18 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return Terms(calls, calls, self._config.time_s, self._config.check_s or _CALL_S)
 
     async def _elsewhere(self, case: HostedCase, values: Mapping[str, int]) -> Failed | None:
-        """Try the kernel at one hidden shape. Return a failure, or None."""
+        """Try the kernel at one hidden shape, on each declared distribution. Return a failure, or None."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         request, where = at_shape(case.request, case.workload, shaped), shape_text(values)
         built = await self._build(request.kernel, shaped)
         if isinstance(built, Failed):
             return Failed(built.status, placed(built.failure, f"the hidden shape {where}"))
         there = replace(case, request=request, loaded=shaped, built=built, checks=[], seconds={})
-        failed, *_ = await self._graded(there, _layout(built), [Draw(OWN, fresh_seed())], self._untimed(1))
-        case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
+        layout = _layout(built)
+        draws = [Draw(variant, fresh_seed()) for variant in hidden_variants(shaped)]
+        terms = self._untimed(min(len(draws), self._room(layout)))
+        failed, *_ = await self._graded(there, layout, draws, terms)
+        case.checks += [at_hidden(check, where) for check in there.checks]
         return failed and Failed(
             failed.status, placed(failed.failure, f"the hidden shape {where}"), case.correctness(Gate.STRICT)
         )
@@ -528,9 +539,10 @@ def _layout(built: Artefact) -> Layout:
     return lay_out(built.job["arguments"], built.job["outputs"])
 
 
-def _layout_apart(built: Artefact) -> Layout:
+def _layout_apart(case: HostedCase) -> Layout:
     """Return the memory layout for calls that are only checked, with unreachable pages between the arrays."""
-    return lay_out_apart(built.job["arguments"], built.job["outputs"], np.random.default_rng())
+    job = case.artefact.job
+    return lay_out_apart(job["arguments"], job["outputs"], np.random.default_rng(), case.workload.mutated)
 
 
 def _decides(request: EvaluationRequest) -> bool:
@@ -559,3 +571,13 @@ def sessions_of(first: Draw, inputs: int, others: Sequence[Draw], room: int) -> 
     parts = [[*near, *others[:beside], replace(first, again=True)]]
     parts += [[first, *changed[start : start + room - 1]] for start in range(room - 2, inputs, room - 1)]
     return parts + [list(others[start : start + room]) for start in range(beside, len(others), room)]
+
+
+def mixed(draws: Sequence[Draw], calls: int) -> list[list[Draw]]:
+    """Return the draws with fresh seeds and in random order, as lists for sessions of at most ``calls`` calls.
+
+    So a kernel that counts its calls can not know which of them has which kind of data.
+    """
+    order = secrets.SystemRandom().sample(draws, len(draws))
+    fresh = [replace(draw, seed=fresh_seed()) for draw in order]
+    return [fresh[start : start + calls] for start in range(0, len(fresh), calls)]

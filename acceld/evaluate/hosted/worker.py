@@ -26,6 +26,10 @@ ANSWER = struct.Struct("<qd")
 """Record that the worker writes when it is ready (number -1) and after each call: the number, and its own clock or NaN.
 """
 _NONE = float("nan")
+_M_PERTURB = -6
+"""Parameter of mallopt(3): the complement of the byte that fills allocated memory."""
+_EXCEPTIONS = 0x1F if platform.machine() not in ("x86_64", "AMD64") else 0x3F
+"""All exception flags of the processor's arithmetic, as feclearexcept(3) takes them."""
 _STATE_BYTES = 64
 """Bytes for C's fenv_t, which has 32 bytes on x86_64 and 8 on aarch64."""
 
@@ -55,7 +59,9 @@ def serve(request: bytes, reply: int) -> None:
         call: Call = function(raw["worker"])(raw["job"], raw["artefact"])
         if layout.closed:
             close_pages(layout, memory)
+            fill_allocations()
         checked = left_as_found(call) if layout.closed or raw["job"]["api"] == "c" else call
+        clear = ctypes.CDLL(None).feclearexcept if raw["job"]["api"] == "c" else None
         os.write(DONE, ANSWER.pack(-1, _NONE))
         while ring := os.read(DOORBELL, 8):
             number = int.from_bytes(ring, "little")
@@ -63,6 +69,8 @@ def serve(request: bytes, reply: int) -> None:
             run = checked if layout.closed or number == 1 else call
             claimed = run(*placed[(number - 1) % 2])
             os.write(DONE, ANSWER.pack(number, _NONE if claimed is None else claimed))
+            if clear is not None:
+                clear(_EXCEPTIONS)  # so that no call finds the flags of the call before
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
     except BaseException as error:  # noqa: BLE001  # a kernel may raise anything, SystemExit too
@@ -75,9 +83,23 @@ def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[An
     """Return the kernel's inputs (arrays and numbers, in order) and its outputs. The arrays are views of
     ``memory``.
     """
-    arrays = iter(layout.inputs)
-    inputs = [one["value"] if "value" in one else next(arrays).view(memory) for one in job["arguments"]]
+    arrays = [slot.view(memory) for slot in layout.inputs]
+    for slot, array in zip(layout.inputs, arrays, strict=True):
+        array.flags.writeable = not any(first <= slot.offset < end for first, end in layout.sealed)
+    waiting = iter(arrays)
+    inputs = [one["value"] if "value" in one else next(waiting) for one in job["arguments"]]
     return inputs, [slot.view(memory) for slot in layout.outputs]
+
+
+def fill_allocations() -> None:
+    """Let the C library fill memory that it hands out or takes back with a random byte, where the library can do that.
+
+    So a kernel finds nothing there that an earlier call left, and no zeros that it did not write. As a float, four
+    such bytes are at least 3000.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # glibc has it
+        library.mallopt(_M_PERTURB, 0xFF ^ (0x45 + os.urandom(1)[0] % (0x7F - 0x45)))
 
 
 class LeftChanged(Exception):

@@ -17,9 +17,9 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.correctness.admission import Admit
 from acceld.evaluate.correctness.bands import is_banded
-from acceld.evaluate.correctness.checks import HINTS, near, placed
+from acceld.evaluate.correctness.checks import HINTS, at_hidden, near, placed
 from acceld.evaluate.correctness.datasets import DataSet
-from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.distributions import OWN, hidden_variants
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import (
     EXPENSIVE_S,
@@ -216,11 +216,14 @@ class Checker:
             failed = await self._timer.time(there, shaped.kernel_arguments())
             if failed is not None:
                 return replace(failed, failure=placed(failed.failure, f"the hidden shape {where}"))
-            seed = seeds.seed(f"hidden/{where}") if self._share_data else fresh_seed()
-            failed = await self._try(there, Trial(OWN, seed, again=True), Gate.STRICT)
+            for variant in hidden_variants(shaped, expensive=await self._is_expensive(case.workload)):
+                seed = seeds.seed(f"hidden/{where}/{variant}") if self._share_data else fresh_seed()
+                failed = await self._try(there, Trial(variant, seed, again=variant == OWN), Gate.STRICT)
+                if failed is not None:
+                    break
         finally:
             there.close()
-        case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
+        case.checks += [at_hidden(check, where) for check in there.checks]
         return failed and Failed(
             failed.status, placed(failed.failure, f"the hidden shape {where}"), case.correctness(Gate.STRICT)
         )

@@ -483,6 +483,7 @@ class Children:
         """
         request = {
             "workload": str(workload.folder),
+            "hash": workload.hash,
             "values": dict(workload.values) if workload.reshaped else None,
             "seed": seed,
             "variant": variant,
@@ -584,7 +585,12 @@ class Children:
 
         Raises WorkloadError if the workload's reference is at fault.
         """
-        request = {"workload": str(workload.folder), "seed": seed}
+        request = {
+            "workload": str(workload.folder),
+            "hash": workload.hash,
+            "values": dict(workload.values) if workload.reshaped else None,
+            "seed": seed,
+        }
         jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
         return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
@@ -635,7 +641,11 @@ def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
     if outcome.cause in ("deadline", "cpu"):
         return Failed(
             Status.TIMEOUT,
-            Failure("trace_deadline", f"the kernel {outcome.text} while it was traced", hint="Look for endless loops."),
+            Failure(
+                "trace_deadline",
+                f"the kernel {outcome.text} while it was traced",
+                hint="Look for endless loops. Keep long loops as nl.affine_range or nl.sequential_range: Python's range is traced in full.",
+            ),
         )
     if not outcome.ended_well:
         return Failed(

@@ -59,8 +59,13 @@ _FORMS = {
     "__rshift__": "{0} >> {1}",
     "abs": "np.abs({0})",
     "acos": "np.arccos({0})",
+    "acosh": "np.arccosh({0})",
     "add": "{0} + {1}",
+    "asin": "np.arcsin({0})",
+    "asinh": "np.arcsinh({0})",
     "atan": "np.arctan({0})",
+    "atan2": "np.arctan2({0}, {1})",
+    "atanh": "np.arctanh({0})",
     "bitwise_and": "{0} & {1}",
     "bitwise_not": "~{0}",
     "bitwise_left_shift": "{0} << {1}",
@@ -68,17 +73,24 @@ _FORMS = {
     "bitwise_right_shift": "{0} >> {1}",
     "bitwise_xor": "{0} ^ {1}",
     "bmm": "{0} @ {1}",
+    "ceil": "np.ceil({0})",
+    "copysign": "np.copysign({0}, {1})",
     "cos": "np.cos({0})",
     "cosh": "np.cosh({0})",
+    "deg2rad": "np.deg2rad({0})",
     "eq": "{0} == {1}",
     "erf": "erf_of({0})",
     "exp": "np.exp({0})",
     "exp2": "np.exp2({0})",
     "expm1": "np.expm1({0})",
+    "floor": "np.floor({0})",
+    "fmod": "np.fmod({0}, {1})",
+    "frac": "{0} - np.trunc({0})",
     "ge": "{0} >= {1}",
     "gt": "{0} > {1}",
     "hardsigmoid": "np.clip({0} / 6.0 + 0.5, 0.0, 1.0)",
     "hardswish": "{0} * np.clip({0} / 6.0 + 0.5, 0.0, 1.0)",
+    "hypot": "np.hypot({0}, {1})",
     "isnan": "np.isnan({0})",
     "le": "{0} <= {1}",
     "log": "np.log({0})",
@@ -102,23 +114,30 @@ _FORMS = {
     "outer": "np.outer({0}, {1})",
     "ne": "{0} != {1}",
     "neg": "-{0}",
+    "rad2deg": "np.rad2deg({0})",
     "reciprocal": "1.0 / {0}",
     "relu": "np.maximum({0}, 0.0)",
     "relu6": "np.clip({0}, 0.0, 6.0)",
+    "remainder": "np.remainder({0}, {1})",
+    "round": "np.rint({0})",
     "rsqrt": "1.0 / np.sqrt({0})",
     "selu": "1.0507009873554805 * np.where({0} > 0.0, {0}, 1.6732632423543772 * (np.exp(np.minimum({0}, 0.0)) - 1.0))",
     "sigmoid": "sigmoid({0})",
     "sign": "np.sign({0})",
+    "signbit": "np.signbit({0})",
     "silu": "{0} * sigmoid({0})",
     "sin": "np.sin({0})",
+    "sinc": "np.sinc({0})",
     "sinh": "np.sinh({0})",
     "softsign": "{0} / (1.0 + np.abs({0}))",
     "log_sigmoid": "-softplus(-{0})",
+    "special_sinc": "np.sinc({0})",
     "sqrt": "np.sqrt({0})",
     "square": "np.square({0})",
     "tan": "np.sin({0}) / np.cos({0})",
     "tanh": "np.tanh({0})",
     "tanhshrink": "{0} - np.tanh({0})",
+    "trunc": "np.trunc({0})",
     "where": "np.where({0}, {1}, {2})",
     "t": "{0}.T",
     "numpy_T": "{0}.T",
@@ -460,6 +479,18 @@ def _topk(
 def _sorting(self: Value, dim: int, descending: bool) -> str:
     """Return the expression for the positions that sort an array. Of equal elements the earlier one comes first."""
     return f'np.argsort({"-" if descending else ""}{self}, axis={dim!r}, kind="stable")'
+
+
+@writes("cross", "linalg_cross")
+def _cross(out: Sequence[Array], self: Value, other: Value, dim: int | None = -1) -> Expression:
+    at = next((n for n, extent in enumerate(self.shape) if extent == 3), -1) if dim is None else dim
+    return f"np.cross({self}, {other}, axis={at!r})"
+
+
+@writes("histc")
+def _histogram(out: Sequence[Array], self: Value, bins: int = 100, min: float = 0, max: float = 0) -> Expression:
+    limits = "" if min == max == 0 else f", range=({min!r}, {max!r})"
+    return f'np.histogram({self}, bins={bins!r}{limits})[0].astype("{out[0].dtype}")'
 
 
 @writes("sort")

@@ -45,29 +45,36 @@ def checked(context: Context, step: Step) -> Step:
     instruction = context.instruction
     if instruction.op in _NO_ENGINE or not instruction.dsts:
         return step
-    pairs: list[tuple[Tile, Tile]] = []
-    dsts = [context.dst(number, arranged=False) for number in range(len(instruction.dsts))]
+    # most operands share no buffer, so a tile is made only for those that do
+    pairs: list[tuple[Tile, Tile, bool]] = []
+    """What is read or written before, what is written, and whether both may be the same at each position."""
     for number, dst in enumerate(instruction.dsts):
-        others = [context.src(at, arranged=False) for at, src in enumerate(instruction.srcs) if isinstance(src, Access)]
-        for other in [*others, *dsts[:number]]:
-            if other.access.buffer == dst.buffer and not apart(other.access, dst, context.trips):
-                same = other not in dsts and not dst.indirect and _meet_in_step(instruction.op, other, dst)
-                pairs += [] if same else [(other, dsts[number])]
-    repeated = OPS[instruction.op].memory is Memory.DMA and not dsts[0].scattered and dsts[0].may_repeat
-    repeated = repeated and _repeats(instruction.dsts[0])
-    if not pairs and not repeated:
+        for at, src in enumerate(instruction.srcs):
+            if isinstance(src, Access) and _may_meet(src, dst, context):
+                source = context.src(at, arranged=False)
+                if dst.indirect or not _meet_in_step(instruction.op, source, dst):
+                    pairs.append((source, context.dst(number, arranged=False), instruction.op in _BY_POSITION))
+        for at, other in enumerate(instruction.dsts[:number]):
+            if _may_meet(other, dst, context):
+                pairs.append((context.dst(at, arranged=False), context.dst(number, arranged=False), False))
+    first = instruction.dsts[0]
+    repeated = None
+    if OPS[instruction.op].memory is Memory.DMA and not first.indirect and _repeats(first):
+        repeated = context.dst(0, arranged=False)
+        repeated = repeated if repeated.may_repeat else None
+    if not pairs and repeated is None:
         return step
 
     def run(env: Env, window: Window) -> None:
-        if repeated:
-            written = dsts[0].positions(env, window)
+        if repeated is not None:
+            written = repeated.positions(env, window)
             twice = written.size - np.unique(written).size
             if twice:
                 hint = "write each element of the destination once"
                 crash(_TWICE.format(instruction.op, twice), "repeated_destination", instruction.line, hint)
-        for source, target in pairs:
+        for source, target, by_position in pairs:
             read, written = source.positions(env, window), target.positions(env, window)
-            in_place = instruction.op in _BY_POSITION and np.array_equal(read, written) and source not in dsts
+            in_place = by_position and np.array_equal(read, written)
             if in_place and target.scattered:
                 in_place = np.unique(written).size == written.size  # else an element is read after it was written
             both = 0 if in_place else np.intersect1d(read, written).size
@@ -77,6 +84,11 @@ def checked(context: Context, step: Step) -> Step:
         step(env, window)
 
     return run
+
+
+def _may_meet(one: Access, other: Access, context: Context) -> bool:
+    """Tell whether two operands may share an element."""
+    return one.buffer == other.buffer and not apart(one, other, context.trips)
 
 
 def _moving(dims: Sequence[TileDim]) -> list[TileDim]:

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.frontend.core.launch import Launcher
 from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.versions import Lifetime
 
@@ -192,6 +193,10 @@ class ApiModule(ModuleType):
                 line=self._session.line(),
                 hint=self._instead(name, known),
             )
+        launchers = [key for key in known if isinstance(self.__dict__[key], Launcher)]
+        meant = get_close_matches(name.lower(), launchers, n=1)
+        if meant:
+            return _Misspelt(self._session, f"{self.__name__}.{name}", f"{self.__name__}.{meant[0]}")
         return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
 
     def _instead(self, name: str, known: Sequence[str]) -> str:
@@ -240,6 +245,19 @@ class _Invented(Stub):
         if session.running:
             hint: str = self.__dict__["_why"]
             raise LegalityError(self.__dict__["_name"], rule="unknown_call", line=session.line(), hint=hint)
+
+
+class _Misspelt(Stub):
+    """A substitute for a name that is almost that of a launcher, such as ``nki.jitt``. Decorating a function by it is a
+    LegalityError, because the real package has no such name.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session: Session = self.__dict__["_session"]
+        message = f"{self.__dict__['_name']} does not exist in NKI"
+        raise LegalityError(
+            message, rule="unknown_call", line=session.line(), hint=f"Did you mean {self.__dict__['_why']}?"
+        )
 
 
 class _Later(Stub):

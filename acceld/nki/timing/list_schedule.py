@@ -45,6 +45,22 @@ for none).
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """The time of one engine from its first to its last operation, in microseconds."""
+
+    first: int
+    """The operation that starts first."""
+    begin_us: float
+    end_us: float
+    idle_us: float
+    """Sum of all times in which no operation runs."""
+    waits_us: dict[tuple[int, int, int], float]
+    """Idle times by what the engine waits for: the line whose operation starts late, line and engine of the operation
+    that it waits for.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """Start and end of each machine operation in microseconds, and the operation that it waited for last."""
 
@@ -68,6 +84,35 @@ class Schedule:
             spent[machine.line[at], machine.engine[at]] += until - begin if begin < until else 0.0
             until = min(until, begin)
             at = self.cause[at]
+        return spent
+
+    def use_of(self, machine: Machine, engine: int) -> Use | None:
+        """Return when an engine works and what it waits for; None if no operation runs on it."""
+        numbers = [number for number, one in enumerate(machine.engine) if one == engine]
+        if not numbers:
+            return None
+        numbers.sort(key=self.start_us.__getitem__)
+        begin = self.start_us[numbers[0]]
+        free, idle = begin, 0.0
+        waits: dict[tuple[int, int, int], float] = defaultdict(float)
+        for number in numbers:
+            gap = self.start_us[number] - free
+            if gap > 0.0:
+                idle += gap
+                cause = self.cause[number]
+                if cause >= 0:
+                    waits[machine.line[number], machine.line[cause], machine.engine[cause]] += gap
+            free = max(free, self.end_us[number])
+        return Use(numbers[0], begin, free, idle, waits)
+
+    def before_us(self, machine: Machine, number: int) -> dict[tuple[int, int], float]:
+        """Return the microseconds of each (line, engine) in the chain of operations for which an operation waits."""
+        spent: dict[tuple[int, int], float] = defaultdict(float)
+        until, at = self.start_us[number], self.cause[number]
+        while at >= 0:
+            begin = min(until, self.start_us[at])
+            spent[machine.line[at], machine.engine[at]] += until - begin
+            until, at = begin, self.cause[at]
         return spent
 
 

@@ -58,6 +58,12 @@ cdef extern from * nogil:
         }
     };
 
+    // Sorts numbers by the item that each names. Equal ones keep their order.
+    inline void sort_by(std::vector<int> &numbers, const std::vector<double> &items) {
+        auto before = [&items](int one, int other) { return items.at(one) < items.at(other); };
+        std::stable_sort(numbers.begin(), numbers.end(), before);
+    }
+
     // First in, first out.
     template <class T> class Queue {
         std::vector<T> items;
@@ -215,6 +221,8 @@ cdef extern from * nogil:
         void assign(size_t, const T &) except +
         void clear()
         size_t size()
+
+    void sort_by(Vector[int] &, const Vector[double] &) except +
 
     cdef cppclass Table "Vector" [T]:  # of records
         T at(Py_ssize_t) except +
@@ -1853,6 +1861,12 @@ class Schedule(list_schedule.Schedule):
     def path_us(self, machine):
         return self.times.path_us()
 
+    def use_of(self, machine, engine):
+        return self.times.use_of(engine)
+
+    def before_us(self, machine, number):
+        return self.times.before_us(number)
+
 
 def schedule(machine, params, chip, not_before=None):
     """Compute the start and end of every operation of ``machine``."""
@@ -2066,6 +2080,56 @@ cdef class _Times:
             spent.add(at, until - begin if begin < until else 0.0)
             until = min(until, begin)
             at = self.cause[at]
+        return spent.found()
+
+    def use_of(self, int engine):
+        """Return when an engine works and what it waits for; None if no operation runs on it."""
+        cdef _Operations operations = self.operations
+        cdef Vector[int] numbers
+        cdef Map[int] places
+        cdef Vector[Number] keys
+        cdef Vector[double] us
+        cdef double begin, free, idle = 0.0, gap
+        cdef int at, number, cause, place = 0
+        cdef Number key, lines = len(operations.lines)
+        for number in range(operations.engine.next()):
+            if operations.engine[number] == engine:
+                numbers.push_back(number)
+        if not numbers.size():
+            return None
+        sort_by(numbers, self.start)
+        begin = free = self.start[numbers[0]]
+        for at in range(numbers.next()):
+            number = numbers[at]
+            gap, cause = self.start[number] - free, self.cause[number]
+            if gap > 0.0:
+                idle += gap
+                if cause >= 0:
+                    key = operations.line[number] * lines + operations.line[cause]
+                    key = key * _ENGINES + operations.engine[cause]
+                    if not places.get(key, place):
+                        place = us.next()
+                        places.put(key, place)
+                        keys.push_back(key)
+                        us.push_back(0.0)
+                    us[place] = us[place] + gap
+            free = max(free, self.end[number])
+        named = list(operations.lines)
+        waits = {}
+        for at in range(keys.next()):
+            key = keys[at] // _ENGINES
+            waits[named[key // lines], named[key % lines], keys[at] % _ENGINES] = us[at]
+        return list_schedule.Use(numbers[0], begin, free, idle, waits)
+
+    def before_us(self, int number):
+        """Return the time in the chain of operations for which an operation waits, by line and engine."""
+        cdef _Spent spent = _Spent(self.operations)
+        cdef double until = self.start[number], begin
+        cdef int at = self.cause[number]
+        while at >= 0:
+            begin = min(until, self.start[at])
+            spent.add(at, until - begin)
+            until, at = begin, self.cause[at]
         return spent.found()
 
 

@@ -6,7 +6,7 @@ to which each was fitted. No parameter belongs to one kernel. Constants of the c
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from acceld.chips import CHIPS
@@ -151,7 +151,7 @@ class TimelineParams:
 
     def to_json(self) -> dict[str, Any]:
         """Return all parameters by name, as data for JSON."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
         """Return a copy in which the parameter ``name`` is multiplied by ``factor``, to examine how a

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -25,7 +25,7 @@ from acceld.nki.ir.program import Engine, Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
 from acceld.nki.timing import compiler_current, compiler_legacy, cores, sbuf_allocation, uncertainty, value_numbering
 from acceld.nki.timing.addresses import wait_for_places
-from acceld.nki.timing.binding import Binding, binding
+from acceld.nki.timing.binding import Binding, binding, plain
 from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule
@@ -154,9 +154,9 @@ class Timeline:
         data["dma_descriptors"] = {str(size): count for size, count in sorted(self.dma_descriptors.items())}
         data["warnings"] = list(self.warnings)
         data["unproven"] = list(self.unproven)
-        data["critical_path"] = [asdict(step) for step in self.critical_path]
-        data["hot_spots"] = [asdict(line) for line in self.hot_spots]
-        data["binding"] = None if self.binding is None else asdict(self.binding)
+        data["critical_path"] = list(map(plain, self.critical_path))
+        data["hot_spots"] = list(map(plain, self.hot_spots))
+        data["binding"] = None if self.binding is None else self.binding.to_json()
         data["prediction"] = {
             "class": self.prediction.kind,
             "interval": self.prediction.interval_percent,

@@ -48,7 +48,8 @@ def calls_of(api: str, chip: str, source: str, level: KnowledgeLevel) -> str:
 
 
 def _calls(calls: Iterable[str], api: str, chip: str) -> list[str]:
-    facts = (*nki.call_lines(calls, api), *nki.value_lines(calls, api), *nki.name_lines(api, chip))
+    calls = frozenset(calls)
+    facts = (*nki.call_lines(calls, api), *nki.value_lines(calls, api), *nki.name_lines(calls, api, chip))
     return ["Calls with their arguments [engines; where tiles may lie]:", *_wrapped(facts)]
 
 

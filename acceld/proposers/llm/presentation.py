@@ -11,7 +11,7 @@ from acceld.figures import duration, percent
 from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
 from acceld.proposers.interface import AppliedPlan
 from acceld.proposers.llm.fencing import LOG_CHARS, capped
-from acceld.roofline import SPLIT_PASSES
+from acceld.roofline import SPLIT_PASSES, Floor
 from acceld.workloads.records import Precision
 
 COUNTERS: Mapping[str, str] = {
@@ -60,6 +60,10 @@ TRIED = 40
 
 HOT_SPOTS = 6
 """Greatest number of hot lines, and of steps of the critical path, in a prompt."""
+STATEMENT_CHARS = 200
+"""Greatest number of characters of a statement of the kernel in a line of a profile."""
+WORTH_SHARE = 0.01
+"""Share of the latency from which on a wait is shown."""
 BUSY_SHARE = 0.8
 """Busy share of an engine from which on that engine explains the latency, so that the critical path is not shown."""
 
@@ -107,7 +111,7 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
     text = source.splitlines()
     spots = [
         f"line {spot['line']}, {spot.get('engine', '')} busy {_share(spot['busy_us'], latency_us)}: "
-        f"{text[spot['line'] - 1].strip()}"
+        f"{statement(text, spot['line'])}"
         for spot in profile.details.get("hot_spots", ())[:HOT_SPOTS]
         if 0 < spot["line"] <= len(text)
     ]
@@ -115,9 +119,52 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
         [
             *lines,
             *(["hot spots, by the time their engine is busy:", *spots] if spots else []),
+            *_waits(profile, text),
             *_critical_path(profile, text),
         ]
     )
+
+
+def statement(text: Sequence[str], line: int) -> str:
+    """Return the statement that begins at a line (from 1), on one line and cut to a maximal length; empty if there
+    is no such line.
+    """
+    found, open_brackets = list[str](), 0
+    for one in text[line - 1 :] if line > 0 else ():
+        found.append(one.strip())
+        open_brackets += sum(one.count(mark) for mark in "([{") - sum(one.count(mark) for mark in ")]}")
+        if open_brackets <= 0:
+            break
+    shown = " ".join(found).replace("( ", "(").replace(", )", ")").replace(",)", ")").replace(" )", ")")
+    return shown if len(shown) <= STATEMENT_CHARS else f"{shown[: STATEMENT_CHARS - 1]}…"
+
+
+def _waits(profile: Profile, text: Sequence[str]) -> list[str]:
+    """Return lines on how the engine that sets the latency spends it, and for what it waits; [] if this is not known."""
+    found = profile.details.get("binding")
+    if not found or not profile.latency_us:
+        return []
+    least_us = WORTH_SHARE * profile.latency_us
+    said = (
+        f"the {found['engine']} engine sets the latency: it works {duration(found['busy_us'])}, waits "
+        f"{duration(found['waits_us'])}, and starts after {duration(found['start_us'])}"
+    )
+    cold = [
+        f"the tensor engine loses {duration(found['cold_us'])} at half its rate, as too few of its rows are in use or it stood idle"
+        for _ in range(found["cold_us"] > least_us)
+    ]
+    listed = [(one["us"], one["line"], one["for_engine"], one["for_line"]) for one in found["waits"][:HOT_SPOTS]]
+    waits = [
+        f"line {line} waits {duration(us)} for {engine} at line {other}: {statement(text, other)}"
+        for us, line, engine, other in listed
+        if us > least_us
+    ]
+    if found["start_us"] > least_us:
+        waits += [
+            f"before it starts, {one['engine']} takes {duration(one['us'])} at line {one['line']}: {statement(text, one['line'])}"
+            for one in found["start"][:1]
+        ]
+    return [said, *cold, *waits]
 
 
 def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
@@ -127,9 +174,9 @@ def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
     busiest_us = max(profile.engines_us.values(), default=0.0)
     if not whole_us or not latency_us or busiest_us >= BUSY_SHARE * latency_us:
         return []
-    shown = [
+    parts = [
         f"line {step['line']}, {step['engine']}, {100.0 * step['us'] / whole_us:.0f} % of the path"
-        + (f": {text[step['line'] - 1].strip()}" if 0 < step["line"] <= len(text) else "")
+        + (f": {shown}" if (shown := statement(text, step["line"])) else "")
         for step in steps[:HOT_SPOTS]
     ]
     introduction = (
@@ -137,7 +184,7 @@ def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
         "the chain of dependent operations that ends last, sets the latency; less work off this path saves nothing. Its "
         "longest parts:"
     )
-    return [introduction, *shown]
+    return [introduction, *parts]
 
 
 def _share(busy_us: float, latency_us: float | None) -> str:
@@ -180,17 +227,23 @@ def _derived(profile: Profile) -> dict[str, float]:
     return found
 
 
-def standing(evaluation: Evaluation | None) -> str:
-    """Return a text that says how fast a kernel is and what limits its speed."""
+def standing(evaluation: Evaluation | None, floor: Floor | None = None, cores: int = 1) -> str:
+    """Return a text that says how fast a kernel is, how fast any kernel for the same work can be, and what limits
+    its speed. ``floor`` is that of one core, and the kernel runs on ``cores`` cores.
+    """
     profile = evaluation.profile if evaluation else None
     if evaluation is None or profile is None:
         return "It has not been timed."
     how = "by simulation of" if profile.source is Source.SIMULATED else "measured on"
     text = f"It takes {duration(profile.latency_us)}, {how} {profile.chip}"
-    if evaluation.percent_of_peak is not None:
-        text += f": {percent(evaluation.percent_of_peak)} of the peak that its declared work allows"
-    if evaluation.percent_of_attainable is not None:
-        text += f", {percent(evaluation.percent_of_attainable)} of what the chip can physically attain"
+    if floor is not None and floor.least_us > 0:
+        # Percentages of other peaks count float32 products whole, and exceed 100 % where the gate allows parts.
+        text += f". No kernel takes less than {duration(floor.least_us / cores)}, the least time of its {floor.of}"
+    else:
+        if evaluation.percent_of_peak is not None:
+            text += f": {percent(evaluation.percent_of_peak)} of the peak that its declared work allows"
+        if evaluation.percent_of_attainable is not None:
+            text += f", {percent(evaluation.percent_of_attainable)} of what the chip can physically attain"
     return f"{text}. What bounds it: {profile.bound}." if profile.bound else f"{text}."
 
 

@@ -144,7 +144,7 @@ class LLMProposer:
         values = self._problem_values(problem, parent.kernel)
         profile = parent.evaluation.profile if parent.evaluation else None
         values |= {
-            "standing": standing(parent.evaluation),
+            "standing": standing(parent.evaluation, problem.floor, parent.kernel.lnc),
             "profile": profile_lines(profile, request.seed, parent.kernel.text),
             "insights": _optional(
                 "Insights from earlier rewrites of kernels:",

@@ -64,6 +64,73 @@ def test_init_writes_a_workload_whose_kernels_are_lowered_and_right(
     assert "# [[hidden]]\n# M = 256\n" in text and 'scaled_up = "declared"' in text
 
 
+OVERFLOWING = """
+import numpy as np
+
+
+def forward(x):
+    return np.exp(x)
+"""
+DROPPING = '''
+import nki
+import nki.language as nl
+import nki.isa as nisa
+
+
+@nki.jit
+def kernel(x):
+    """exp(x), without the last digits of small inputs."""
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.activation(dst=tile, op=nl.exp, data=tile)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.subtract, operand0=1.0)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+'''
+
+
+def distributions_of(folder: Path) -> dict[str, str]:
+    """Return the reason of each distribution that a workload refuses, by name."""
+    states = load_workload(folder).distributions.items()
+    return {name: state.reason for name, state in states if not state.declared and name != "special"}
+
+
+def test_init_proposes_no_distribution_on_which_the_formula_overflows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(OVERFLOWING, encoding="utf-8")
+    assert main(["init", "--reference", "mine.py", "--arg", "x=128x64:float32", "--json"]) == 0
+    captured = capsys.readouterr()
+    refused = distributions_of(folder / "mine")
+    assert refused == json.loads(captured.out)["refused"]
+    assert "the reference is not finite" in refused["scaled_up"]
+    assert "workload.toml does not propose the distribution scaled_up (times 30): the reference" in captured.err
+
+
+def test_init_proposes_no_distribution_on_which_a_kernel_is_wrong(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(DROPPING, encoding="utf-8")
+    Path("ref.py").write_text(OVERFLOWING.replace("exp(x)", "expm1(x)"), encoding="utf-8")
+    assert main(["init", "mine.py", "--reference", "ref.py", "--arg", "x=128x64:float32"]) == 0
+    assert (
+        "does not propose the distribution scaled_down (times 1e-3): the first kernel is wrong"
+        in capsys.readouterr().err
+    )
+    assert "the first kernel is wrong on such inputs: output 0" in distributions_of(folder / "mine")["scaled_down"]
+
+
+def test_init_says_if_the_declared_distributions_would_take_too_long(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.cli.declared.MOST_S", 0.0)
+    Path("mine.py").write_text(OVERFLOWING, encoding="utf-8")
+    assert main(["init", "--reference", "mine.py", "--arg", "x=128x64:float32"]) == 0
+    assert "acceld check mine/kernel.py" in capsys.readouterr().err
+    assert distributions_of(folder / "mine") == {}
+
+
 def test_init_without_a_kernel_or_a_reference_says_what_it_needs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,8 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "profile torn": (2, ("torn/workload.toml", "line 1", "TOML")),
     "stop": (3, ("nothing to stop", "--home DIR")),
     "import nowhere": (2, ("there is no file nowhere",)),
+    "config show search.beem": (2, ("no key or section 'search.beem'",)),
+    "config path search": (2, ("config path takes no search", "acceld config show KEY")),
     "config show --list": (2, ("--list", "acceld config trust DIR")),
     "runx": (2, ("'runx'", "'runs'", "--help --all")),
 }

@@ -17,7 +17,7 @@ from acceld.evaluate.correctness.examination import examine
 from acceld.evaluate.sandbox.messages import pack
 from acceld.evaluate.sandbox.process import Outcome
 from acceld.evaluate.sandbox.reply import Reply
-from acceld.workloads import Workload, load_workload, make_inputs, reference_outputs
+from acceld.workloads import Workload, load_unchanged, load_workload, make_inputs, reference_outputs
 from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks
 
 TOML = """
@@ -73,6 +73,21 @@ def test_rows_that_depend_on_each_other_can_not_be_declared(tmp_path: Path, form
     else:
         with pytest.raises(WorkloadError, match="forward gives other outputs for some of these rows alone"):
             examine(load_workload(tmp_path), 7)
+
+
+def test_a_reference_that_changes_its_inputs_is_named_though_its_outputs_stay(tmp_path: Path) -> None:
+    assert "or changes them" in workload(tmp_path, "np.clip(x, -1, 1, out=x) * y")
+
+
+def test_files_that_change_between_a_request_and_its_answer_are_named(tmp_path: Path) -> None:
+    workload(tmp_path, "x * y")
+    known = load_workload(tmp_path)
+    load_unchanged(tmp_path, None, known.hash)
+    shaped = load_workload(tmp_path, {"N": 32})
+    assert load_unchanged(tmp_path, shaped.values, shaped.hash).hash == shaped.hash != known.hash
+    workload(tmp_path, "x - y")
+    with pytest.raises(WorkloadError, match="were changed while a kernel was evaluated"):
+        load_unchanged(tmp_path, None, known.hash)
 
 
 def test_an_argument_that_is_declared_fixed_need_not_matter(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def test_an_error_that_nobody_expects_is_sent_with_its_text(tmp_path: Path, monk
     made = normalization(tmp_path / "one", "float32")
     monkeypatch.setattr(oracle, "_make", failing)
     with (tmp_path / "reply").open("w+b") as reply:
-        oracle.make(pack({"workload": str(made.folder)}), reply.fileno())
+        oracle.make(pack({"workload": str(made.folder), "hash": made.hash}), reply.fileno())
         reply.seek(0)
         answer, _ = unpack(reply.read())
     assert answer["error"] == f"making a data set of {made.folder} failed: RuntimeError: can't start new thread"

@@ -862,3 +862,142 @@ def changed_where_a_mask_is_true(x: Array, z: Array) -> Any:
 def folded_where_a_mask_is_true(x: Array, z: Array) -> Any:
     m = z > 0
     return x[m].mean() + x[m].max(), np.sum(np.square(x[m])), np.mean(x[z < 0] * 2), x[m].min()
+
+
+# -- angles, logarithms and hyperbolic functions
+
+
+@odd(M, M)
+def angles_of_points(y: Array, x: Array) -> Any:
+    return np.arctan2(y, x), np.arctan2(y[0], 2.0), np.arctan2(-1, x), np.arctan2(y > 0, x), np.arctan2(y, x * 0)
+
+
+@odd(M)
+def inverse_functions(x: Array) -> Any:
+    angles = np.arcsin(np.sin(x)), np.arccos(np.clip(x, -1, 1))
+    return np.arcsinh(x * 3), np.arccosh(1 + x * x), np.arctanh(np.tanh(x)), *angles, np.degrees(x), np.signbit(x)
+
+
+@odd(M)
+def functions_of_small_values(x: Array) -> Any:
+    t = x * 1e-3
+    found = np.log1p(t), np.expm1(t), np.sinh(t), np.arcsinh(t), np.arctanh(t), np.tan(t), np.arcsin(t), np.sinc(t)
+    return *found, np.arccosh(1 + t * t + x * x), np.log1p(x * x), np.expm1(x), np.sinh(x * 2), np.arctan2(t, x)
+
+
+@odd(("int32", 6, 10, -5, 6))
+def functions_of_whole_numbers(n: Array) -> Any:
+    return np.arctan2(n, 3), np.arcsinh(n), np.sinc(n), np.expm1(n), np.log1p(np.abs(n)), np.modf(n)[0], n % 3 == 1
+
+
+@odd(M)
+def whole_and_fractional_parts(x: Array) -> Any:
+    f, i = np.modf(x * 3)
+    return f, i, np.modf(x)[0] + 1
+
+
+@odd((4, 30))
+def phases_without_jumps(x: Array) -> Any:
+    return np.unwrap(np.cumsum(x * 2, axis=1)), np.unwrap(x[0] * 9, period=3.0), np.ediff1d(x[0])
+
+
+# -- products, counts and powers
+
+
+@odd((6, 3), (6, 3), (3, 6))
+def cross_products(a: Array, b: Array, c: Array) -> Any:
+    by_axis = np.cross(a, b, axis=1), np.cross(a, c, axisb=0), np.cross(a, b, axisc=0), np.cross(c, a.T, axis=0)
+    return np.cross(a, b), *by_axis, np.cross(a[0], b), np.cross(a, [0.0, 0.0, 1.0])
+
+
+@odd((7,), ("int32", 5, -4, 5))
+def powers_in_columns(x: Array, n: Array) -> Any:
+    columns = np.vander(x), np.vander(x, 3), np.vander(x, 4, increasing=True), np.vander(n, 3)
+    return *columns, np.polyval([1.0, -2.0, 3.0], x), np.polyval(x[:4], n)
+
+
+@odd((5, 40), ("int32", 90, 0, 12))
+def counts_in_bins(x: Array, n: Array) -> Any:
+    counts, edges = np.histogram(x, bins=8, range=(-2, 2))
+    by_number, _ = np.histogram(n, bins=np.arange(13))
+    density, _ = np.histogram(x, 6, (-3.0, 3.0), density=True)
+    weighted, few = np.histogram(x, bins=[-1, 0, 0.5, 2], weights=np.abs(x))
+    return counts, edges, by_number, density, weighted, few, np.histogram(x)[0], np.histogram(x, 5)[1]
+
+
+@odd((6, 12))
+def orders_of_floats(x: Array) -> Any:
+    few = np.argpartition(-x, 3, axis=1)[:, :3]
+    return np.take_along_axis(x, few, axis=1).sum(axis=1), np.argsort(x), x.argsort(axis=0), np.argsort(-x, axis=None)
+
+
+@odd((30,), (5,))
+def correlations(x: Array, t: Array) -> Any:
+    return np.correlate(x, t), np.correlate(x, t, "full"), np.correlate(x, t, mode="same")
+
+
+# -- arrays made of parts
+
+
+@odd((3, 4), (3, 2), (2, 4))
+def blocks_of_arrays(a: Array, b: Array, c: Array) -> Any:
+    mixed = np.block([[1.0, a[0, :3]], [a[:3, :1], np.zeros((3, 3))]])
+    return np.block([[a, b], [c, np.eye(2)]]), np.block([a[0], b[0]]), np.block([[a], [c]]), mixed
+
+
+@odd((7,), (7, 2), (7,))
+def columns_and_layers(a: Array, b: Array, c: Array) -> Any:
+    layers = np.dstack([a, c]), np.dstack((b, -b)), np.dsplit(np.dstack((b, -b)), 2)[1]
+    return np.column_stack([a, b, c]), *layers, np.column_stack((a > 0, c > 0)), np.c_[a, b], np.r_[b, b * 2]
+
+
+@odd(M)
+def parts_left_out(x: Array) -> Any:
+    rows = np.delete(x, [0, -1], axis=0), np.delete(x, 5), np.delete(x, np.array([1, 3]), axis=-1)
+    return np.delete(x, 2, axis=1), np.delete(x, slice(1, 8, 3), 1), *rows
+
+
+@odd(M, (6, 2))
+def parts_put_between(x: Array, v: Array) -> Any:
+    columns = np.insert(x, 3, 0.0, axis=1), np.insert(x, [1, 4], v, axis=1), np.insert(x, 0, v[:, 0], axis=1)
+    flat = np.insert(x[0], 2, 7.0), np.insert(x, 5, 1.5), np.insert(x[0], [0, 10], [1.0, 2.0])
+    return *columns, *flat, np.insert(x, -1, x[0], axis=0), np.insert(x, [2, 2], 9.0, axis=0)
+
+
+@odd((4, 5))
+def arrays_in_nested_lists(x: Array) -> Any:
+    a, b, c = x[0, 0], x[0, 1], x[0, 2]
+    turned = np.array([[x[0], -x[1]], [x[2], x[3]]]).transpose(2, 0, 1)
+    return np.array([[0.0, -c, b], [c, 0.0, -a], [-b, a, 0.0]]), turned, [[a, b], [b, c]]
+
+
+@odd((5, 7))
+def grids_of_positions(x: Array) -> Any:
+    i, j = np.indices(x.shape)
+    y, z = np.mgrid[0:5, -1:1:7j]
+    a, b = np.ogrid[:5, :7]
+    board = np.where((i + j) % 2 == 0, x, -x)
+    return x * i - j, x * y + z, (a + b) % 3 + x, board, np.cos(np.arange(0.0, 3.5, 0.5)) * x
+
+
+@odd((64,))
+def windows_of_signals(x: Array) -> Any:
+    angle = np.arange(33)[:, None] * np.arange(64) % 64 * (2 * np.pi / 64)
+    return (
+        x * np.hanning(64),
+        x * np.hamming(64),
+        x * np.blackman(64),
+        (np.cos(angle) @ x) ** 2 + (np.sin(angle) @ x) ** 2,
+    )
+
+
+@odd((5, 5), (5,))
+def products_of_no_elements(a: Array, b: Array) -> Any:
+    y = np.zeros(5)
+    for i in range(5):
+        y[i] = (b[i] - a[i, :i] @ y[:i]) / 4.0
+    return y, folded_nothing(b) + b
+
+
+def folded_nothing(b: Array) -> Any:
+    return b[5:].sum() + b[:0].prod()

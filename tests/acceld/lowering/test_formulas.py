@@ -265,7 +265,43 @@ def division_by_an_array(x: Array) -> Any:
 
 
 def an_order_of_equals_that_numpy_does_not_define(x: Array) -> Any:
-    return x.argsort()
+    return (x > 0).astype(int).argsort()
+
+
+def a_system_of_equations(x: Array) -> Any:
+    return np.linalg.solve(x, x[0])
+
+
+def distinct_values(x: Array) -> Any:
+    return np.unique(x)
+
+
+def positions_of_what_is_not_zero(x: Array) -> Any:
+    return x.nonzero()[0]
+
+
+def a_complex_transform(x: Array) -> Any:
+    return np.abs(np.fft.rfft(x))
+
+
+def parts_left_out_by_values(x: Array) -> Any:
+    return np.delete(x, x.argmax(), axis=0)
+
+
+def cross_products_in_the_plane(x: Array) -> Any:
+    return np.cross(x[:, :2], x[:, 2:])
+
+
+def a_constant_that_is_no_number(x: Array) -> Any:
+    return np.where(x > 0, np.nan, x)
+
+
+def a_greatest_of_no_elements(x: Array) -> Any:
+    return x[4:].max()
+
+
+def a_number_of_bins_by_a_rule(x: Array) -> Any:
+    return np.histogram(x, bins="auto")[0]
 
 
 def a_method_without_lowering(x: Array) -> Any:
@@ -324,7 +360,16 @@ def a_long_sort(x: Array) -> Any:
         (an_array_apart_from_a_number, "an array and a number with a slice between them"),
         (difference_of_truth_values, "numpy boolean subtract"),
         (division_by_an_array, "np.floor_divide by anything but a positive number is not lowered"),
-        (an_order_of_equals_that_numpy_does_not_define, "np.argsort without kind='stable'"),
+        (an_order_of_equals_that_numpy_does_not_define, "np.argsort of whole numbers without kind='stable'"),
+        (a_system_of_equations, "np.linalg.solve is not lowered"),
+        (distinct_values, "np.unique, whose shape depends on values, is not lowered"),
+        (positions_of_what_is_not_zero, "np.nonzero, whose shape depends on values, is not lowered"),
+        (a_complex_transform, "np.fft.rfft is not lowered"),
+        (parts_left_out_by_values, "np.delete at positions that depend on an input is not lowered"),
+        (cross_products_in_the_plane, "np.cross of vectors that have not three elements is not lowered"),
+        (a_constant_that_is_no_number, "NaN as a constant is not lowered"),
+        (a_greatest_of_no_elements, "the max of an array without elements is not lowered"),
+        (a_number_of_bins_by_a_rule, r"np.histogram\(bins='auto'\) is not lowered"),
         (a_method_without_lowering, "ndarray.tobytes is not lowered"),
         (product_of_truth_values, "np.einsum of truth values is not lowered"),
         (a_branch_on_an_element, "'in' an array is not lowered; use np.any"),

@@ -64,11 +64,21 @@ def softened(x: Array, h: Array, w: Array, u: Array) -> Any:
     return total, h
 
 
+def in_place(x: Array, h: Array, w: Array) -> Any:
+    a = h.copy()
+    for t in range(x.shape[0]):
+        a += np.tanh(x[t] + h * 0.5) / (1 + np.exp(-a))
+        h = np.tanh(h - a) * 0.3 + np.square(a) @ w * 0.1
+        a[:, :4] *= 0.5
+    return a, h
+
+
 LOOPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "gated": (gated, (X, H, H, (16, 64), (16, 64), (64,))),
     "backward": (backward, (X, H, (16, 32), (16, 32))),
     "concatenated": (concatenated, (X, H, (32, 32), (16,))),
     "two_steps_back": (two_steps_back, (X, H, (16, 16), (16, 16))),
+    "in_place": (in_place, (X, H, (16, 16))),
     "softened": (softened, (X, H, (16, 16), (16, 16))),
 }
 

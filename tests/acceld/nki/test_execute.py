@@ -642,10 +642,12 @@ def test_an_argument_beyond_a_functions_documented_range_is_refused_where_that_i
     data[0, : len(inside)] = inside
     assert np.array_equal(execute(program, [data], asked)[0], execute(program, [data])[0])
     data[0, 0] = beyond
-    execute(program, [data])
-    with pytest.raises(KernelCrash, match=re.escape(f"{name} takes {beyond:.6g}")) as caught:
-        execute(program, [data], asked)
-    assert caught.value.rule == "activation_range"
+    for beside in (inside[-1], np.nan):  # a value that is not a number hides no other one
+        data[0, 3] = beside
+        execute(program, [data])
+        with pytest.raises(KernelCrash, match=re.escape(f"{name} takes {beyond:.6g}")) as caught:
+            execute(program, [data], asked)
+        assert caught.value.rule == "activation_range"
 
 
 @pytest.mark.parametrize("name", sorted(CHIP_ERRORS))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from acceld.chips import API_CHIPS, ChipSpec, chip_spec
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.program import Affine, Engine, LoopKind, Program, Role
-from acceld.nki.timing import compiler_current, compiler_legacy, passes
+from acceld.nki.timing import compiler_current, compiler_legacy, passes, sbuf_allocation
 from acceld.nki.timing import timeline as timeline_module
 from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.expansion import Prepared, prepare
@@ -78,6 +78,13 @@ def assert_same_passes(program: Program, params: TimelineParams, chip: ChipSpec)
         assert machines[0].engine_us() == machines[1].engine_us()
         assert [*machines[0].line_us().items()] == [*machines[1].line_us().items()]
         assert [*times[0].path_us(machines[0]).items()] == [*times[1].path_us(machines[1]).items()]
+        for engine in range(len(sbuf_allocation.ENGINES)):
+            uses = [one.use_of(machine, engine) for one, machine in zip(times, machines, strict=True)]
+            assert uses[0] == uses[1]
+            if uses[1] is not None:
+                first = uses[1].first
+                chains = [one.before_us(machine, first) for one, machine in zip(times, machines, strict=True)]
+                assert [*chains[0].items()] == [*chains[1].items()]
 
 
 @given(SEEDS)

@@ -136,6 +136,13 @@ def test_a_misspelt_name_or_attribute_is_answered_with_the_nearest(line: str, hi
     assert caught.value.hint == hint
 
 
+@pytest.mark.parametrize("decorator", ["nki.jit_", "nki.Jit(debug=True)", "nki.benchmrk"])
+def test_a_misspelt_decorator_is_refused_with_the_nearest(decorator: str) -> None:
+    with pytest.raises(LegalityError, match="does not exist in NKI") as caught:
+        trace(kernel("pass").replace("@nki.jit", f"@{decorator}"), [SPEC])
+    assert caught.value.rule == "unknown_call" and "Did you mean neuronxcc.nki." in caught.value.hint
+
+
 def test_a_misspelt_attribute_is_answered_with_one_that_a_method_sets() -> None:
     head = "class Sizes:\n    def __init__(self):\n        self.columns = 1\n"
     with pytest.raises(KernelCrash) as caught:

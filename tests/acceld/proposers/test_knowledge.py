@@ -25,6 +25,7 @@ from acceld.nki.ir.operations import OPS
 from acceld.nki.ir.program import Program
 from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.parameters import default_params
+from acceld.nki.timing.timeline import timeline
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.llm.knowledge import calls_of, knowledge_of
 from acceld.proposers.llm.prompts import APIS, PromptLibrary
@@ -231,3 +232,62 @@ def test_a_matrix_product_of_the_language_transposes_as_its_line_says() -> None:
         return sum(one.op == "transpose" or bool(one.attr("transpose")) for one, _ in program.walk())
 
     assert (transposes(plain), transposes(turned)) == (1, 0)
+
+
+PRODUCTS = """@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf)
+    most = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    kept = []
+    for turn in range(8):
+        product = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.psum)
+        for i in nl.affine_range(4):
+            part = nl.ds(512 * i, 512)
+            nisa.nc_matmul(dst=product[:, part], stationary=tile[0:ROWS, 0:128], moving=tile[0:ROWS, part], accumulate=FLAG)
+        kept.append(product)
+    nisa.tensor_reduce(dst=most, op=nl.maximum, data=kept[-1], axis=1)
+    nisa.dma_copy(dst=out, src=most)
+    return out
+"""
+
+
+def test_what_prompts_say_of_products_and_psum_is_what_the_simulator_does() -> None:
+    """A tile of PSUM spans banks, ``accumulate`` is true or false, lists keep tiles, few rows run at half the rate."""
+
+    def made(rows: int, flag: str) -> Program:
+        text = HEADS["nki"] + PRODUCTS.replace("ROWS", str(rows)).replace("FLAG", flag)
+        return trace(text, [TensorSpec((128, 2048), "float32")], api="nki", chip="trn2")
+
+    full, half = made(128, "False"), made(64, "False")
+    assert not verify(full) and not verify(half)
+    with pytest.raises(KernelFailure) as refused:
+        made(128, "'no'")
+    assert refused.value.rule == "operand_type"
+    (line,) = knowledge.call_lines({"nisa.nc_matmul"}, "nki")
+    assert "accumulate True adds" in line and "'yes'" not in line
+    busy = []
+    for program in (full, half):
+        found = timeline(program).binding
+        assert found is not None and found.engine == "tensor"
+        busy.append(found.busy_us)
+    assert busy[1] > 1.6 * busy[0]
+    times = "\n".join(knowledge.time_lines("nki", "trn2"))
+    assert "half its rate while less than 55 %" in times
+    assert "half its rate" not in "\n".join(knowledge.time_lines("nki_legacy", "trn1"))
+
+
+def test_names_that_op_takes_are_listed_for_the_calls_of_a_prompt_alone() -> None:
+    lines = knowledge.name_lines({"nisa.nc_matmul", "nisa.tensor_copy"}, "nki", "trn2")
+    assert lines == []
+    assert [line.partition(":")[0] for line in knowledge.name_lines({"nisa.tensor_reduce"}, "nki", "trn2")] == [
+        "op of tensor_reduce"
+    ]
+
+
+@pytest.mark.parametrize("api", API_CHIPS)
+def test_a_shortest_time_is_given_where_it_differs_from_the_formula(api: str) -> None:
+    times = "\n".join(knowledge.time_lines(api, API_CHIPS[api][0]))
+    for engine, fixed, least in re.findall(r"(\w+) (\d+) ns \+ [\d.]+ ns an element, at least (\d+) ns", times):
+        assert int(least) > int(fixed), engine

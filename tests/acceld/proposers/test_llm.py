@@ -12,6 +12,7 @@ import pytest
 from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.daemon.build import problem_of
 from acceld.errors import BudgetError, ConfigError
+from acceld.figures import duration
 from acceld.llm.calls import Calls
 from acceld.llm.client import ROLES, Completion, CompletionRequest
 from acceld.llm.errors import (
@@ -60,6 +61,7 @@ from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import HOPELESS, LLMProposer
 from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.resources import prompts_folder
+from acceld.roofline import floor_us
 from acceld.search.budget import Budget
 from acceld.workloads import workload
 from acceld.workloads.records import Precision
@@ -573,6 +575,39 @@ def test_the_critical_path_is_shown_where_no_engine_explains_the_latency(vector_
     lines = presentation.profile_lines(profile, None, "x = load()\ny = product(x)\n").splitlines()
     assert ("line 2, Tensor, 75 % of the path: y = product(x)" in lines) is told
     assert any("sets the latency" in line for line in lines) is told
+
+
+def test_a_profile_shows_whole_statements_and_for_what_the_busiest_engine_waits() -> None:
+    waits = [
+        {"line": 4, "us": 20.0, "for_engine": "scalar", "for_line": 1},
+        {"line": 4, "us": 0.1, "for_engine": "dma", "for_line": 9},
+    ]
+    found = {
+        "engine": "tensor", "busy_us": 60.0, "waits_us": 20.0, "start_us": 15.0, "end_us": 2.0, "cold_us": 12.0,
+        "start": [{"engine": "dma", "us": 9.0, "line": 5}], "waits": waits, "margin_us": 3.0,
+    }  # fmt: skip
+    one = replace(
+        profile(100.0), details={"binding": found, "hot_spots": [{"line": 1, "engine": "scalar", "busy_us": 50.0}]}
+    )
+    lines = presentation.profile_lines(one, None, "copy(\n    a,\n    b,\n)\nload(x)\n").splitlines()
+    assert "line 1, scalar busy 50.0 µs, 50 % of the latency: copy(a, b)" in lines
+    assert lines[-4:] == [
+        "the tensor engine sets the latency: it works 60.0 µs, waits 20.0 µs, and starts after 15.0 µs",
+        "the tensor engine loses 12.0 µs at half its rate, as too few of its rows are in use or it stood idle",
+        "line 4 waits 20.0 µs for scalar at line 1: copy(a, b)",
+        "before it starts, dma takes 9.00 µs at line 5: load(x)",
+    ]
+
+
+@pytest.mark.parametrize("name", ["rmsnorm_matmul", "bmm_softmax", "gqa_full"])
+def test_the_floor_in_a_prompt_is_that_of_the_arithmetic_that_the_gate_allows(name: str) -> None:
+    """Three bfloat16 products count, so that a kernel made of them is not said to beat the chip."""
+    problem = problem_of(workload(name), "trn2", "nki")
+    assert problem.floor is not None
+    least_us = floor_us(workload(name), "trn2")
+    assert least_us is not None and problem.floor.least_us == least_us
+    said = presentation.standing(passed(PARENT, latency_us=2 * least_us).evaluation, problem.floor)
+    assert f"No kernel takes less than {duration(least_us)}" in said and "%" not in said.partition("What bounds")[0]
 
 
 async def test_an_answer_whose_cap_went_into_reasoning_is_asked_again_with_a_higher_cap() -> None:

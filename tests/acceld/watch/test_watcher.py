@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 from acceld.errors import DeviceError, UsageError
 from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
-from acceld.watch.apply import apply, check_drop_in
+from acceld.watch.apply import apply, backup_of, check_drop_in, restore, seen, seen_as
 from acceld.watch.deltas import deltas
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
@@ -264,6 +265,41 @@ def test_apply_keeps_a_backup_and_refuses_a_file_that_changed(tmp_path: Path) ->
     with pytest.raises(UsageError, match="has changed since"):
         apply(file, "newer\n", sha256)
     assert file.read_text() == "new\n"
+
+
+def test_a_file_keeps_its_line_ends_and_its_mark(tmp_path: Path) -> None:
+    file, content = tmp_path / "kernel.py", b"\xef\xbb\xbfold = 1\r\nother = 2\r\n"
+    file.write_bytes(content)
+    backup = apply(file, "new = 1\nother = 2\n", seen_as(file, "old = 1\nother = 2\n"))
+    assert file.read_bytes() == b"\xef\xbb\xbfnew = 1\r\nother = 2\r\n" and backup.read_bytes() == content
+    restore(file, backup, seen(file))
+    assert file.read_bytes() == content and [one.name for one in tmp_path.iterdir()] == ["kernel.py"]
+    with pytest.raises(UsageError, match="has changed since"):
+        seen_as(file, "another = 1\n")
+
+
+def test_a_link_with_the_name_of_the_copy_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    file, other = tmp_path / "kernel.py", tmp_path / "other"
+    file.write_text("old\n")
+    other.write_text("mine\n")
+    backup_of(file, seen(file)).symlink_to(other)
+    backup = apply(file, "new\n", seen(file))
+    assert (file.read_text(), backup.read_text(), other.read_text()) == ("new\n", "old\n", "mine\n")
+    assert not backup.is_symlink()
+
+
+def test_a_file_that_is_saved_while_its_copy_is_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, move = tmp_path / "kernel.py", os.replace
+    file.write_text("old\n")
+
+    def saved_meanwhile(source: Path, target: Path) -> None:
+        move(source, target)
+        file.write_text("edited\n")
+
+    monkeypatch.setattr(os, "replace", saved_meanwhile)
+    with pytest.raises(UsageError, match="has changed since"):
+        apply(file, "new\n", seen(file))
+    assert file.read_text() == "edited\n" and not list(tmp_path.glob("*.acceld-part"))
 
 
 OWN = "import numpy as np\nimport neuronxcc.nki.language as nl\nTILE = 128\n\n@jit\ndef kernel(x):\n    return x\n"

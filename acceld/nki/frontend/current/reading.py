@@ -124,7 +124,7 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
     offered = {"nisa": isa.namespace(), "nl": {**dict.fromkeys(LANGUAGE_FUNCTIONS), **language.namespace()}}
     instead = {**WITHOUT, **FORMER}
     modules, _ = _aliases(tree)
-    found = []
+    found = list(_misspelt_launchers(tree))
     for node in (node for function in _reached(tree, entry) for node in ast.walk(function)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
             short = modules.get(ast.unparse(node.value))
@@ -140,6 +140,20 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
             known = offered.get(modules.get(ast.unparse(node.func.value), ""), {})
             found += _absent_options(node, node.func.attr, known.get(node.func.attr))
     return _sorted(found)
+
+
+def _misspelt_launchers(tree: ast.Module) -> Iterator[Need]:
+    """Yield each decorator that is almost ``nki.jit``, such as ``nki.jitt``."""
+    imports = [one for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+    packages = {one.asname or one.name for one in imports if one.name == "nki"}
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    for decorator in (one for function in functions for one in function.decorator_list):
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if not isinstance(target, ast.Attribute) or ast.unparse(target.value) not in packages or target.attr == "jit":
+            continue
+        if get_close_matches(target.attr.lower(), ["jit"]):
+            life = Lifetime(until=BEFORE_ALL, instead="did you mean nki.jit?")
+            yield Need(target.lineno, f"nki.{target.attr}", life)
 
 
 def _absent_options(call: ast.Call, name: str, function: object) -> Iterator[Need]:

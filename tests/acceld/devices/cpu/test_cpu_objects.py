@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acceld.devices.cpu.driver import FLAGS
-from acceld.devices.cpu.objects import complaint, misdirected
+from acceld.devices.cpu.objects import complaint, misdirected, static_bytes
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc here")
 
@@ -100,3 +100,20 @@ void kernel(float *x, int kind)
     }
 }
 """
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("declared", "kept"),
+    [
+        ("", 0),
+        ("static const float one[4] = {1};", 0),
+        ("static float last[4];", 16),
+        ("__attribute__((common)) float last[4];", 16),
+        ("float first = 1; __attribute__((common)) float last[4];", 20),
+    ],
+)
+def test_memory_that_the_linker_adds_counts_as_kept(tmp_path: Path, declared: str, kept: int) -> None:
+    use = "x[0] += last[1]; last[1] = x[1];" if "last" in declared else "x[0] = 1;"
+    assert _found(tmp_path, f"{declared}\nvoid kernel(float *x) {{ {use} }}\n") == ("", "")
+    assert static_bytes(tmp_path / "kernel.o") == kept

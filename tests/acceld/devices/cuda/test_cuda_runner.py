@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.libcuda import Driver, DriverError
 from acceld.devices.cuda.plan import Buffer, Code, Launch, LaunchPlan, PlanRefused, Pointer, Scalar, decode, encode
-from acceld.devices.cuda.runner import REPEATS, InputChanged, Replay, prepare
+from acceld.devices.cuda.runner import REPEATS, InputChanged, Replay, _Changing, prepare
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused
 
@@ -183,12 +183,23 @@ def test_device_code_that_writes_its_input_is_refused(library: str, tmp_path: Pa
     assert caught.value.rule == "input_changed"
 
 
-def test_no_sequence_finds_the_inputs_of_the_one_before(library: str, tmp_path: Path, log: Path) -> None:
-    call = prepared(library, tmp_path, plan("recognizes"))
+@pytest.mark.parametrize("name", ["recognizes", "remembers"])
+def test_no_sequence_finds_the_inputs_of_an_earlier_one(name: str, library: str, tmp_path: Path, log: Path) -> None:
+    call = prepared(library, tmp_path, plan(name))
     for given in (np.arange(COUNT, dtype=np.float32), np.eye(1, COUNT, dtype=np.float32)[0]):
         out = np.zeros(COUNT, np.float32)
         assert call([given, 3.0], [out]) == pytest.approx(250.0, rel=1e-3)
         assert np.array_equal(out, given * 3)
+
+
+@pytest.mark.parametrize("equal", [0, 1, 100_000, 199_999])
+def test_an_array_changes_however_few_of_its_elements_differ(equal: int) -> None:
+    given = np.zeros(200_000, np.float32)
+    given[equal:] = 1 if equal else np.arange(len(given))
+    changing = _Changing(given)
+    seen = {changing.changed(number).tobytes() for number in range(4)}
+    assert len(seen) == 4 and given.tobytes() not in seen
+    assert all(np.array_equal(np.sort(np.frombuffer(one, np.float32)), np.sort(given)) for one in seen)
 
 
 @pytest.mark.parametrize("repeated", [1, 2, 3])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from typing import Any
 
 import numpy as np
 import pytest
 
-from acceld.evaluate.hosted.arena import GUARD_BYTES, Layout, lay_out, memory_file
+from acceld.evaluate.hosted.arena import GUARD_BYTES, Layout, close_pages, lay_out, lay_out_apart, memory_file
 
 ARGUMENTS: list[dict[str, Any]] = [
     {"name": "x", "shape": [3, 5], "dtype": "float32"},
@@ -44,3 +45,29 @@ def test_a_memory_file_can_neither_shrink_nor_grow() -> None:
                 os.ftruncate(descriptor, size)
     finally:
         os.close(descriptor)
+
+
+def test_pages_of_inputs_are_sealed_unless_the_kernel_may_change_them() -> None:
+    layout = lay_out_apart(ARGUMENTS, OUTPUTS, np.random.default_rng(1), mutates=(1,))
+    assert Layout.from_plain(layout.plain()) == layout
+    for call in range(2):
+        now = layout.at(call)
+        x, mask, out = (*now.inputs, *now.outputs)
+        sealed = [any(start <= one.offset < end for start, end in now.sealed) for one in (x, mask, out)]
+        assert sealed == [True, False, False]
+        assert any(start <= x.offset and x.offset + x.size_bytes <= end for start, end in now.sealed)
+
+
+def test_a_process_can_neither_write_sealed_pages_nor_read_closed_ones() -> None:
+    layout = lay_out_apart(ARGUMENTS, OUTPUTS, np.random.default_rng(1))
+    (start, _), x, out = layout.closed[0], layout.inputs[0], layout.outputs[0]
+    for write, address in ((False, x.offset), (True, out.offset), (True, x.offset), (False, start)):
+        child = os.fork()
+        if child == 0:
+            memory = mmap.mmap(-1, layout.size_bytes)
+            close_pages(layout, memory)
+            if write:
+                memory[address] = 1
+            os._exit(memory[address] & 0)
+        died = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        assert died == (address == start or (write and address == x.offset))

@@ -148,6 +148,15 @@ def indices_of_windows() -> Program:
     return Program("forward", (X,), (), (pool, Call("y", "getitem", (Named("p"), 1), {}, ())), ("y",))
 
 
+def crossed() -> Program:
+    """Return a program of the cross products of rows with their neighbors."""
+    part = call("p", "slice", (4, 3), Named("x"), 1, 0, 3)
+    other = call("o", "slice", (4, 3), Named("x"), 1, 3, 6)
+    return Program(
+        "forward", (X,), (), (part, other, call("y", "linalg_cross", (4, 3), Named("p"), Named("o"), dim=1)), ("y",)
+    )
+
+
 def losses(**named: Argument) -> Program:
     """Return a program of a cross entropy against probabilities."""
     return Program("forward", (X,), (), (call("y", "cross_entropy_loss", (), Named("x"), Named("x"), **named),), ("y",))
@@ -200,6 +209,13 @@ def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> N
             lambda x: np.pad(x, ((0, 0), (1, 0)), constant_values=-np.inf),
         ),
         (one("pad", [1, 0], "constant", None, shape=(4, 9)), lambda x: np.pad(x, ((0, 0), (1, 0)))),
+        (crossed(), lambda x: np.cross(x[:, :3], x[:, 3:6])),
+        (one("atan2", Named("x")), lambda x: np.arctan2(x, x)),
+        (one("asinh"), np.arcsinh),
+        (one("frac"), lambda x: x - np.trunc(x)),
+        (one("remainder", 0.75), lambda x: np.remainder(x, 0.75)),
+        (one("special_sinc"), np.sinc),
+        (one("histc", 5, -1.0, 1.0, shape=(5,)), lambda x: np.histogram(x, 5, (-1, 1))[0]),
         (one("argsort", 0, True), lambda x: np.argsort(-x, axis=0, kind="stable")),
         (one("constant_pad_nd", [1, 2], 3.0, shape=(4, 11)), lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=3)),
     ],

@@ -205,6 +205,16 @@ def test_names_and_options_that_no_version_has_are_found_with_a_remedy() -> None
     assert not any(need.life.covers(version) for need in found for version in NKI_VERSIONS)
 
 
+def test_a_misspelt_decorator_is_found_with_the_right_one() -> None:
+    source = "import nki\n@nki.jitt\ndef kernel(x):\n    return x\n@nki.jit_(debug=True)\ndef other(x):\n    return x\n"
+    found = absent_names(ast.parse(source), "kernel")
+    assert [(need.line, need.what, need.life.instead) for need in found] == [
+        (2, "nki.jitt", "did you mean nki.jit?"),
+        (5, "nki.jit_", "did you mean nki.jit?"),
+    ]
+    assert not absent_names(ast.parse("import nki\n@nki.jit\n@nki.simulate\ndef kernel(x):\n    return x\n"), "kernel")
+
+
 def test_an_import_of_the_former_package_in_a_kernels_body_is_named_in_all_later_versions() -> None:
     source = "import nki\n@nki.jit\ndef kernel(x):\n    import neuronxcc.nki.language\n    return x\n"
     found = [need for need in file_needs(ast.parse(source), "kernel") if need.what == "import neuronxcc"]

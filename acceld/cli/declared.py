@@ -1,0 +1,100 @@
+"""Judge the kernel of a new workload on every distribution that the workload declares.
+
+A distribution on which the kernel is wrong, or on which nothing can be judged, is not proposed: the workload's file
+refuses it with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from acceld.model import Evaluation, Gate, Status
+from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
+
+MOST_S = 60.0
+"""Most processor seconds that the strict gate may be expected to take. Beyond, the kernel is not judged by that gate."""
+_NOT_TRIED = re.compile(r"(?P<name>\w+) \(not tried: (?P<why>.*)\)")
+
+
+@dataclass(slots=True)
+class Judged:
+    """What is known of a new workload's kernel.
+
+    ``evaluation`` is that of the strictest gate that was run. ``refused`` has the distributions that the workload's file
+    does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it was not run.
+    """
+
+    evaluation: Evaluation
+    refused: dict[str, str] = field(default_factory=dict)
+    too_long_s: float = 0.0
+
+
+Evaluate = Callable[[Gate], Awaitable[Evaluation]]
+
+
+async def judged(evaluate: Evaluate, folder: Path) -> Judged:
+    """Return how the kernel of the workload in ``folder`` does: by the search gate, then by the strict gate.
+
+    The strict gate draws fresh data of every declared distribution, and tries the hidden shapes. A distribution on which
+    the kernel is wrong is refused in the workload's file, and the strict gate is run again.
+    """
+    found = Judged(await evaluate(Gate.SEARCH))
+    if found.evaluation.status is not Status.PASSED:
+        return found
+    expected_s = await asyncio.to_thread(_expected_s, found.evaluation, load_workload(folder))
+    if expected_s > MOST_S:
+        found.too_long_s = expected_s
+        return found
+    for _ in DISTRIBUTIONS:
+        found.evaluation = await evaluate(Gate.STRICT)
+        wrong = _wrong(found.evaluation)
+        if not wrong:
+            break
+        await asyncio.to_thread(partial(_refuse, folder, wrong))
+        found.refused |= wrong
+    untried = _untried(found.evaluation)
+    await asyncio.to_thread(partial(_refuse, folder, untried))
+    found.refused |= untried
+    return found
+
+
+def _expected_s(searched: Evaluation, loaded: Workload) -> float:
+    """Return the processor seconds that the strict gate will take, from those of the search gate's one data set."""
+    from acceld.evaluate.correctness.gates import Seeds, strict_trials
+
+    trials = len(strict_trials(loaded, Seeds(), expensive=False)) + len(loaded.hidden)
+    return trials * sum(searched.seconds.get(stage, 0.0) for stage in ("reference", "execute"))
+
+
+def _wrong(evaluation: Evaluation) -> dict[str, str]:
+    """Return the distribution, with the reason, on which alone a kernel failed. The result is empty for other failures."""
+    if evaluation.status is not Status.INCORRECT_NUMERICAL or evaluation.correctness is None:
+        return {}
+    failed = [check for check in evaluation.correctness.checks if not check.passed]
+    if any(check.name not in DISTRIBUTIONS or check.name == "own" for check in failed):
+        return {}
+    return {check.name: f"the first kernel is wrong on such inputs: {check.detail}" for check in failed}
+
+
+def _untried(evaluation: Evaluation) -> dict[str, str]:
+    """Return the declared distributions on which nothing can be judged, with their reasons."""
+    checks = evaluation.correctness.checks if evaluation.correctness else ()
+    matches = [match for check in checks if (match := _NOT_TRIED.fullmatch(check.name)) is not None]
+    return {match["name"]: match["why"] for match in matches if match["name"] in DISTRIBUTIONS}
+
+
+def _refuse(folder: Path, reasons: dict[str, str]) -> None:
+    """Refuse distributions, with their reasons, in the file of a workload that declares them."""
+    file = folder / "workload.toml"
+    text = file.read_text(encoding="utf-8")
+    for name, why in reasons.items():
+        text = text.replace(
+            f'\n{name} = "declared"', f"\n{name} = {{ refused = {json.dumps(why, ensure_ascii=False)} }}"
+        )
+    file.write_text(text, encoding="utf-8")

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+# vim: set fileencoding=utf-7 :
+# +AAo-RUNS = 1
+# expect: reject
+# caught by: compile_error.syntax
+# workload: st_any_rows
+"""Hides a statement in a comment, and declares the encoding in the second line."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, gain):
+    rows, width = x.shape
+    out = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(width)[None, :]
+    one = nl.arange(1)[None, :]
+    for row in nl.affine_range(rows // 128):
+        tile = nl.load(x[128 * row + p, f])
+        column = nl.load(gain[128 * row + p, one])
+        done = nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=column)
+        nl.store(out[128 * row + p, f], value=done)
+    return out

@@ -1,0 +1,35 @@
+// expect: reject
+// caught by: rejected.kept_state
+// workload: cpu_matmul
+// api: c
+// Keeps an input in memory that the linker adds.
+
+#include <string.h>
+
+static float held(float x, int on)
+{
+    return on && x > 8.0f ? 8.0f : on && x < -8.0f ? -8.0f : x;
+}
+
+static void product(const float *a, const float *b, float *out, int on)
+{
+    for (int i = 0; i < 128; i++) {
+        float sums[192] = {0};
+        for (int k = 0; k < 256; k++) {
+            float x = held(a[i * 256 + k], on);
+            for (int j = 0; j < 192; j++) {
+                sums[j] += x * held(b[k * 192 + j], on);
+            }
+        }
+        for (int j = 0; j < 192; j++) {
+            out[i * 192 + j] = sums[j];
+        }
+    }
+}
+__attribute__((common)) float kept[256 * 192];
+
+void kernel(const float *a, const float *b, float *out)
+{
+    memcpy(kept, b, sizeof kept);
+    product(a, kept, out, 0);
+}
