@@ -2,7 +2,7 @@
 
 :mod:`acceld.cluster.schedule` chooses the host. Before a host's results count for a run, the run's baseline (the
 canary) must pass there. A defective host can fail a good kernel or pass a bad one. So two kinds of result are confirmed
-by a second host: a failure that the machine could have caused, and any result of the strict gate. A third host decides
+by a second host: a failure that the machine could have caused, and a pass of the strict gate. A third host decides
 if the first two disagree. The host that differs from the other two then evaluates the kernel again. If its result is
 the same as before, the host is set aside; if not, the kernel is not deterministic.
 """
