@@ -42,13 +42,13 @@ Result = tuple[bool, dict[str, Any]]
 
 
 def kill_a_writer(folder: Path, rounds: int) -> Result:
-    """Kill a process that writes to the database with kill -9, and check the database."""
+    """Kill, by kill -9, a process that writes to the database, and check the database."""
     found = kill_writers(folder, rounds)
     return found.lost == 0 and found.damaged == 0 and found.reopen_s < 1, vars(found)
 
 
 def kill_a_daemon(folder: Path, rounds: int) -> Result:
-    """Kill a daemon whose model and device are scripted with kill -9 during a run."""
+    """Kill a daemon during a run by kill -9. Its model and its device are scripted."""
     found = kill_daemons(folder, max(3, rounds // 10))
     return found.state == "finished" and not found.repeated and not found.problems, vars(found)
 
@@ -278,7 +278,7 @@ def copy_under_load(folder: Path, rounds: int) -> Result:
 
 
 def soak(folder: Path, rounds: int, hours: float = 2.0) -> Result:
-    """Run a daemon whose model and device are scripted for hours. Memory, descriptors and files must not grow."""
+    """Run a daemon for hours, with a scripted model and a scripted device. Memory, descriptors and files must not grow."""
     home = Home(folder / ".acceld")
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     environment["SCRIPTED_S"] = "0.002"

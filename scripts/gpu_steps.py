@@ -94,7 +94,7 @@ POINTS: Mapping[str, tuple[Mapping[str, int], ...]] = {
 beginning of its name.
 """
 _ANSWER_S = 600.0
-"""Wait for the daemon's measurement; the trial ends the step earlier."""
+"""Longest wait in seconds for the daemon's measurement. The trial's own deadline for the step is shorter."""
 _BUILD_S = 60.0
 _MEMORY_BYTES = 4 << 30
 _DONE_S = 10.0

@@ -20,9 +20,11 @@ WIDEST = 140
 LONG = 60
 """Lines and sentences with more characters than this are compared."""
 ALIKE = 0.9
-"""Similarity beyond which two of them are one text in two versions."""
+"""Similarity (0 to 1) from which on two lines or two sentences count as one text in two versions."""
 BEGINS = re.compile(r"\s*(?:\||#+ |([*-] |\d+\. ))")
-"""Line that ends the paragraph before it; an entry of a list, the group, begins another one."""
+"""Matches a line that ends the paragraph before it: a row of a table, a title, an entry of a list. The group is the
+mark of a list's entry, which begins a new paragraph.
+"""
 CODE = re.compile(r"`[^`]*`")
 FENCE = re.compile(r"\s*(`{3,}|~{3,})(.*)$")
 

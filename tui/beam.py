@@ -25,8 +25,8 @@ UNFOLDED = 500
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A line of the tree: a candidate; or, if ``folded`` is not 0, that number of children of a candidate which
-    are not shown.
+    """A line of the tree. It shows one candidate; or, if ``folded`` is not 0, it stands for ``folded`` children of a
+    candidate that have no lines of their own.
     """
 
     candidate: int
@@ -45,8 +45,9 @@ class TreeLine:
 
 @dataclass(slots=True)
 class Folding:
-    """A person's choice of branches: opened, closed or unfolded ones, failed candidates alone, or those with a
-    text.
+    """A person's choices for the tree. ``opened``, ``closed`` and ``unfolded`` have the ids of candidates whose
+    branches the person opened, closed or unfolded. ``only_failed`` lists failed candidates alone. ``query`` lists only
+    candidates whose line has all its words; empty for no such filter.
     """
 
     opened: set[int] = field(default_factory=set)
@@ -57,8 +58,8 @@ class Folding:
 
 
 def kept_of(run: RunView) -> frozenset[int]:
-    """Return the candidates that are never folded: those ever in a beam, on the path to the best, pinned or
-    vetoed.
+    """Return the ids of the candidates that are never folded: those that were ever in a beam, those on the path to the
+    best one, and those that are pinned or vetoed.
     """
     kept = {number for _, beam in run.beams.values() for number in beam}
     if run.best:
@@ -124,8 +125,8 @@ def _rank(candidate: CandidateView) -> tuple[int, float, int]:
 
 
 def _distinct(run: RunView, shown: list[int], kept: frozenset[int]) -> list[int]:
-    """Return the candidates without those that are as fast as a sibling that is shown. Those of a beam and
-    those that run stay.
+    """Return ``shown`` without the candidates that are as fast as one before them in it. Candidates in ``kept``, and
+    those that run, always stay.
     """
     found: list[int] = []
     for number in shown:
@@ -147,8 +148,8 @@ def _like(run: RunView, one: CandidateView, shown: Iterable[int]) -> int | None:
 
 
 def _note(run: RunView, rest: list[int], shown: list[int]) -> str:
-    """Return the text of a folded line: the sibling that its candidates are as fast as, or their numbers by
-    status.
+    """Return the text of a folded line, such as ``5 like c12, 3 failed``. It counts the candidates in ``rest`` that are
+    as fast as a sibling in ``shown``, and the others by status.
     """
     counts: Counter[str] = Counter()
     for number in rest:

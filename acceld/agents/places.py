@@ -41,7 +41,9 @@ class Places:
         return path
 
     def workload(self, name: str) -> Workload:
-        """Return the workload with a name, or in a folder below a root. Raise UsageError if there is no such workload."""
+        """Return the workload called ``name``, or the one in the folder ``name`` below a root. Raise UsageError if
+        there is none.
+        """
         folders = workload_folders(self.config.paths.workloads)
         if name in folders:
             return load_workload(folders[name])
@@ -56,8 +58,8 @@ class Places:
         raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
 
     def own_workloads(self) -> list[str]:
-        """Return the workload folders at most four levels below the roots, as paths relative to the first root if they
-        lie below it.
+        """Return the workload folders among the roots and at most three levels below them, as paths: relative to the
+        first root for a folder inside it, else absolute.
         """
         depths = ("", "*/", "*/*/", "*/*/*/")
         found = (path.parent for root in self.roots for depth in depths for path in sorted(root.glob(depth + FILE)))

@@ -772,7 +772,7 @@ def _argument(text: str, place: int) -> Json | float | int:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The result of one of many kernels that a call evaluates."""
+    """One kernel of a call that evaluates many, with its result."""
 
     place: int
     name: str

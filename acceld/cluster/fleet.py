@@ -592,7 +592,7 @@ class Fleet:
 
 def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
     """Return True for a result that a second host must confirm: a failure that a machine could have caused, or a pass
-    of the strict gate.
+    of the strict gate. A practice request needs no second host.
     """
     if request.practice:
         return False

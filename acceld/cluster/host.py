@@ -51,8 +51,8 @@ class HostFacts:
     """Versions that must equal those of the daemon: acceld, Python, Ray."""
 
     def takes(self, backend: str, chip: str) -> bool:
-        """Return False if the host would measure a kernel on another chip than the kernel is for. True for every
-        simulated evaluation, and for a host whose chip is not known.
+        """Tell whether the host can evaluate a kernel for ``chip`` on ``backend``: a simulated evaluation always, a
+        measured one if the kernel is for the host's processor, or if the host has that chip or its chip is not known.
         """
         return backend == SIMULATOR or chip in (HOST, self.chip) or not self.chip
 

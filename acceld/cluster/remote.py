@@ -96,7 +96,7 @@ class RayHosts:
             names = await asyncio.wait_for(bridge.call("found", wanted), _LOOK_S)
         except TimeoutError:
             self._failed += 1
-            raise HostLostError(f"no answer in {_LOOK_S:g} s") from None
+            raise HostLostError(f"the Ray cluster {self._address} gave no answer in {_LOOK_S:g} s") from None
         except HostLostError:
             self._failed += 1
             raise

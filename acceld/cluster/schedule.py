@@ -57,7 +57,7 @@ class Job:
     barred: set[str] = field(default_factory=set)
     """Hosts that must not get the job."""
     patient: bool = True
-    """True if the job waits for a new host when no host can take it. Any other such job ends with an error."""
+    """True if the job waits for a new host when no host can take it; False if it then ends with an error."""
     settled: bool = False
     """True if the job has its answer; hosts may still be running it."""
 

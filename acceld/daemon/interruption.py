@@ -25,7 +25,7 @@ def on_ec2() -> bool:
 
 
 async def notice(base_url: str = METADATA, *, period_s: float = PERIOD_S) -> str:
-    """Wait for the notice, and return it as text: the action and its time."""
+    """Wait until EC2 gives notice that it takes the instance back. Return the notice as text: the action and its time."""
     timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
         while True:

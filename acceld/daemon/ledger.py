@@ -58,5 +58,5 @@ class StoreJournal:
         await self._store.change(batch_sent, token, batch)
 
     async def collected(self, token: str) -> None:
-        """Forget a batch whose answers are all stored."""
+        """Close a batch: all its calls have outcomes, or it never reached the provider."""
         await self._store.change(batch_collected, token)

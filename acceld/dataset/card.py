@@ -18,7 +18,7 @@ def card(
     taken: Mapping[int, int],
     tried: Iterable[Program],
 ) -> tuple[str, dict[str, int]]:
-    """Return (README of a data set, number of programs that failed by reason).
+    """Return (README of a data set; number of failed programs by the reason of the failure).
 
     ``rows`` has the number of rows of each format, by split. ``taken`` has the number of pairs of each program.
     ``tried`` are all programs up to the last one in the data set.

@@ -33,12 +33,12 @@ from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuner
 from acceld.workloads import Workload, load_workload
 
 PLAINER = (Pieces(nodes=1, columns=128), Pieces(nodes=1), Pieces(nodes=2), Pieces(nodes=4), Pieces(nodes=8))
-"""Sizes of the pieces of each program's further kernels. In the plainest kernel every value passes through HBM, 128
-columns at a time.
+"""Sizes of the pieces into which a program is divided for its further kernels, the plainest kernel first: there every
+value passes through HBM, 128 columns at a time.
 """
 TRIES = {0: 2, 1: 6}
-"""Number of rewrites that are tried from a lowered kernel, by its place: 0 is the kernel in the largest pieces, 1 the
-plainest. From the other kernels :data:`OTHER_TRIES` are tried.
+"""Number of rewrites that are tried from a lowered kernel, by the kernel's place among those of its program: 0 is the
+kernel in the largest pieces, 1 the plainest. From each other kernel :data:`OTHER_TRIES` rewrites are tried.
 """
 OTHER_TRIES = 2
 MOST_PAIRS = 32

@@ -46,7 +46,7 @@ class BatchJournal(Protocol):
         ...
 
     async def collected(self, token: str) -> None:
-        """Forget a batch whose answers are all stored."""
+        """Close a batch: all its answers are stored, or it never reached the provider."""
         ...
 
 

@@ -135,7 +135,7 @@ def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
 def _iteration(
     folder: Path, services: Sequence[Mapping[str, Any]], chip: str
 ) -> tuple[Iteration, list[Mapping[str, Any]]]:
-    """Return (the iteration, those of its records that have the text of their parent, each with the name of its case)."""
+    """Return (the iteration; its records that have their parent's text, each with the name of the record's case added)."""
     written = folder / "planner_results.json"
     planned = {row["service_name"]: row["plans"] for row in _list(written)}
     plans: dict[tuple[str, int], str] = {}

@@ -331,8 +331,8 @@ _NO_FLAG = frozenset({"top_k", "memory_size", "t_pos", "t_neg", "own_insights"})
 def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """Return what starts the same search: (command, lines of acceld.toml, other parameters by name).
 
-    The command has every option that differs from the preset. The other two hold what no option, and what neither an
-    option nor acceld.toml, can set; often they are empty.
+    The command has every option that differs from the preset. The lines of acceld.toml set what has no option. The
+    other parameters are those that neither can set. Both are often empty.
     """
     target = [run["workload"]]
     if run.get("root_sha256"):

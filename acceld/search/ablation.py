@@ -81,10 +81,13 @@ class VariantSummary:
     improved: int
     """Number of runs whose best kernel is faster than the baseline by more than the noise."""
     low: float | None
+    """Least speed-up of a run; None if no run has a speed-up. ``high`` is the greatest."""
     high: float | None
     candidates: float
+    """Mean number of candidates of a run. ``calls``, ``device_hours`` and ``redundancy`` are means over runs, too."""
     calls: float
     cost_usd: float | None
+    """Mean cost of a run in USD; None if the cost of any run is unknown."""
     device_hours: float
     redundancy: float
     unruled_wins: float | None

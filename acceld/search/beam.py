@@ -9,8 +9,7 @@ from acceld.model import LEAST_STEP_PERCENT, Candidate, Source, Status
 
 
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
-    """Return a sort key: latency, then fewer instructions, then program hash, then the candidate's place in the
-    search.
+    """Return a sort key: lower latency first, then fewer instructions, then program hash, then place in the search.
 
     The order in which results arrived never counts. A candidate without a latency sorts last.
     """
@@ -26,9 +25,9 @@ def beats(challenger: Candidate, best: Candidate) -> bool:
     """Return True if the challenger is faster than the best candidate by more than the noise.
 
     For simulated latencies the noise is :data:`acceld.model.LEAST_STEP_PERCENT`. For measured latencies it is the
-    larger of both intervals and of twice the timer's resolution. A challenger that was timed interleaved with its
-    parent must also have won that comparison. A latency without a validated interval never replaces a latency with
-    one. Of two latencies without an interval, the lower one wins.
+    greatest of three times: the half widths of both latencies' intervals, and twice the timer's resolution. A
+    challenger that was timed interleaved with its parent must also have won against its parent. A latency without a
+    validated interval never replaces a latency with one. Of two latencies without an interval, the lower one wins.
     """
     if _validated(best) and not _validated(challenger):
         return False

@@ -1,8 +1,8 @@
 """Choose among the models of a role by their gain per dollar (a multi-armed bandit). Pure functions.
 
 A model with few calls counts nearly as much as all models together: its gain per dollar is computed as if it had begun
-with :data:`PRIOR_CALLS` average calls. No model is drawn less often than :data:`LEAST_SHARE`, so that a model with bad
-luck is asked again. Only earlier iterations count, so that the same rows give the same shares after a restart.
+with :data:`PRIOR_CALLS` average calls. Each model keeps a share of about :data:`LEAST_SHARE` or more, so that a model
+with bad luck is asked again. Only earlier iterations count, so that the same rows give the same shares after a restart.
 """
 
 from __future__ import annotations

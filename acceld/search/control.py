@@ -75,7 +75,9 @@ class RunControl:
     ended: bool = False
     """True once the run decides nothing more."""
     unread: dict[str, str] = field(default_factory=dict)
-    """Actions that no decision has read yet: for each text of an action the name of the action."""
+    """Actions that no decision has read yet. Keys are the messages about the actions, such as ``pinned c12``, and
+    values their names, such as ``pin``.
+    """
 
     def __post_init__(self) -> None:
         self.running.set()

@@ -72,7 +72,9 @@ def _line(candidate: Candidate, candidates: Mapping[int, Candidate]) -> Iterator
 def _steps(
     candidate: Candidate, known: Collection[int], plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
 ) -> list[AppliedPlan]:
-    """Return the steps that led to a candidate, oldest first. Steps up to its last ancestor in ``known`` are left out."""
+    """Return the steps that led to a candidate, oldest first. Steps up to the nearest candidate in ``known`` are left
+    out.
+    """
     line = list(_line(candidate, candidates))
     shared = next((place for place, one in enumerate(line) if one.id in known), len(line) - 1)
     steps = []

@@ -153,9 +153,10 @@ def rewrites(
 ) -> tuple[list[RewritePair], list[RewritePair]]:
     """Return the pairs that could teach, best first: (positive pairs (parent, child), negative pairs (child, parent)).
 
-    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals
-    its parent's or was offered before, or if its or its parent's latency has no validated interval. Pairs inside the
-    noise come last. The noise is their band, and they can teach only a hypothesis.
+    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals its
+    parent's or was offered before, or if its or its parent's latency has no validated interval. A pair whose latencies
+    differ by less than the noise comes last and teaches only a hypothesis; its ``tie_percent`` is the noise, that of
+    any other pair None.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -240,7 +241,7 @@ def _places(insight: Insight) -> tuple[Held, ...]:
 
 
 def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
-    """Return where ``insight`` and ``by``, which says the same, held, as one list."""
+    """Return the places where an insight held, joined with those of ``by``, an insight that says the same."""
     held = list(insight.held)
     for place in by.held:
         at = [(one.chip, one.api, one.workload, one.source) for one in held]
@@ -304,8 +305,9 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
 
     It is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there were one
     more win and one more loss. The weights say how alike the setting is to the one in which the insight was learned:
-    bottleneck, operations (tags, if those are unknown), dtype, chip and API. ``newer`` is the number of newer
-    insights: an insight that was neither tried nor confirmed loses weight with age.
+    bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing confirmed counts
+    less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed loses weight with
+    age.
     """
     wins = insight.wins + insight.confirmations
     rate = (wins + 1) / (wins + insight.losses + 2)
@@ -410,8 +412,8 @@ def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
 
 
 def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
-    """Return the insights that were learned from a candidate, as the slow or the fast kernel. They are withdrawn if it
-    is found suspect.
+    """Return the insights that a candidate taught, as the slow or as the fast kernel. Callers withdraw them if the
+    candidate is found suspect.
     """
     return [
         insight

@@ -1,10 +1,10 @@
 """Divide a budget of attempts among iterations, plans and parents. Pure functions.
 
-All strategies make about the same number of attempts, so that they can be compared. ``beam`` makes B x N x K in each
-of T iterations (B parents, N plans each, K attempts each). ``best_of_n`` makes as many, all from the baseline.
-``reflexion`` makes one attempt after the other, each from the last. ``random`` is the beam with plans in random order.
-``tune`` and ``evolve`` are the beam with sequences of rewrites as plans, tuned by latency before their results are
-checked.
+All strategies make about the same number of attempts, so that they can be compared. ``beam`` makes B x N x K attempts
+in each of T iterations (B parents, N plans for each parent, K attempts at each plan; the first iteration has one
+parent, the baseline). ``best_of_n`` makes as many, all from the baseline. ``reflexion`` makes one attempt after the
+other, each from the last candidate that passed. ``random`` is the beam with plans in random order. ``tune`` and
+``evolve`` are the beam with sequences of rewrites as plans, tuned by latency before their results are checked.
 """
 
 from __future__ import annotations
@@ -100,10 +100,11 @@ class Allowance:
     room: int | None
     """Number of candidates left; None if the run has no limit."""
     places: int
+    """Number of attempts that the iteration would make without a limit."""
     repairs: int
-    """Limit on candidates of a place after its first candidate: repairs, and the polished kernel."""
+    """Limit on the candidates of an attempt after its first one: repairs, and the polished kernel."""
     kept: int = 0
-    """Number of these further candidates that a place may make before another place begins."""
+    """Number of these further candidates that are kept for an attempt before another attempt may begin."""
 
     def of(self, place: int) -> int:
         """Return the number of candidates, repairs included, that the attempt at position ``place`` may make.

@@ -1,11 +1,11 @@
 """Optimize many kernels in a common time, which is spent where the expected gain is greatest. Pure functions, except
 that some read files.
 
-A suite is searched in slices. In a slice a run of one kernel begins from its best version so far, or the kernel's run
-that its last slice cut off goes on. Every kernel gets a first slice, in the order of increasing work, and time that it
-does not use goes to the first slices after it. Then the next slice goes to the kernel that gained most per second in its last
-slice, weighted by the kernel's share of the whole and by the part of its time that is not yet attained. When no kernel
-gained, kernels that ran out of time get longer slices.
+A suite is searched in slices of time. A slice belongs to one kernel: it continues the run that the kernel's last slice
+cut off, or else begins a new run from the kernel's best version so far. Every kernel gets a first slice, in the order
+of increasing work, and time that it does not use goes to the first slices after it. Then the next slice goes to the
+kernel that gained most per second in its last slice, weighted by the kernel's share of the whole and by the part of its
+time that is not yet attained. When no kernel gained, kernels that ran out of time get longer slices.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one kernel of a suite over all its slices. Percentages are of the paper's peak."""
+    """The result of one kernel of a suite over all its slices. ``percent_before`` and ``percent_after`` are percentages
+    of the peak as the AccelOpt paper computes it.
+    """
 
     workload: str
     before_us: float | None
@@ -186,7 +188,7 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
     """Return the length of a kernel's next slice, in seconds.
 
     ``share_s`` is the length of its first slice; it doubles with each slice without gain. ``without`` is the number of
-    kernels that have had no slice yet. A first slice takes at most an equal part of ``left_s`` among those.
+    kernels that have had no slice yet. A first slice takes at most ``left_s / without`` seconds.
     """
     if not slices:
         return min(share_s, left_s / max(1, without))
@@ -196,8 +198,9 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
     """Return the name of the kernel for the next slice; None if no slice is worthwhile.
 
-    Kernels without a slice come first, in order. Then comes the one that gained most per second in its last slice.
-    Then come those that gained nothing because the time of their last slice was over.
+    Kernels without a slice come first, in order. Then comes the one whose last slice gained most per second, weighted
+    by the slice's worth. If no last slice gained, a kernel comes whose last slice used up its time: the one with the
+    fewest slices so far.
     """
     for name in open_entries:
         if not done.get(name):

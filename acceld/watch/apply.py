@@ -75,7 +75,9 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
     """Raise UsageError if the file's callers would have to change for ``kernel``, so that it is no drop-in."""
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
-        raise UsageError(f"{path} is no {own} file, as the kernel is", hint="to write a new file: -o FILE")
+        raise UsageError(
+            f"{path} ends in {path.suffix!r}, but the kernel is a {own} file", hint="to write a new file: -o FILE"
+        )
     find = c_differences if own == ".c" else python_differences
     try:
         found = find(path.read_text(encoding="utf-8-sig"), kernel.text, kernel.entry)

@@ -20,7 +20,7 @@ def rebased(base: str, best: str, edited: str) -> str | None:
     for tag, start, end, new_start, new_end in reversed(changes):
         if tag == "equal":
             continue
-        # Every removed line, and the line after the change, must still be in the file, next to each other.
+        # Every removed line must still be in the file, next to the others; for a pure insertion, the line after it.
         touched = [place.get(line) for line in range(start, end + (end == start))]
         if None in touched or [line - touched[0] for line in touched] != list(range(len(touched))):  # type: ignore[operator]  # None is excluded before
             return None

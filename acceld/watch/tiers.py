@@ -240,8 +240,8 @@ def carried(before: Evaluation, after: Evaluation) -> Gain | None:
 
 
 def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:
-    """Return by how many percent the prediction misses the measurement, if the measurement is outside the prediction's
-    band; 0 otherwise.
+    """Return by how many percent the predicted latency is above the measured one (negative: below), if that is more
+    than half the width of the prediction's band; 0 otherwise.
     """
     if predicted is None or predicted.profile is None or not predicted.latency_us or not measured.latency_us:
         return 0.0

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     Change = Callable[[NDArray[Any], Argument, np.random.Generator], NDArray[Any]]
 
 Room = Callable[[int], "NDArray[Any]"]
-"""A function that returns an array to fill for the argument at a position."""
+"""A function ``room(position)`` that returns the array into which the argument at that position is drawn."""
 
 PAPER_SEEDS = (0, 21, 42, 63, 84)
-"""The seeds of the published gate."""
+"""The seeds of the inputs on which AccelOpt's published gate checks a kernel."""
 _INTEGER_LIMIT = 2
 _SPARSE_KEPT = 0.1
 _PART = 1 << 24

@@ -21,7 +21,9 @@ _FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "forward_torch
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The functions in a reference's file. Only ``forward`` must be there."""
+    """The functions of a reference's file. A file must have ``forward``; each other function is None if the file lacks
+    it.
+    """
 
     forward: Callable[..., Any]
     get_inputs: Callable[[], Sequence[Any]] | None

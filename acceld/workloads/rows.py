@@ -26,9 +26,9 @@ the system for arrays from 32 MiB on each time, and the system clears them.
 _LEAST_ELEMENTS = 1 << 19
 """Number of elements from which on a block is worth a thread of its own: 4 MiB, which a core's caches nearly hold."""
 _ROWS = 512
-"""Number of rows from which on a product takes little time to pack its other operand."""
+"""Number of rows of a block from which on packing the other operand takes only a small part of a product's time."""
 _RUNS = 8
-"""Number of blocks from which a sample takes rows."""
+"""Greatest number of blocks of which a sample has rows."""
 _LEAST_ROWS = 256
 """Least number of rows of a sample."""
 

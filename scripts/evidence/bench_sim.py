@@ -11,9 +11,9 @@ only those of the named sections.
 
 Every set of measured kernels whose folder an environment variable names is timed: ``ACCELOPT_DIR``,
 ``NKI_SAMPLES_LEGACY_DIR``, ``NKI_AUTOTUNE_DIR`` (awslabs/nki-autotune), and ``ACCELD_MEASURED`` with the folders
-``autocomp`` and ``kda`` of extracted kernels and their ``pairs.json``. Sets that only validate the model are timed with
-``--validation`` alone. Results of mutants and wins are kept in the folder ``--results``, kernel by kernel; ``--resume``
-reuses them. The tables show all results in the folder.
+``autocomp`` and ``kda`` of extracted kernels and their ``pairs.json``. Sets that only validate the model are left out
+unless ``--validation`` is given. Results of mutants and wins are kept in the folder ``--results``, kernel by kernel;
+``--resume`` reuses them. The tables show all results in the folder.
 """
 
 from __future__ import annotations

@@ -149,9 +149,10 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
     """End a call for which no caller waits any more.
 
-    A call that was never sent costs nothing. Any other call is given the mean cost of the newest answers of the
-    same model in the same role. Without such answers, its cost is the one that was expected when the call was
-    made. The difference to the amount that was reserved for the call is stored as uncertain.
+    A call that was never sent costs nothing. Any other call is given the mean cost of the newest answers of the same
+    model in the same role. Without such answers, its cost is the one that was expected when the call was made. The cost
+    is at most the amount that was reserved for the call, and the difference to that amount is stored as uncertain. If
+    nothing was reserved, because the price is unknown, the cost stays unknown.
     """
     row = tx.one("SELECT role, model, reserved_usd, expected_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     assert row is not None, "only rows of the table are interrupted"

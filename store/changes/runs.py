@@ -182,9 +182,9 @@ def write_again(
 ) -> None:
     """Replace all latencies of a run, in one transaction, after its basis changed.
 
-    ``found`` has every candidate of the run, the baseline first: the candidate with its new evaluation, and the
-    key of that evaluation. ``changes`` says in words what changed. ``best`` is the fastest candidate that
-    passed the strict gate; None if no candidate did.
+    ``found`` has a pair for every candidate of the run, the baseline first: (candidate with its new evaluation, key of
+    that evaluation). ``changes`` says in words what changed. ``best`` is the id of the fastest candidate that passed
+    the strict gate; None if no candidate did.
     """
     row = tx.one("SELECT * FROM runs WHERE id = ?", (run,))
     assert row is not None, "its candidates have a run: foreign key"

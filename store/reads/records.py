@@ -27,7 +27,9 @@ class ResumeState:
     parents: tuple[Candidate, ...]
     """Parents of the iteration that was started and has not ended; empty if there is no such iteration."""
     finished_iterations: int
+    """Number of finished iterations."""
     earlier_plans: tuple[Plan, ...]
+    """Plans of the finished iterations."""
     plans: tuple[Plan, ...]
     """Plans of the iteration that has not ended; ``attempts`` and ``candidates`` are those of the same iteration."""
     attempts: tuple[Attempt, ...]
@@ -446,7 +448,8 @@ def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuse
     """Return the share (0 to 1) of these models' newest 64 evaluated attempts that ended with one of
     ``statuses``.
 
-    Candidates that a fixer repaired do not count. Return None if no attempt of these models was evaluated.
+    An attempt counts with its first result; a fixer's repairs of it do not count. Return None if no attempt of these
+    models was evaluated.
     """
     row = connection.execute(
         f"SELECT avg(status IN ({', '.join('?' * len(statuses))})) FROM (SELECT DISTINCT c.id, c.status FROM llm_calls l "

@@ -39,7 +39,7 @@ OF_MODELS = frozenset({"memory", "costs"})
 BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|B|KiB|MiB|ns|µs|ms|s)(?!\w))")
 """Matches the blank between a number and its unit."""
 GLUE = "\ue000"
-"""Stands for that blank while a text is wrapped: one cell wide, and no blank."""
+"""Character that stands for that blank while a text is wrapped. It is one cell wide, and no line is broken at it."""
 
 
 class ConsoleScreen(Screen[None]):

@@ -41,8 +41,8 @@ def fitted(text: str, width: int) -> str:
 
 
 def cut(text: str, width: int) -> int:
-    """Return how many characters of a text that is too long to keep, so that an ellipsis fits into ``width``
-    cells too.
+    """Return the number of characters at the start of a text to keep, so that they and an ellipsis fit into ``width``
+    cells. The text must be longer. It is not cut inside a number.
     """
     end = max(0, width - 1)
     if re.match(r"[\d.,][\d.,x%]", text[max(0, end - 1) :]) and (number := re.search(r"[\d.,]+$", text[:end])):

@@ -41,7 +41,9 @@ REPEATS = 5
 _WINDOW = 1 << 16
 """Number of elements among which those are looked for that change places."""
 MOST_FLUSHES = 64
-"""Most writes of the buffer before a sequence. A host that is slower than so many writes has its own time counted."""
+"""Greatest number of writes of the large buffer before a sequence. If queueing the launches takes the host longer than
+these writes take the device, the measured time includes a part of the host's time.
+"""
 _WARP = 32
 
 

@@ -25,7 +25,9 @@ class Learned:
 
 
 def toolchain_key(python: str, versions: Versions) -> str:
-    """Return a name for a toolchain: a hash of its interpreter and of its packages' versions."""
+    """Return the name under which facts of a toolchain are stored: its interpreter's path and the versions of
+    neuronx-cc and nki.
+    """
     return f"{python}: neuronx-cc {versions.compiler}, nki {versions.nki or 'none'}"
 
 

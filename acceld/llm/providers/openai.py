@@ -40,7 +40,9 @@ class OpenAIClient(SdkClient):
 
     errors = OPENAI
     optional = MappingProxyType({name: name for name in OPTIONAL})
-    """``max_completion_tokens`` becomes ``max_tokens``."""
+    """Settings that are left out once the endpoint has refused them. ``max_completion_tokens`` is then sent as
+    ``max_tokens``.
+    """
 
     def load(self, common: dict[str, Any]) -> Any:
         """Import and set up the SDK."""

@@ -86,13 +86,15 @@ def _is_free(
 
 
 def _is_added(use: Use) -> bool:
-    """Tell whether a use is the destination of a product that is added to what is there, or is the first one there."""
+    """Tell whether a use is the destination of a matrix product that adds to the destination's values, or may add to
+    them (``accumulate`` is 'auto').
+    """
     return use.writes and is_product(use.instruction) and accumulation(use.instruction) != "no"
 
 
 def _are_apart(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int]) -> bool:
-    """Tell whether no two iterations of ``loop`` touch the same element of a buffer, in one iteration of the loops
-    around it.
+    """Tell whether it is proved that no two iterations of ``loop`` touch the same element of a buffer, while each loop
+    around ``loop`` stays in one iteration.
     """
     if any(use.indirect for use in uses):
         return False
@@ -100,7 +102,9 @@ def _are_apart(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int]) -> boo
 
 
 def _steps_over(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int], dim: int) -> bool:
-    """Tell whether each iteration of ``loop`` stays between other indices of dimension ``dim`` than the others."""
+    """Tell whether it is proved that the iterations of ``loop`` use disjoint ranges of indices in dimension ``dim``:
+    the index moves farther from one iteration to the next than all uses reach in one iteration.
+    """
     step = coefficient(uses[0].access.start[dim], loop.id)
     around = _around(uses[0], loop, dim)
     low: int | None = None

@@ -302,7 +302,8 @@ def _access(value: Access) -> dict[str, Any]:
 _KIND = attrgetter(
     "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "blocks", "written_input", "argument_shape"
 )
-"""Returns the fields that describe a buffer, apart from its number, name, line, place and data."""
+"""A function that returns, of a buffer, all fields that describe it, apart from its number, name, line, place and data.
+"""
 
 
 _LEAST = {

@@ -93,8 +93,8 @@ def reduce_command(instruction: Instruction) -> str:
 
 
 def leaves_result(instruction: Instruction, number: int) -> bool:
-    """Tell whether the instruction leaves destination ``number`` unwritten, because that is the result of a
-    fold and the command does not write it.
+    """Tell whether the instruction leaves destination ``number`` unwritten: the destination is for the result of a fold
+    (number 1), and the command to the accumulators is 'idle' or 'reset', which write no result.
     """
     entry = OPS.get(instruction.op)
     folds = number == 1 and entry is not None and "reduce_cmd" in entry.attrs

@@ -17,8 +17,8 @@ def mapped(
 ) -> Node:
     """Return ``node`` with ``affine`` applied to each index expression in it.
 
-    ``loop`` and ``buffer`` give the new ids of loops and buffers; without them the ids stay. ``affine`` has to
-    change the loops of an expression itself.
+    ``loop`` and ``buffer`` give the new ids of loops and buffers; without them the ids stay. ``loop`` is not applied to
+    index expressions: ``affine`` has to replace the loop ids in them.
 
     Expressions come in this order: destinations, sources, masks, the pattern. Within an access its run-time
     indices come first.

@@ -159,7 +159,7 @@ def _held(
     readers = [reader for reader in kernel.readers(name) if reader not in writers]
     staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
     if statement.op in _MOVES and staying:
-        return ""  # what a load makes is for hoist_loads to move
+        return ""  # moving a load is the work of the rule hoist_loads
     local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
     if local and staying and not _is_made_before(kernel, loop, statement, staying):
         return (

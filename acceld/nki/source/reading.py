@@ -24,7 +24,7 @@ from acceld.nki.source.syntax import (
 )
 
 _PER_ROW = {"tensor_reduce": 1, "sum": 1, "max": 1, "bn_stats": 6, "bn_aggr": 2}
-"""Numbers of each partition that an operation makes from all its columns."""
+"""For each operation that folds all columns of a partition: the number of columns of its result."""
 _SHAPED = frozenset({*_PER_ROW, "matmul", "nc_matmul", "nc_transpose", "loop_reduce"})
 """Operations whose result has another shape than their operands."""
 

@@ -20,8 +20,8 @@ _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
 _CONTROL = having(Trait.CONTROL)
 _QUARTERS = 4
-"""Number of quarters of the partitions. A tensor of at most a quarter begins at a multiple of a quarter, one of at most
-a half at a multiple of a half.
+"""Number of units into which the partitions are divided: a quarter each, 32 of 128. A tensor of at most 32 partitions
+begins at a multiple of 32, one of at most 64 at a multiple of 64.
 """
 
 
@@ -191,7 +191,7 @@ class Accesses:
     ) -> bool:
         """Tell whether it is proved that an index which the mask includes is out of bounds in some iteration.
 
-        False if the proof would take too long.
+        Return False, too, if the proof would take too long.
         """
         loops = sorted(
             {loop for loop, _ in access.start[d].terms}

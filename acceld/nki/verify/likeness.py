@@ -55,9 +55,9 @@ class Likeness:
         """Return the number that ``instruction``, inside the loops ``outer``, shares with all like
         instructions.
 
-        None for an instruction with a mask, a pattern or a run-time index, which must be checked by itself.
-        Attributes, axes and loops are compared by identity, because the program keeps them alive and its
-        decoder makes equal objects only once.
+        Return None for an instruction with a mask, a pattern or a run-time index, which must be checked by itself.
+        Attributes, axes and loops are compared by identity, because the program keeps them alive and its decoder makes
+        equal objects only once.
         """
         if instruction.mask or instruction.pattern is not None:
             return None

@@ -1,7 +1,6 @@
 """Decide which rules hold for each API and chip. The figures of chips are in :mod:`acceld.chips`.
 
-Sources that comments name: *isa* is the reference of ``nki.isa``, *mig* the migration guide for block
-dimensions.
+The rules are from AWS's reference of ``nki.isa`` and from AWS's migration guide for block dimensions.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ class RuleBook:
     def block_dimensions(self) -> bool:
         """Tell whether on-chip tensors may have block dimensions, which stand before the partition dimension.
 
-        Compilers accept them up to SDK 2.24 and refuse them from 2.25 on (mig).
+        Compilers accept them up to SDK 2.24 and refuse them from 2.25 on (AWS's migration guide for block dimensions).
         """
         return self.legacy and not self.strict
 
     @property
     def psum_starts_on_bank(self) -> bool:
-        """Tell whether PSUM tensors must start at the start of a bank (mig). neuronxcc allows an offset inside
-        the bank.
+        """Tell whether PSUM tensors must start at the start of a bank (AWS's migration guide for block dimensions).
+        neuronxcc allows an offset inside the bank.
         """
         return not self.legacy
 
@@ -47,14 +46,14 @@ class RuleBook:
     def accumulates_on_any_value(self) -> bool:
         """Tell whether a product may add to values that no product wrote, such as those of a memset.
 
-        NeuronCore v2 and v3 do not allow that (isa, nc_matmul), but neuronxcc does it for nl.zeros.
+        NeuronCore v2 and v3 do not allow that (AWS's page of nisa.nc_matmul), but neuronxcc does it for nl.zeros.
         """
         return self.legacy or self.chip.generation >= 4
 
     @property
     def same_base_partition(self) -> bool:
-        """Tell whether both tiles of a tensor_tensor must start at the same partition (isa). AWS's own kernels
-        break that rule.
+        """Tell whether both tiles of a tensor_tensor must start at the same partition (AWS's page of
+        nisa.tensor_tensor). AWS's own kernels break that rule, so only ``strict`` applies it.
         """
         return self.legacy and self.strict
 

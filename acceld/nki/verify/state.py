@@ -350,7 +350,7 @@ class State:
     def _collides(self, buffer: Buffer, use: Use, loops: Sequence[Loop]) -> bool:
         """Tell whether counting proves that two iterations of ``loops`` write the same element.
 
-        False if counting would take too long.
+        Return False, too, if counting would take too long.
         """
         total = use.access.elements
         for loop in loops:

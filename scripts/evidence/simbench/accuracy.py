@@ -25,9 +25,12 @@ COUNTERS: Mapping[str, tuple[str, str, float]] = {
     "vector busy": ("vector", "vector_engine_active_time_percent", 10),
     "scalar busy": ("scalar", "scalar_engine_active_time_percent", 20),
 }
-"""Names of our counter and of the profiler's counter, and the allowed difference in percent."""
+"""By title: acceld's name of a counter, the profiler's name of the same counter, and the allowed difference in percent.
+"""
 IDLE_US = 10.0
-"""A vector engine measured busy for less is left out: most of that time is the profiler's own instructions."""
+"""Least measured busy time of a vector engine, in microseconds, that is compared. Shorter times are mostly the
+profiler's own instructions.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,8 +185,8 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
 
 
 def _apart(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``y``, or a copy of ``y`` in SBUF. The copy is made if both operands are in PSUM and this API's
-    compiler makes it.
+    """Return ``y``; if both operands are in PSUM, and this API's compiler then copies the second one, a copy of ``y``
+    in SBUF.
     """
     both = x.space is Space.PSUM and y.space is Space.PSUM
     return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
@@ -332,7 +332,7 @@ def _shared_bits(made: Tensor, source: Tensor, dst: Tensor, src: Tensor) -> None
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
     """Return a view of the elements of each partition at run-time offsets, which can be read and written.
 
-    Each group of sixteen partitions shares its offsets; ``index`` has them, and ``count`` is their number.
+    The sixteen partitions of a group have the same offsets: the ``count`` integers in the group's rows of ``index``.
     """
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")

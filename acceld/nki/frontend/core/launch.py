@@ -226,8 +226,8 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
 
 
 def declared(trace: Trace, arguments: Mapping[str, object]) -> tuple[dict[str, object], tuple[int, ...]]:
-    """Declare a tensor in HBM for each argument that is one. Return the values of all arguments by name, and the
-    numbers of the tensors' buffers.
+    """Declare a tensor in HBM for each argument that is a TensorSpec. Return (values of all arguments by name, with
+    these tensors in place of the specs; ids of the tensors' buffers).
     """
     values = dict(arguments)
     inputs: list[int] = []

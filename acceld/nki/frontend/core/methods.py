@@ -36,8 +36,8 @@ class Tensor(tensor.Tensor):
         refuse("tile_value", f"{self.label} can not be iterated over", "index it in a loop")
 
     def __bool__(self) -> bool:
-        """Return True for a tensor in HBM, because kernels test arguments for None in this way. Raise
-        Raise LegalityError for a tile on chip.
+        """Return True for a tensor in HBM, because kernels test arguments for None in this way. Raise LegalityError for
+        a tile on chip.
         """
         if self.space is Space.HBM:
             return self._given()

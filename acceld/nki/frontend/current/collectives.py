@@ -137,7 +137,7 @@ def _fold(op: object, call: str) -> str:
 
 def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tuple[int, ...]:
     """Return ``shape`` with its size along ``axis`` multiplied by ``times`` and divided by ``parts``. Raise
-    Raise LegalityError if ``parts`` does not divide the size.
+    LegalityError if ``parts`` does not divide the size.
     """
     if shape[axis] % parts:
         refuse(
@@ -160,7 +160,9 @@ def all_gather(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to its src of all ranks of the list, one after another along axis ``collective_dim``."""
+    """Set each dst to the srcs of all ranks of the list, joined in the order of the ranks along axis
+    ``collective_dim``.
+    """
     groups = _groups(replica_group, "all_gather")
     for source, target in _pairs(srcs, dsts, "all_gather"):
         axis = _axis(collective_dim, source, "all_gather")

@@ -223,10 +223,10 @@ def nc_n_gather(dst: object, data: object, indices: object, name: str | None = N
 
 
 def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
-    """Set val_dst to the greatest of n elements, and idx_dst to their positions, for each group of sixteen
-    partitions.
+    """Set val_dst to the greatest of the n elements of each group of sixteen partitions, and idx_dst to their
+    positions.
 
-    val_dst has one column for each of the greatest elements.
+    As many elements are written as val_dst has columns.
     """
     current().notice("topk: it is not documented which rows get a group's result; all sixteen do here")
     dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]

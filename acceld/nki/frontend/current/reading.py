@@ -157,7 +157,9 @@ def _misspelt_launchers(tree: ast.Module) -> Iterator[Need]:
 
 
 def _absent_options(call: ast.Call, name: str, function: object) -> Iterator[Need]:
-    """Yield each option of a call that ``function``, named ``name``, does not have; nothing if it is no function."""
+    """Yield each option of a call that ``function``, named ``name``, does not have. Yield nothing if ``function`` can
+    not be called.
+    """
     if not inspect.isroutine(function):
         return
     parameters = inspect.signature(function).parameters

@@ -393,7 +393,7 @@ class Runner:
             self.slots[slot] = runtime
             return {}, b""
         if slot not in self.slots:
-            raise RunnerError("protocol", f"{operation} before load")
+            raise RunnerError("protocol", f"{operation} before load: slot {slot} has no NEFF")
         if operation == "run":
             return {}, self.slots[slot].run(data)
         if operation == "time":
