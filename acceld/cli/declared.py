@@ -24,7 +24,7 @@ _NOT_TRIED = re.compile(r"(?P<name>\w+) \(not tried: (?P<why>.*)\)")
 
 @dataclass(slots=True)
 class Judged:
-    """What is known of a new workload's kernel.
+    """The judgement of a new workload's kernel.
 
     ``evaluation`` is that of the strictest gate that was run. ``refused`` has the distributions that the workload's file
     does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it was not run.

@@ -45,9 +45,9 @@ def checked(context: Context, step: Step) -> Step:
     instruction = context.instruction
     if instruction.op in _NO_ENGINE or not instruction.dsts:
         return step
-    # most operands share no buffer, so a tile is made only for those that do
+    # Most operands share no buffer, so a tile is made only for those that do. Entries: a tile read or written before, the
+    # tile that is written, and whether both may be the same tile.
     pairs: list[tuple[Tile, Tile, bool]] = []
-    """What is read or written before, what is written, and whether both may be the same at each position."""
     for number, dst in enumerate(instruction.dsts):
         for at, src in enumerate(instruction.srcs):
             if isinstance(src, Access) and _may_meet(src, dst, context):

@@ -123,7 +123,7 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
 
 @dataclass(slots=True)
 class _Operation:
-    """What those executions of one instruction share that cost the same.
+    """The properties that those executions of one instruction share that cost the same.
 
     ``count`` says how many of these executions were scheduled.
     """

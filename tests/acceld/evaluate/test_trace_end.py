@@ -1,4 +1,4 @@
-"""What a kernel's author reads when a trace ends at its deadline."""
+"""Tell a kernel's author why a trace ended at its deadline."""
 
 from __future__ import annotations
 
