@@ -71,7 +71,10 @@ def test_modules_become_references_that_agree_with_them() -> None:
         (asked("Absent", ((4, 8), f)), "the module can not be made: AttributeError"),
         (asked("Writes", ((4, 8), f)), "writes its argument x"),
         (asked("Pairs", ((4, 8), f)), "returns None beside arrays"),
-        (asked("Options", ((4, 8), f), ((4, 8), f)), "has no argument 'y'; forward takes x, mask, scale, unread"),
+        (
+            asked("Options", ((4, 8), f), ((4, 8), f)),
+            "has no argument 'y' by --arg or --scalar; forward takes x, mask, scale, unread",
+        ),
         (asked("Ends", ((4, 8), f)), "ended with exit code 3"),
         (asked("Unique", ((4, 8), f)), r"is not lowered"),  # a new process answers after one that ended
     ]
