@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from acceld.errors import WorkloadError
 from acceld.model import Evaluation, Gate, Status
 from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
 
@@ -28,11 +29,15 @@ class Judged:
 
     ``evaluation`` is that of the strictest gate that was run. ``refused`` has the distributions that the workload's file
     does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it was not run.
+    ``fixed`` has the arguments whose values the file now keeps in every distribution. ``failed`` is the error with which
+    the reference ended on one of them.
     """
 
     evaluation: Evaluation
     refused: dict[str, str] = field(default_factory=dict)
     too_long_s: float = 0.0
+    fixed: tuple[str, ...] = ()
+    failed: str = ""
 
 
 Evaluate = Callable[[Gate], Awaitable[Evaluation]]
@@ -42,9 +47,11 @@ async def judged(evaluate: Evaluate, folder: Path) -> Judged:
     """Return how the kernel of the workload in ``folder`` does: by the search gate, then by the strict gate.
 
     The strict gate draws fresh data of every declared distribution, and tries the hidden shapes. A distribution on which
-    the kernel is wrong is refused in the workload's file, and the strict gate is run again.
+    the kernel is wrong is refused in the workload's file, and the strict gate is run again. If the reference itself fails,
+    the file keeps the values of whole numbers, which may be positions; if that does not help, nothing more is tried.
     """
     found = Judged(await evaluate(Gate.SEARCH))
+    searched = found.evaluation
     if found.evaluation.status is not Status.PASSED:
         return found
     expected_s = await asyncio.to_thread(_expected_s, found.evaluation, load_workload(folder))
@@ -52,7 +59,15 @@ async def judged(evaluate: Evaluate, folder: Path) -> Judged:
         found.too_long_s = expected_s
         return found
     for _ in DISTRIBUTIONS:
-        found.evaluation = await evaluate(Gate.STRICT)
+        try:
+            found.evaluation = await evaluate(Gate.STRICT)
+        except WorkloadError as error:
+            found.evaluation, fixed = searched, await asyncio.to_thread(_fix_whole_numbers, folder)
+            if found.fixed or not fixed:
+                found.failed = str(error)
+                return found
+            found.fixed = fixed
+            continue
         wrong = _wrong(found.evaluation)
         if not wrong:
             break
@@ -87,6 +102,28 @@ def _untried(evaluation: Evaluation) -> dict[str, str]:
     checks = evaluation.correctness.checks if evaluation.correctness else ()
     matches = [match for check in checks if (match := _NOT_TRIED.fullmatch(check.name)) is not None]
     return {match["name"]: match["why"] for match in matches if match["name"] in DISTRIBUTIONS}
+
+
+def _fix_whole_numbers(folder: Path) -> tuple[str, ...]:
+    """Fix the values of the arguments of whole numbers in a workload's file. Return the names of those that were not."""
+    file = folder / "workload.toml"
+    text = file.read_text(encoding="utf-8")
+    found = []
+    for argument in load_workload(folder).arguments:
+        drawn = argument.distribution
+        if drawn is None or drawn.fixed or "int" not in argument.dtype:
+            continue
+        head, own, rest = text.partition(f"\n[arguments.{argument.name}]\n")
+        lines, gap, after = rest.partition("\n\n")
+        kept = [line for line in lines.split("\n") if not line.startswith("distribution = ")]
+        kept += ["# whole numbers, which may be positions: they stay as they are in every distribution"]
+        kept += [
+            f'distribution = {{ kind = "integers", low = {drawn.low:g}, high = {max(drawn.low + 2, drawn.high):g}, fixed = true }}'
+        ]
+        text = head + own + "\n".join(kept) + gap + after
+        found.append(argument.name)
+    file.write_text(text, encoding="utf-8")
+    return tuple(found)
 
 
 def _refuse(folder: Path, reasons: dict[str, str]) -> None:

@@ -125,6 +125,14 @@ def _shown(
         say(
             'note: candidates are not tried on these inputs; once a kernel is right there, write "declared" in [distributions]'
         )
+    if found.fixed:
+        say(
+            f"note: {folder}/workload.toml keeps the values of {', '.join(found.fixed)} in every distribution, because the reference "
+            "fails on other ones"
+        )
+    if found.failed:
+        say(f"note: the kernel was tried on one data set, because the reference fails on other inputs: {found.failed}")
+        say(f"note: in {folder}/workload.toml, refuse the distributions on which it may fail")
     if found.too_long_s:
         say(
             f"note: the kernel was tried on one data set; every declared distribution would take about {found.too_long_s:.0f} s "

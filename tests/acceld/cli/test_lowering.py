@@ -121,6 +121,19 @@ def test_init_proposes_no_distribution_on_which_a_kernel_is_wrong(
     assert "the first kernel is wrong on such inputs: output 0" in distributions_of(folder / "mine")["scaled_down"]
 
 
+def test_init_says_if_the_reference_fails_on_a_declared_distribution(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = "    if not isinstance(x, np.ndarray):\n        return x\n    assert np.abs(x).max() < 20\n"
+    picky = OVERFLOWING.replace("    return np.exp(x)", "    check(x)\n    return x * 2.0")
+    Path("mine.py").write_text(
+        picky.replace("def forward", f"def check(x):\n{checked}\n\ndef forward"), encoding="utf-8"
+    )
+    assert main(["init", "--reference", "mine.py", "--arg", "x=128x64:float32"]) == 0
+    said = capsys.readouterr().err
+    assert "because the reference fails on other inputs" in said and "AssertionError" in said
+
+
 def test_init_says_if_the_declared_distributions_would_take_too_long(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,8 +167,11 @@ def test_a_reference_that_rounds_to_float32_by_itself_is_named(
 def test_arrays_of_64_bits_become_a_kernel_of_32(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("rows.py").write_text(WIDE, encoding="utf-8")
     assert main(["init", "--reference", "rows.py", "--api", "nki", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["status"] == "passed"
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["status"] == "passed"
+    assert "workload.toml keeps the values of ids in every distribution" in captured.err
     loaded = load_workload(folder / "rows")
+    assert [one.distribution is not None and one.distribution.fixed for one in loaded.arguments] == [True, False]
     assert [one.dtype for one in loaded.arguments] == ["int32", "float32"]
     assert [one.dtype for one in loaded.outputs] == ["float32"]
 
