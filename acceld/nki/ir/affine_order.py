@@ -27,11 +27,11 @@ _MOST_USES = 100_000
 
 def order_changes_only_sums(program: Program) -> bool:
     """Tell whether it is proved that in any order of affine iterations each output is the same, up to the rounding of
-    sums in products.
+    sums.
 
     That is so if no iteration of an affine loop can see what another iteration did. Each buffer that such a loop
     writes must be declared and used in the loop alone, or be written and read at other elements in each iteration, or
-    be used in the loop only as the destination of products that are added up.
+    be used in the loop only as the destination of products that are added up, or only to add tiles to it in place.
     """
     if program.lnc > 1:
         return False
@@ -80,6 +80,7 @@ def _is_free(
         (loop.id in program.buffers[number].scope and len(found) == everywhere[number])
         or not any(use.writes for use in found)
         or all(_is_added(use) for use in found)
+        or (program.buffers[number].dtype == "float32" and all(_adds_in_place(use) for use in found))
         or _are_apart(loop, found, trips)
         for number, found in by_buffer.items()
     )
@@ -90,6 +91,19 @@ def _is_added(use: Use) -> bool:
     them (``accumulate`` is 'auto').
     """
     return use.writes and is_product(use.instruction) and accumulation(use.instruction) != "no"
+
+
+def _adds_in_place(use: Use) -> bool:
+    """Tell whether a use belongs to an instruction that does nothing with the buffer but add another tile to a tile of
+    it, in float32.
+    """
+    instruction = use.instruction
+    if instruction.op != "tensor_tensor" or instruction.attr("op") != "add" or len(instruction.dsts) != 1:
+        return False
+    if any(access.indirect or access.dtype not in ("", "float32") for access in instruction.accesses):
+        return False
+    sums = [src for src in instruction.srcs if isinstance(src, Access) and src.buffer == use.access.buffer]
+    return sums == list(instruction.dsts)
 
 
 def _are_apart(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int]) -> bool:

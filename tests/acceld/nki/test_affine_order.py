@@ -59,6 +59,22 @@ def _rows(offset: int, height: int = 4, stride: int = 4) -> Program:
     return kernel.finish()
 
 
+def _in_place(op: str = "add", other: str = "tile", dtype: str = "float32") -> Program:
+    """Return a program that combines a tile with each iteration's tile, or with something that depends on itself."""
+    kernel = Kernel()
+    x, out = kernel.input((4 * STEPS, 8)), kernel.output((4, 8))
+    total = kernel.sbuf((4, 8), dtype)
+    kernel.op("memset", at(total), [0.0])
+    with kernel.loop(STEPS) as step:
+        tile = _tile(kernel, x, step)
+        if other == "copy":
+            kernel.op("copy", at(tile), [at(total)])
+        added = {"tile": at(tile), "copy": at(tile), "itself": at(total)}[other]
+        kernel.op("tensor_tensor", at(total), [at(total), added], op=op)
+    kernel.store(out, total)
+    return kernel.finish()
+
+
 def _last() -> Program:
     """Return a program that stores, after a loop, what the loop's last iteration loaded into a tile of its own."""
     kernel = Kernel()
@@ -81,13 +97,19 @@ def _last() -> Program:
         (_rows(0, stride=3), False),  # iterations overwrite each other's rows
         (_rows(0, height=3), True),
         (_last(), False),
+        (_in_place(), True),
+        (_in_place("subtract"), False),
+        (_in_place("max"), False),
+        (_in_place(other="copy"), False),  # what was added so far is added again
+        (_in_place(other="itself"), False),
+        (_in_place(dtype="int32"), False),  # a sum of whole numbers may saturate
     ],
 )
-def test_only_sums_of_products_and_rows_of_their_own_are_free_of_order(program: Program, proved: bool) -> None:
+def test_only_sums_and_rows_of_their_own_are_free_of_order(program: Program, proved: bool) -> None:
     assert order_changes_only_sums(program) is proved
 
 
-@pytest.mark.parametrize("program", [_sums("auto"), _sums("yes"), _rows(0), _rows(0, height=3)])
+@pytest.mark.parametrize("program", [_sums("auto"), _sums("yes"), _rows(0), _rows(0, height=3), _in_place()])
 def test_what_is_proved_holds_in_float64(program: Program) -> None:
     x = np.random.default_rng(3).standard_normal((4 * STEPS, 8)).astype(np.float32)
     ways = [run(program, [x], shuffle=way, float64=True, max_bytes=MOST_BYTES)[0] for way in (None, 5, "reversed")]
