@@ -99,9 +99,7 @@ class BufferMemory:
 
     __slots__ = ("adds", "array", "chance", "first", "layout", "poison")
 
-    def __init__(
-        self, layout: Layout, *, poison: bool, chance: np.random.Generator | None = None, adds: bool = False
-    ) -> None:
+    def __init__(self, layout: Layout, *, poison: bool, chance: Chance | None = None, adds: bool = False) -> None:
         self.layout = layout
         self.poison = poison
         self.chance = chance
@@ -121,8 +119,7 @@ class BufferMemory:
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
             if undefined and self.chance is not None:
-                drawn = _drawn(self.chance, layout.dtype, min(layout.elements, _DRAWN))
-                self.array[...] = np.resize(drawn, layout.elements).view(np.uint8)
+                self.array[...] = self.chance.values(layout.dtype, layout.elements).view(np.uint8)
                 self.first = self.array.copy() if self.adds else None
                 return
             self.array.fill((1 if layout.dtype == np.bool_ else POISON) if undefined else 0)
@@ -142,6 +139,25 @@ class BufferMemory:
         storage.
         """
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
+
+
+class Chance:
+    """Random finite values for undefined memory. Each dtype's values are drawn once, and read from a random position
+    on each time, because a tile may become undefined in each of thousands of iterations.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._values: dict[np.dtype[Any], Array] = {}
+
+    def values(self, dtype: np.dtype[Any], count: int) -> Array:
+        """Return ``count`` values; from :data:`_DRAWN` on they repeat."""
+        if dtype not in self._values:
+            self._values[dtype] = _drawn(self._random, dtype, _DRAWN)
+        drawn, start = self._values[dtype], int(self._random.integers(_DRAWN))
+        if start + count <= _DRAWN:
+            return drawn[start : start + count]
+        return np.resize(np.concatenate((drawn[start:], drawn[:start])), count)
 
 
 def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Array:

@@ -24,7 +24,7 @@ from acceld.chips import chip_spec
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, placed
 from acceld.nki.execute.blas import one_thread
-from acceld.nki.execute.buffers import BufferMemory, Layout, Planner, check_total, copy_in, is_whole
+from acceld.nki.execute.buffers import BufferMemory, Chance, Layout, Planner, check_total, copy_in, is_whole
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.kept_results import KeptResults
 from acceld.nki.execute.kernels import build
@@ -131,7 +131,7 @@ class _Execution:
         layouts = self._layouts(uses)
         check_total(layouts, options.max_bytes)
         poison = options.uninitialized == "nan"
-        chance = None if options.chance is None else np.random.default_rng(options.chance)
+        chance = None if options.chance is None else Chance(options.chance)
         adds = {number for number, found in uses.items() if any(adds_or_overwrites(use) for use in found)}
         self.stores = [
             BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds) for layout in layouts
