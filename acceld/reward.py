@@ -216,7 +216,7 @@ class Scorer:
         )
 
     def _place(self, name: str) -> tuple[Workload, str, str]:
-        """Return the workload that a name means, with the API and the chip of its answers."""
+        """Return the workload called ``name``, and the API and the chip for which a model's answers are written."""
         if not name:
             raise UsageError(
                 "an answer names no workload, and the Scorer has none",

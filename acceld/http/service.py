@@ -59,7 +59,7 @@ async def get_queue(request: web.Request) -> web.Response:
 
 
 async def post_stop(request: web.Request) -> web.Response:
-    """Begin to stop the daemon in order."""
+    """Begin an orderly stop of the daemon."""
     grace = (await body(request)).get("grace_s")
     if grace is not None and not (isinstance(grace, int | float) and grace >= 0):
         raise UsageError(f"grace_s={grace!r} is not a number of seconds", hint="such as 30; 0 stops at once")

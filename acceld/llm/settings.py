@@ -190,8 +190,8 @@ class ModelSettings:
         """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
 
         ``tier`` is the tier of service in the answer. None means that there is no answer yet: the result is the price
-        of the requested tier. "" means that the answer named no tier: the result has the higher rates of the standard
-        and the requested tier.
+        of the requested tier. "" means that the answer named no tier: each rate of the
+        result is the higher one of the standard tier and of the requested tier.
         """
         asked = self.tier
         if asked is not None and tier in (None, asked.name):

@@ -34,8 +34,9 @@ def estimated_usage(request: CompletionRequest, answer: str) -> Usage:
 
 
 def unseen_usage(request: CompletionRequest) -> Usage:
-    """Return the tokens of a request of which nothing arrived, but which may have been answered. They are those of an
-    answer of usual length; the further tokens of the longest possible answer are uncertain ones.
+    """Return the estimated tokens of a request whose answer never arrived, though the provider may have made one.
+
+    An answer of usual length counts as used. The further tokens of the longest possible answer count as uncertain.
     """
     output = min(request.lengths.answer_tokens, request.max_output_tokens)
     return replace(

@@ -136,7 +136,7 @@ def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> in
 
 
 def _operands(node: Node, step: int, where: dict[int, tuple[int, int]]) -> list[object]:
-    """Return what the operands of a node of a step are, in a way that is equal for steps that are alike.
+    """Return a description of the operands of a step's node that compares equal for steps that are alike.
 
     Where a view begins is not part of this: it may move from step to step.
     """

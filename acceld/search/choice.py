@@ -1,7 +1,7 @@
 """Choose among the models of a role by their gain per dollar (a multi-armed bandit). Pure functions.
 
-A model with few calls counts nearly as much as all models together: its gain per dollar is computed as if it had begun
-with :data:`PRIOR_CALLS` average calls. Each model keeps a share of about :data:`LEAST_SHARE` or more, so that a model
+A model with few calls is treated as nearly average: its gain per dollar is computed as if it had begun with
+:data:`PRIOR_CALLS` calls of average gain and cost. Each model keeps a share of about :data:`LEAST_SHARE` or more, so that a model
 with bad luck is asked again. Only earlier iterations count, so that the same rows give the same shares after a restart.
 """
 

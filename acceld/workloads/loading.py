@@ -255,7 +255,7 @@ def _values(table: _Table) -> dict[str, int]:
     values: dict[str, int] = {}
     for key, value in table.data.items():
         if isinstance(value, bool) or not isinstance(value, int) or not key.isidentifier():
-            raise table.fail(key, f"must be a symbol with a whole number, not {value!r}")
+            raise table.fail(key, f"must be a symbol and its size, such as M = 128, not {value!r}")
         values[key] = value
     return values
 

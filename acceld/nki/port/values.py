@@ -156,8 +156,9 @@ class Values(ABC):
         return fact is not None and fact.kind == "tile"
 
     def _tile_fact(self, target: ast.expr) -> Fact | None:
-        """Return the facts about the target of an assignment, which the trace does not see as a value; None if
-        unknown.
+        """Return the facts about the target of an assignment; None if unknown.
+
+        They are computed from the target's parts, because the trace records only values that are read.
         """
         if isinstance(target, ast.Subscript):
             base = self.facts.of(target.value)
@@ -379,8 +380,8 @@ class Values(ABC):
     def _shortened(
         self, items: Sequence[ast.expr], plain: Sequence[ast.expr], node: ast.Subscript, clip: Clip
     ) -> list[ast.expr] | None:
-        """Return slices that ``clip`` limits, for slices without a step; None if they can not be limited in
-        this way.
+        """Return the index ``items`` with its slices limited by ``clip``; None if a slice has a step or can not be
+        limited.
         """
         fact = self.facts.of(node) or self._tile_fact(node)
         ranged = [at for at, one in enumerate(items) if isinstance(one, ast.Slice) or self._is_ds(one)]

@@ -116,7 +116,7 @@ class Operands(InstructionCheck):
 
     @staticmethod
     def _apart(distance: Affine, instruction: Instruction, loops: tuple[Loop, ...]) -> bool:
-        """Tell whether it is proved that ``distance`` is not zero in some iteration that the mask includes."""
+        """Tell whether it is proved that ``distance`` is nonzero in at least one iteration that the mask includes."""
         moving = {loop.id for loop in loops if loop.trips > 1 and loop.trips_register is None}
         if distance.terms and instruction.mask:
             return False

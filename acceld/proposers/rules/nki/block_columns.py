@@ -58,7 +58,7 @@ class _Block:
 
     @property
     def rows(self) -> tuple[Statement, ...]:
-        """Declarations of tiles that stand directly in the loops around the loop over parts."""
+        """The declarations of tiles in the loops that enclose the loop over the parts, outside of that loop."""
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
         return tuple(one for one in found if one.kind == "declaration")
 
