@@ -112,8 +112,8 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
 """For an operand or attribute of an operation, the names that calls have for it."""
 
 OWN_MEANINGS: Mapping[str, str] = {
-    "nisa.nc_matmul": "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate True adds to dst, False overwrites; without it "
-    "the first product into dst overwrites, and each later one adds. transpose: a transpose through the array",
+    "nisa.nc_matmul": "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate True adds to dst, False overwrites, and "
+    "without accumulate the first product into dst overwrites and each later one adds. transpose: a transpose through the array",
     "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also folded "
     "along the free axes into reduce_res; reverse0 swaps the operands",
 }

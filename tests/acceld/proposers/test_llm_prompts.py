@@ -106,7 +106,7 @@ def test_settings_above_the_text_are_required(tmp_path: Path) -> None:
     with pytest.raises(PromptError, match="the settings between two lines of"):
         PromptFile.load(path)
     path.write_text("+++\nplaceholders = 3\n+++\nhello")
-    with pytest.raises(PromptError, match="list its placeholders"):
+    with pytest.raises(PromptError, match="must list the prompt's placeholders"):
         PromptFile.load(path)
 
 

@@ -323,7 +323,7 @@ def test_a_kernel_that_offers_less_than_the_file_is_no_drop_in(
     check_drop_in(file, Kernel("import math\n" + OWN.replace("return x", "return -x"), "nki_legacy", "kernel"))
     with pytest.raises(UsageError, match=reported):
         check_drop_in(file, Kernel(OWN.replace(*change), "nki_legacy", "kernel"))
-    with pytest.raises(UsageError, match=r"no \.c file"):
+    with pytest.raises(UsageError, match=r"the kernel is a \.c file"):
         check_drop_in(file, Kernel("void kernel(float *out) { }", "c", "kernel", filename="kernel.c"))
 
 
