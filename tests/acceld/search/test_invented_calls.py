@@ -166,6 +166,7 @@ class Spending:
     usd: float
     calls: int
     attempts: int
+    """Attempts of which a kernel was evaluated."""
     won: int
     """Attempts that led to a kernel which is right and faster."""
 
@@ -195,7 +196,9 @@ async def spending(store: Store, evaluator: SimulatedEvaluator, search: SearchPa
         for one in made
         if one.evaluation and one.evaluation.status in (Status.PASSED, Status.UNTESTED)
     }
-    attempts = {(one.plan, one.order[2]) for one in made}
+    attempts = {
+        (one.plan, one.order[2]) for one in made if one.evaluation
+    }  # when the money ends, some are not evaluated
     return Spending(await store.read(spent_usd, run.id), len(client.requests), len(attempts), len(right))
 
 
