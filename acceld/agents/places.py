@@ -42,7 +42,7 @@ class Places:
 
     def workload(self, name: str) -> Workload:
         """Return the workload called ``name``, or the one in the folder ``name`` below a root. Raise UsageError if
-        there is none.
+        there is no such workload.
         """
         folders = workload_folders(self.config.paths.workloads)
         if name in folders:

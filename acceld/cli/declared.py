@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,8 +18,7 @@ from acceld.model import Evaluation, Gate, Status
 from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
 
 MOST_S = 60.0
-"""Most processor seconds that the strict gate may be expected to take. Beyond, the kernel is not judged by that gate."""
-_NOT_TRIED = re.compile(r"(?P<name>\w+) \(not tried: (?P<why>.*)\)")
+"""Most seconds that the strict gate may be expected to take. Beyond, the kernel is not judged by that gate."""
 
 
 @dataclass(slots=True)
@@ -80,7 +78,7 @@ async def judged(evaluate: Evaluate, folder: Path) -> Judged:
 
 
 def _expected_s(searched: Evaluation, loaded: Workload) -> float:
-    """Return the processor seconds that the strict gate will take, from those of the search gate's one data set."""
+    """Return how many seconds the strict gate will take, from those of the search gate's one data set."""
     from acceld.evaluate.correctness.gates import Seeds, strict_trials
 
     trials = len(strict_trials(loaded, Seeds(), expensive=False)) + len(loaded.hidden)
@@ -99,9 +97,11 @@ def _wrong(evaluation: Evaluation) -> dict[str, str]:
 
 def _untried(evaluation: Evaluation) -> dict[str, str]:
     """Return the declared distributions on which nothing can be judged, with their reasons."""
+    from acceld.evaluate.correctness.checks import reason_not_tried
+
     checks = evaluation.correctness.checks if evaluation.correctness else ()
-    matches = [match for check in checks if (match := _NOT_TRIED.fullmatch(check.name)) is not None]
-    return {match["name"]: match["why"] for match in matches if match["name"] in DISTRIBUTIONS}
+    found = dict(filter(None, map(reason_not_tried, checks)))
+    return {name: why for name, why in found.items() if name in DISTRIBUTIONS}
 
 
 def _fix_whole_numbers(folder: Path) -> tuple[str, ...]:
@@ -117,9 +117,8 @@ def _fix_whole_numbers(folder: Path) -> tuple[str, ...]:
         lines, gap, after = rest.partition("\n\n")
         kept = [line for line in lines.split("\n") if not line.startswith("distribution = ")]
         kept += ["# whole numbers, which may be positions: they stay as they are in every distribution"]
-        kept += [
-            f'distribution = {{ kind = "integers", low = {drawn.low:g}, high = {max(drawn.low + 2, drawn.high):g}, fixed = true }}'
-        ]
+        low, high = int(drawn.low), int(max(drawn.low + 2, drawn.high))
+        kept += [f'distribution = {{ kind = "integers", low = {low}, high = {high}, fixed = true }}']
         text = head + own + "\n".join(kept) + gap + after
         found.append(argument.name)
     file.write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from acceld.evaluate.correctness.checks import bounded, correctness_of, worst_row
+from acceld.evaluate.correctness.checks import bounded, correctness_of, not_tried, worst_row
 from acceld.evaluate.correctness.gates import Trial, TrialResult
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Check, Correctness, Failure, Gate, Profile, Status
@@ -95,7 +95,7 @@ class Case:
 
     def refused(self, name: str, reason: str, trial: Trial | None = None) -> None:
         """Record a passed check that says why the workload's data set ``name`` was not tried."""
-        self._add(Check(f"{name} (not tried: {reason})", True), trial)
+        self._add(not_tried(name, reason), trial)
 
     def checked(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
         """Record the check of one data set. Return a failure if an error exceeds the tolerance, else None."""

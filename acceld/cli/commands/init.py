@@ -135,8 +135,8 @@ def _shown(
         say(f"note: in {folder}/workload.toml, refuse the distributions on which it may fail")
     if found.too_long_s:
         say(
-            f"note: the kernel was tried on one data set; every declared distribution would take about {found.too_long_s:.0f} s "
-            f"of processor time: acceld check {baseline_of(loaded, kernel.api)}"
+            f"note: the kernel was tried on one data set; every declared distribution would take about {found.too_long_s:.0f} s: "
+            f"acceld check {baseline_of(loaded, kernel.api)}"
         )
     if evaluation.status in FINE:
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -78,6 +79,21 @@ def at_hidden(check: Check, where: str) -> Check:
     """Return a check of a hidden shape, with the shape in its name. ``where`` has the values of the shape."""
     variant = "" if check.name == OWN else f"/{check.name}"
     return replace(check, name=f"hidden shape {where}{variant}")
+
+
+_NOT_TRIED = re.compile(r"(\w+) \(not tried: (.*)\)")
+"""Matches the name of a check by :func:`not_tried`. The groups are the data set's name and the reason."""
+
+
+def not_tried(name: str, reason: str) -> Check:
+    """Return a passed check that says why the data set ``name`` was not tried."""
+    return Check(f"{name} (not tried: {reason})", True)
+
+
+def reason_not_tried(check: Check) -> tuple[str, str] | None:
+    """Return (name of the data set, reason) of a check by :func:`not_tried`; None for any other check."""
+    found = _NOT_TRIED.fullmatch(check.name)
+    return None if found is None else (found[1], found[2])
 
 
 def placed(failure: Failure, where: str) -> Failure:

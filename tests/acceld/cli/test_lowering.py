@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import numpy as np
 import pytest
 
 from acceld.cli.commands.optimize import specification
+from acceld.cli.declared import judged
 from acceld.cli.main import main, parser_of
 from acceld.cli.reference import lowered_root
 from acceld.drafts import DraftArgument, DraftOutput, workload_toml
+from acceld.errors import WorkloadError
+from acceld.model import Correctness, Evaluation, Gate, Profile, Source, Status
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -174,6 +178,21 @@ def test_arrays_of_64_bits_become_a_kernel_of_32(folder: Path, capsys: pytest.Ca
     assert [one.distribution is not None and one.distribution.fixed for one in loaded.arguments] == [True, False]
     assert [one.dtype for one in loaded.arguments] == ["int32", "float32"]
     assert [one.dtype for one in loaded.outputs] == ["float32"]
+    ids = loaded.arguments[0].name
+
+    async def fails_once(gate: Gate) -> Evaluation:
+        drawn = load_workload(folder / "rows").arguments[0].distribution
+        if gate is Gate.STRICT and drawn is not None and not drawn.fixed:
+            raise WorkloadError("the reference fails on these positions")
+        profile = Profile(Source.SIMULATED, "trn2", "nki", 1.0, "compiler_current")
+        return Evaluation(Status.PASSED, "a", correctness=Correctness(gate, 0.0, 1e-5), profile=profile)
+
+    file = folder / "rows" / "workload.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("high = 2, fixed = true", "high = 1234567"), encoding="utf-8")
+    found = asyncio.run(judged(fails_once, folder / "rows"))
+    kept = load_workload(folder / "rows").arguments[0].distribution
+    assert found.fixed == (ids,) and kept is not None and (kept.fixed, kept.high) == (True, 1234567)
 
 
 def test_what_can_not_be_lowered_is_named_and_models_are_offered(
