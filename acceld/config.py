@@ -78,7 +78,13 @@ class SearchConfig:
         "Who proposes changes. rules: rewrite rules, which cost nothing. llm: the models of [llm]. both: models and "
         "rules in turn. command: a program of your own, set in [command].",
     )
-    strategy: StrategyName = _option("strategy")
+    strategy: Literal["auto", StrategyName] = _key(
+        "auto",
+        "How a search chooses what to try next. auto: tune with rules on the simulator, else beam. beam: from the fastest "
+        "candidates. tune: as beam, but plans are sequences of rewrites with the lowest simulated latency. evolve: as tune, "
+        "but sequences are drawn at random and joined. best_of_n: always from the baseline. reflexion: from the last "
+        "candidate that passed. random: as beam, but plans are drawn at random.",
+    )
     chip: ChipName = _key(
         "trn1",
         "Chip that kernels are made faster for. If this key is not set, a kernel that does not run on trn1 is for a "

@@ -214,9 +214,8 @@ def _begin(
     from acceld.cli.main import parser_of
 
     words = [str(entry.root), "--workload", entry.workload] if entry.root is not None else [entry.workload]
-    strategy = arguments.strategy or ("tune" if arguments.proposer in (None, "rules") else None)
     options = {"proposer": arguments.proposer, "preset": arguments.preset, "chip": arguments.chip}
-    options |= {"api": arguments.api, "backend": arguments.backend, "strategy": strategy}
+    options |= {"api": arguments.api, "backend": arguments.backend, "strategy": arguments.strategy}
     words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
     spec, _ = specification(parser_of("optimize").parse_args(words))
     search = replace(spec.search, time_limit_s=length_s)

@@ -22,7 +22,16 @@ from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
-from acceld.proposers.rules.tuner import STRATEGIES, Again, Move, TimedProgram, Tuned, Tuner, repeated
+from acceld.proposers.rules.tuner import (
+    STRATEGIES,
+    Again,
+    Move,
+    TimedProgram,
+    Tuned,
+    Tuner,
+    repeated,
+    without_idle_steps,
+)
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
@@ -359,7 +368,7 @@ class TunedRules(RulesProposer):
         )
 
     async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
-        """Return the sequences of rewrites that make a kernel faster, fastest first."""
+        """Return the sequences of rewrites that make a kernel faster, without idle steps, fastest first."""
         kernel = parent.kernel
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
@@ -384,11 +393,8 @@ class TunedRules(RulesProposer):
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
-        return [
-            replace(one, parent=None, tie=None, moves=None, made={})
-            for one in tuner.fastest()
-            if one.latency_us < root.latency_us
-        ]
+        faster = [one for one in tuner.fastest() if one.latency_us < root.latency_us]
+        return [replace(one, parent=None, tie=None, moves=None, made={}) for one in without_idle_steps(faster)]
 
     def _over(self) -> Callable[[], bool]:
         """Return a function that tells whether half of the time that the run has left at this moment has passed."""

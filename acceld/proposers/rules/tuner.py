@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 
-from acceld.model import Profile
+from acceld.model import LEAST_STEP_PERCENT, Profile
 
 _FRONT = 16
 """Number of kernels whose moves are compared in each round."""
@@ -265,6 +265,22 @@ class Tuner:
         with fewer steps comes first.
         """
         return sorted(self.seen.values(), key=_rank)[:count]
+
+
+def without_idle_steps(found: Sequence[Tuned]) -> list[Tuned]:
+    """Return the kernels without those that have an idle step, in the same order.
+
+    A kernel has an idle step if another kernel was made by some of its steps and is as fast. A difference of
+    :data:`acceld.model.LEAST_STEP_PERCENT` is noise.
+    """
+    kept: list[tuple[Counter[str], Tuned]] = []
+    for one in sorted(found, key=lambda one: (len(one.steps), one.latency_us)):
+        names = Counter(map(_anywhere, one.steps))
+        enough_us = one.latency_us * (1 + LEAST_STEP_PERCENT / 100)
+        if not any(fewer < names and other.latency_us <= enough_us for fewer, other in kept):
+            kept.append((names, one))
+    lasting = {id(one) for _, one in kept}
+    return [one for one in found if id(one) in lasting]
 
 
 def repeated(text: str, wanted: Sequence[str], find: Again) -> tuple[str, list[Move]]:
