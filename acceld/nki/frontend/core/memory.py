@@ -67,6 +67,8 @@ def buffer_kind(value: object) -> BufferKind:
 
 def as_shape(shape: object) -> tuple[object, ...]:
     """Return ``shape``, a sequence or a single number, as a tuple."""
+    if type(shape) is tuple:
+        return shape
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 

@@ -112,7 +112,9 @@ def _samples(
     Raise Retrace if Python values that the iterations change show that they do not follow.
     """
     line = trace.line()
-    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), bool(trace.sampled))
+    closely, repeated = trace.session.options.sample_closely, any(outer.is_repeated for outer in trace.sampled)
+    chosen = sampling.Samples(closely, bool(trace.sampled), repeated)
+    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), chosen)
     trace.sampled.append(run)
     taken: list[tuple[int, snapshots.Snapshot]] = []
     starts: list[int] = []

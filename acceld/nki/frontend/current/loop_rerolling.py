@@ -147,7 +147,10 @@ class _Roller:
         pieces = list(self.pieces(run))
         at, offset = 0, 0
         while at < len(pieces):
-            loop = pieces[at].loops[offset]
+            loop, site = pieces[at].loops[offset], pieces[at].site
+            if loop is None:
+                assert site is not None
+                raise SamplesDiffer(site)
             length, steps, at, offset = _stretch(pieces, at, offset)
             if length == 1 and loop.kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(loop)):
                 # one program of a launch on several cores, which exchange data
@@ -169,7 +172,7 @@ class _Roller:
                 count = max(1, len(positions))
                 for loop in run[at : at + count]:
                     form = _Form(self, loop)
-                    yield _Piece((loop,), 1, form.structure, form.constants, [])
+                    yield _Piece((loop, None), 1, form.structure, form.constants, [])
             else:
                 count = len(positions)
                 yield self._completed(run[at : at + count], positions, sample)
@@ -192,19 +195,20 @@ class _Roller:
         samples do not advance evenly.
         """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
-        starts = forms[0].constants
+        starts, ends = forms[0].constants, forms[-1].constants
         if (
             any(form.structure != forms[0].structure for form in forms)
-            or positions[:2] != list(piece[:2])
+            or positions[0] != piece[0]
             or positions[-1] != piece[-1]
         ):
             raise SamplesDiffer(first.site)
-        steps = [b - a for a, b in zip(starts, forms[1].constants, strict=True)]
+        steps = [(b - a) // (len(piece) - 1) for a, b in zip(starts, ends, strict=True)]
         for position, form in zip(positions, forms, strict=True):
             far = position - piece.start
             if form.constants != [start + step * far for start, step in zip(starts, steps, strict=True)]:
                 raise SamplesDiffer(first.site)
-        return _Piece((run[0], run[1]), len(piece), forms[0].structure, starts, steps)
+        second = run[1] if positions[1] == piece[1] else None
+        return _Piece((run[0], second), len(piece), forms[0].structure, starts, steps, first.site)
 
 
 def _exchanges(node: Node) -> bool:
@@ -280,12 +284,14 @@ class _Piece:
     next.
     """
 
-    loops: tuple[Loop, ...]
-    """The marked loops of its first iterations."""
+    loops: tuple[Loop, Loop | None]
+    """The marked loops of its first two iterations; None for the second if there is none, or if it was not traced."""
     length: int
     structure: tuple[object, ...]
     constants: list[int]
     steps: list[int]
+    site: Site | None = None
+    """The loop in the source, if samples stand for the iterations."""
 
     @property
     def last(self) -> list[int]:

@@ -1,9 +1,11 @@
 """Trace some iterations of a long loop instead of all.
 
 A range of this API returns plain integers, so Python runs every iteration. A kernel of more than a few hundred
-instructions is therefore traced with *samples*: each loop runs its first three iterations, the last one and
-perhaps one between them. Then :mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples,
-but only if each sample equals the first one advanced by equal steps.
+instructions is therefore traced with *samples*: each loop runs its first two iterations and the last one. Then
+:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals
+the first one advanced by equal steps. From the third iteration of a loop on, the loops inside run only their first
+and last iteration: the two iterations before have shown that they change no Python value. The strict gate asks
+for more samples (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
 A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides
 the index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder
@@ -20,6 +22,7 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,19 +32,33 @@ from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine
 
-LEAST = 5
+LEAST = 4
 """Number of iterations below which a loop, or a piece of a loop, is traced in full."""
 Term = tuple["SampledLoop", int, int]
 """A loop, the iteration of the loop that an index comes from, and the growth of the index from one iteration to the next."""
 
 
-def positions(count: int, inner: bool) -> tuple[int, ...]:
-    """Return which of ``count`` iterations to trace. With ``inner``, for a loop inside of a sampled loop, they
-    are fewer.
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """How many iterations of one run of a loop are traced.
+
+    - ``closely``: more than are needed to find the step of each address.
+    - ``inner``: the loop is inside of a sampled loop.
+    - ``repeated``: the loop is inside of the third or a later iteration of a sampled loop.
     """
-    if count < LEAST:
-        return tuple(range(count))
-    return (0, 1, 2, count - 1) if inner else tuple(sorted({0, 1, 2, count // 2, count - 1}))
+
+    closely: bool = False
+    inner: bool = False
+    repeated: bool = False
+
+    def positions(self, count: int) -> tuple[int, ...]:
+        """Return which of ``count`` iterations to trace."""
+        last = count - 1
+        if count < LEAST:
+            return tuple(range(count))
+        if self.closely:
+            return (0, 1, 2, last) if self.inner else tuple(sorted({0, 1, 2, count // 2, last}))
+        return (0, last) if self.repeated else (0, 1, last)
 
 
 class SampledLoop:
@@ -50,12 +67,12 @@ class SampledLoop:
     ``pieces`` are the pieces so far, in order. The last piece contains the running iteration.
     """
 
-    def __init__(self, count: int, site: Site, depth: int, inner: bool) -> None:
+    def __init__(self, count: int, site: Site, depth: int, samples: Samples) -> None:
         self.count = count
         self.site = site
         self.depth = depth
         """Number of loops around this loop."""
-        self.inner = inner
+        self.samples = samples
         self.now: int | None = None
         """The running iteration; None before the first and after the last."""
         self.pieces = [range(count)]
@@ -77,6 +94,13 @@ class SampledLoop:
         """
         return len(self.piece) >= LEAST
 
+    @property
+    def is_repeated(self) -> bool:
+        """Tell whether the running iteration is the third or a later one of a piece with samples. The first two have
+        then shown that the loop, and each loop inside, changes no Python value.
+        """
+        return self.now is not None and self.is_sampled and self.now >= self.piece.start + 2
+
     def following(self) -> int | None:
         """Return the next iteration to run; None after the last."""
         before, piece = self.now, self.piece
@@ -88,7 +112,7 @@ class SampledLoop:
             self.pieces.append(range(piece.stop, self._end_of(piece.stop)))
             self._skipped = False
             return piece.stop
-        after = next(p for p in positions(len(piece), self.inner) if piece.start + p > before) + piece.start
+        after = next(p for p in self.samples.positions(len(piece)) if piece.start + p > before) + piece.start
         self._skipped = self._skipped or after > before + 1
         return after
 

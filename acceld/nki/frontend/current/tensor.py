@@ -259,18 +259,25 @@ class NkiTensor(methods.Tensor):
 
     def __getitem__(self, key: object) -> Tensor:
         """Return the view that an index selects. Raise LegalityError for an index outside of the tensor."""
-        keys = key if isinstance(key, tuple) else (key,)
-        if any(one is None for one in keys):
-            refuse("index_type", f"{self.label} can not be indexed with None", "add an axis with tile.expand_dim(dim)")
-        for axis, one in enumerate(keys if all(one is not Ellipsis for one in keys) else ()):
-            self._inside(axis, one)
-        return super().__getitem__(key)
+        whole = True
+        for one in key if isinstance(key, tuple) else (key,):
+            if one is None:
+                refuse(
+                    "index_type", f"{self.label} can not be indexed with None", "add an axis with tile.expand_dim(dim)"
+                )
+            whole = whole and one is not Ellipsis
+        if whole:
+            for axis, one in enumerate(key if isinstance(key, tuple) else (key,)):
+                if isinstance(one, int) or (isinstance(one, slice) and isinstance(one.start, int) and one.start):
+                    self._inside(axis, one)
+        return views.select(self, key)
 
-    def _inside(self, axis: int, key: object) -> None:
+    def _inside(self, axis: int, key: int | slice) -> None:
         """Raise LegalityError for a number outside of an axis, or a slice that begins at or after the end of
         the axis.
         """
-        size = self.shape[axis] if axis < self.ndim else 0
+        dims = self.access.dims
+        size = dims[axis].count if axis < len(dims) else 0
         if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
             refuse(
                 "out_of_bounds",

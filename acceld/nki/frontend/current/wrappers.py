@@ -266,8 +266,11 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
     signature = _signature(ARGUMENTS[name])
     shared_names = SHARED_NAMES.get(name, {})
     own_names = {theirs: ours for ours, theirs in shared_names.items()}
+    every = tuple(shared_names.get(key, key) for key in signature.parameters)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == len(every) and not kwargs and all(one is not None for one in args):
+            return shared(**dict(zip(every, args, strict=True)))  # binding would take longer than most calls
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = {

@@ -37,12 +37,12 @@ DOUBLED = "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)"
 SHAPE = (144, 288)
 
 
-@pytest.fixture
-def both() -> Callable[[str], tuple[Program, Program]]:
-    """Return a kernel traced in full, and with samples from the first instructions on."""
+@pytest.fixture(params=[False, True], ids=["few", "closely"])
+def both(request: pytest.FixtureRequest) -> Callable[[str], tuple[Program, Program]]:
+    """Return a kernel traced in full, and with samples from the first instructions on: few, or those of the strict gate."""
 
     def trace_both(body: str) -> tuple[Program, Program]:
-        return traced(body, SHAPE, sample_after=10**9), traced(body, SHAPE, sample_after=2)
+        return traced(body, SHAPE, sample_after=10**9), traced(body, SHAPE, sample_after=2, closely=request.param)
 
     return trace_both
 
@@ -223,6 +223,14 @@ def both() -> Callable[[str], tuple[Program, Program]]:
         ("flags = {2: True}", "if flags.get(j):\n                " + DOUBLED),
         ("pass", "k, m = divmod(-j, 4)\n            nisa.tensor_copy(tile[:, nl.ds(m - k, 1)], tile[:, nl.ds(m, 1)])"),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, (1 << j) + 0.5 * i + 2**j / (j + 1))"),
+        (
+            "hits, late = [], [False]",
+            "hits += late[0] * [1]\n            if len(hits) == 5:\n                "
+            + DOUBLED
+            + "\n            if j == 8:\n"
+            "                late[0], _ = True, hits.clear()",
+        ),
+        ("pass", "nisa.tensor_copy(tile[:, nl.ds(j - 1 if j > 0 else 1, 1)], tile[:, nl.ds(3, 1)])"),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0 if j * i < 9 or -j > -2 else 3.0)"),
     ],
     ids=lambda text: text.split("\n")[0][:40],
@@ -254,7 +262,10 @@ def test_samples_stand_for_all_iterations(
     ],
     ids=lambda text: text.split("\n")[0][:40],
 )
-def test_values_that_stay_need_no_further_iteration(monkeypatch: pytest.MonkeyPatch, before: str, body: str) -> None:
+@pytest.mark.parametrize(("closely", "most"), [(False, 3 + 3 + 3 + 2), (True, 5 + 5 * 4)])
+def test_values_that_stay_need_no_further_iteration(
+    monkeypatch: pytest.MonkeyPatch, before: str, body: str, closely: bool, most: int
+) -> None:
     iterations: list[int | None] = []
     following = SampledLoop.following
 
@@ -263,8 +274,8 @@ def test_values_that_stay_need_no_further_iteration(monkeypatch: pytest.MonkeyPa
         return iterations[-1]
 
     monkeypatch.setattr(SampledLoop, "following", counted)
-    traced(ROWS.format(before=before, body=body), (16 * 80, 288), sample_after=2)
-    assert sum(one is not None for one in iterations) == 5 + 5 * 4
+    traced(ROWS.format(before=before, body=body), (16 * 80, 288), sample_after=2, closely=closely)
+    assert sum(one is not None for one in iterations) == most
 
 
 TAKEN = """
@@ -352,7 +363,7 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
 
 
 def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "positions", lambda count, inner: None)
+    monkeypatch.setattr(sampling.Samples, "positions", lambda samples, count: None)
     with pytest.raises(KernelCrash, match="TypeError"):
         traced(ROWS.format(before="pass", body=DOUBLED), SHAPE, sample_after=2)
 
