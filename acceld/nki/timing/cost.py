@@ -370,7 +370,9 @@ class CostModel:
             if len(instruction.dsts) > 1:
                 cycles += self.params.min_interval_cycles
             if self._doubled(instruction):
-                return self._occupied(cycles, self.params.double_rate_cycles) / self.chip.vector_ghz / 1000
+                # the fixed part does not shrink with the rate: each element counts in full for it
+                fixed = self.params.overhead_factor * min(2 * cycles, self.params.double_rate_cycles)
+                return (max(self.params.min_interval_cycles, cycles) + fixed) / self.chip.vector_ghz / 1000
             return self._vector_us(cycles)
         raise MissingRule(
             f"no cost rule for {instruction.op} on the {engine.value} engine (line {instruction.line})",
