@@ -23,8 +23,9 @@ from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.ir.affine_order import order_changes_only_sums
 from acceld.nki.ir.codec import decode
+from acceld.nki.ir.numerics import is_integer
 from acceld.nki.ir.operations import COMPARISONS, LOGIC
-from acceld.nki.ir.program import LoopKind, Program
+from acceld.nki.ir.program import LoopKind, Program, Role
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
 
@@ -267,10 +268,12 @@ _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero
 
 
 def _decisive(program: Program) -> list[float]:
-    """Return the numbers that change what an instruction makes of undefined memory: 0, 1, those with which the program
-    compares, and those with which it fills tiles. Empty if no instruction asks whether a value is zero or equal to another.
+    """Return the numbers that change what an instruction makes of undefined memory.
 
-    Random contents are hardly ever equal to a given number. Memory of a chip often is, because it holds what ran before.
+    These are 0, 1, the numbers with which the program compares, and those with which it fills tiles, if an instruction asks
+    whether a value is zero or equal to another; and the greatest and the least integer (as infinities), if a tile
+    holds integers. Random contents are hardly ever equal to a given number, and one random integer may be cut off as
+    another one was. Memory of a chip often has such contents, because it holds what ran before.
     """
     found = {0.0: None, 1.0: None}
     asks = False
@@ -280,7 +283,10 @@ def _decisive(program: Program) -> list[float]:
         if node.op == "memset" or any(op in COMPARISONS for op in map(node.attr, _OPERATORS)):
             found |= {float(src): None for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
     numbers = list(found) if asks else []
-    return numbers if len(numbers) <= _MOST_DECISIVE else secrets.SystemRandom().sample(numbers, _MOST_DECISIVE)
+    if len(numbers) > _MOST_DECISIVE:
+        numbers = secrets.SystemRandom().sample(numbers, _MOST_DECISIVE)
+    whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)
+    return [*numbers, math.inf, -math.inf] if whole else numbers
 
 
 _OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1")

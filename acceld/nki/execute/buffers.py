@@ -164,9 +164,13 @@ class Chance:
 
 
 def _as_held(number: float, dtype: np.dtype[Any]) -> Any:
-    """Return ``number`` as a finite value of a dtype; None for an integer dtype that does not have it."""
+    """Return ``number`` as a finite value of a dtype; None for a dtype that does not have it. Infinities stand for the
+    greatest and the least integer.
+    """
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
+        if np.isinf(number):
+            return dtype.type(limits.max if number > 0 else limits.min)
         return dtype.type(int(number)) if number == int(number) and limits.min <= number <= limits.max else None
     with np.errstate(over="ignore"):
         one = np.asarray(number).astype(dtype)[()]

@@ -216,7 +216,16 @@ def test_memory_never_written_holds_other_values_in_another_run() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "number", "held"),
-    [("int32", 7.0, 7), ("uint8", 255.0, 255), ("uint8", 256.0, None), ("int32", 0.5, None), ("float32", 0.5, 0.5)],
+    [
+        ("int32", 7.0, 7),
+        ("uint8", 255.0, 255),
+        ("uint8", 256.0, None),
+        ("int32", 0.5, None),
+        ("float32", 0.5, 0.5),
+        ("int8", np.inf, 127),
+        ("int8", -np.inf, -128),
+        ("float32", np.inf, None),
+    ],
 )
 def test_memory_never_written_holds_one_number_if_its_type_has_it(
     dtype: str, number: float, held: float | None
