@@ -2,7 +2,8 @@
 or apply a win. The functions are pure.
 
 - A predicted speed-up is a win if it exceeds its band (:func:`simulated_band`). Both latencies need a validated
-  interval, and must come from the same version of the performance model.
+  interval, and must come from the same version of the performance model. Kernels whose transfers may not start within
+  their latencies need none if the gain holds however long the starts take (:func:`_however_started`).
 - A measured speed-up is a win if both kernels were timed interleaved and the candidate was faster. A chain of steps
   counts too, if each step was timed against its parent. Without such timing the speed-up must exceed the band that both
   measurements state.
@@ -194,7 +195,7 @@ def gain(
     if before.model != after.model:
         return Gain(ratio, None, None, TWO_MODELS)
     if not (validated(before) and validated(after)):
-        return Gain(ratio, None, None, UNVALIDATED)
+        return _however_started(ratio, before, after)
     stated: float | None = after.details.get("tie_percent")
     return _within(ratio, simulated_band(before, after) if stated is None else stated)
 
@@ -212,18 +213,44 @@ def simulated_band(one: Profile, other: Profile) -> float:
         return SIMULATED_TIE_PERCENT
     if not one.engines_us or not other.engines_us:
         return SIMULATED_TIE_PERCENT
+    bands = SIMULATED_BANDS.get(one.chip, UNTESTED)
+    if not _works_less(one, other):
+        return bands.other
+    return bands.shared if _share_program(one.counters, other.counters) else bands.less_work
+
+
+def _works_less(one: Profile, other: Profile) -> bool:
+    """Tell whether the faster of two kernels is busy for less time on some engine, and on no engine for more."""
+    assert one.latency_us is not None and other.latency_us is not None
     fast, slow = (one, other) if one.latency_us <= other.latency_us else (other, one)
-    assert fast.latency_us is not None and slow.latency_us is not None
     saved = [
         slow.engines_us.get(name, 0.0) - fast.engines_us.get(name, 0.0) for name in {*slow.engines_us, *fast.engines_us}
     ]
-    works_less = min(saved) >= -MORE_WORK * slow.latency_us and max(saved) >= EXPLAINED * (
-        slow.latency_us - fast.latency_us
-    )
-    bands = SIMULATED_BANDS.get(one.chip, UNTESTED)
-    if not works_less:
-        return bands.other
-    return bands.shared if _share_program(one.counters, other.counters) else bands.less_work
+    gained_us = abs(one.latency_us - other.latency_us)
+    slow_us = max(one.latency_us, other.latency_us)
+    return min(saved, default=0.0) >= -MORE_WORK * slow_us and max(saved, default=0.0) >= EXPLAINED * gained_us
+
+
+def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
+    """Return the gain of two predictions of which one at least has no interval.
+
+    It is a win, or a loss, only if nothing but the starts of transfers is in doubt, and the ratio exceeds its band both if
+    starts take no time, and if each transfer waits for the one before. For times between these two the ratio lies between
+    the two ratios.
+    """
+    started_before, started_after = _started_us(before), _started_us(after)
+    if not started_before or not started_after:
+        return Gain(ratio, None, None, UNVALIDATED)
+    found = _within(ratio, simulated_band(before, after))
+    in_turn = _within(started_before / started_after, simulated_band(before, after))
+    certain = found.faster is not None and found.faster is in_turn.faster
+    return found if certain else Gain(ratio, None, None, UNVALIDATED)
+
+
+def _started_us(profile: Profile) -> float | None:
+    """Return a predicted latency with its transfers started one after the other; None if more than that is in doubt."""
+    starts_us: float | None = profile.details.get("prediction", {}).get("starts_us")
+    return starts_us if starts_us is not None else profile.latency_us if validated(profile) else None
 
 
 def _share_program(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

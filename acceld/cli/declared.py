@@ -1,4 +1,4 @@
-"""Judge the kernel of a new workload on every distribution that the workload declares.
+"""Judge the first kernel of a new workload on every distribution that the workload declares.
 
 A distribution on which the kernel is wrong, or on which nothing can be judged, is not proposed: the workload's file
 refuses it with the reason.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from acceld import config, plugins
+from acceld.cli.kernels import baseline_of, evaluated
+from acceld.cli.output import say
 from acceld.errors import WorkloadError
-from acceld.model import Evaluation, Gate, Status
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
 
 MOST_S = 60.0
@@ -39,6 +43,56 @@ class Judged:
 
 
 Evaluate = Callable[[Gate], Awaitable[Evaluation]]
+
+
+async def judged_at(
+    where: Choice, kernel: Kernel, folder: Path, settings: config.EvaluateConfig, state: Path
+) -> Judged:
+    """Return how the first kernel of the workload in ``folder`` does on the backend and chip of ``where``.
+
+    A device judges by the search gate alone, because the strict gate may compile there for minutes.
+    """
+    from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
+
+    evaluator: Evaluator
+    if where.backend == SIMULATOR:
+        from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
+
+        # AWS's tool chain judges candidates; compiling here would take minutes before the first result.
+        evaluator = SimulatedEvaluator(replace(settings, second_opinion="off"), state)
+    else:
+        workplace = Workplace(settings, config.DevicesConfig(), state)
+        evaluator = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
+    place = {"workload": load_workload(folder).name, "folder": str(folder), "chip": where.chip}
+    async with started(evaluator):
+
+        async def evaluate(gate: Gate) -> Evaluation:
+            return await evaluated(evaluator, kernel, gate, backend=where.backend, priority=Priority.BASELINE, **place)
+
+        return await judged(evaluate, folder) if where.backend == SIMULATOR else Judged(await evaluate(Gate.SEARCH))
+
+
+def say_judged(found: Judged, folder: Path, api: str) -> None:
+    """Print, for the workload in ``folder``, on which inputs its first kernel of ``api`` was not judged, and why."""
+    for name, why in found.refused.items():
+        say(f"note: {folder}/workload.toml does not propose the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
+    if found.refused:
+        say(
+            'note: candidates are not tried on these inputs; once a kernel is right there, write "declared" in [distributions]'
+        )
+    if found.fixed:
+        say(
+            f"note: {folder}/workload.toml keeps the values of {', '.join(found.fixed)} in every distribution, because the reference "
+            "fails on other ones"
+        )
+    if found.failed:
+        say(f"note: the kernel was tried on one data set, because the reference fails on other inputs: {found.failed}")
+        say(f"note: in {folder}/workload.toml, refuse the distributions on which it may fail")
+    if found.too_long_s:
+        say(
+            f"note: the kernel was tried on one data set; every declared distribution would take about {found.too_long_s:.0f} s: "
+            f"acceld check {baseline_of(load_workload(folder), api)}"
+        )
 
 
 async def judged(evaluate: Evaluate, folder: Path) -> Judged:

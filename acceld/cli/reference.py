@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from acceld import drafts
@@ -15,12 +17,15 @@ from acceld.model import Kernel
 from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shapes
 
 
-def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) -> Path:
+def reference_workload(
+    path: Path, given: Sequence[DraftArgument], place: Path, judge: Callable[[Path], Callable[[Path], None]]
+) -> Path:
     """Return a workload folder under ``place`` for the reference in ``path``, with lowered kernels as
     baselines.
 
     A reference and arguments that were given before get the same folder again. An API for which the reference
-    can not be lowered has no baseline.
+    can not be lowered has no baseline. A new folder is first given to ``judge``, which may change its workload.toml.
+    What ``judge`` returns is called with the folder's final path, and tells the user what was found.
 
     :raises UsageError: there is no such file, or the folder can not be written.
     :raises WorkloadError: the reference can not be run.
@@ -33,7 +38,20 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
     folder = place / f"{path.stem}-{digest}"
     if (folder / "workload.toml").is_file():
         return folder
-    write_reference_workload(path, given, folder, name=path.stem)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        beside = tempfile.TemporaryDirectory(prefix=".fresh-", dir=place)
+    except OSError as error:
+        raise UsageError(
+            f"can not write {place}: {error.strerror}", hint="choose another state folder: --home DIR"
+        ) from error
+    with beside:
+        fresh = Path(beside.name, path.stem)
+        write_reference_workload(path, given, fresh, name=path.stem)
+        tell = judge(fresh)
+        with suppress(OSError):  # another command has made the same folder meanwhile
+            fresh.rename(folder)
+    tell(folder)
     return folder
 
 

@@ -63,6 +63,38 @@ def test_a_band_is_narrow_only_for_a_kernel_that_works_less(engines: dict[str, f
         assert found.faster is ((after is fast) if band < 25.0 else None)
 
 
+def crowded(latency_us: float, starts_us: float | None) -> Profile:
+    """Return a profile without an interval, whose transfers take ``starts_us`` to start one after the other."""
+    details = {"prediction": {"starts_us": starts_us}}
+    return replace(SIMULATED, latency_us=latency_us, interval_percent=None, details=details)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "faster"),
+    [
+        (crowded(100.0, 300.0), crowded(60.0, 150.0), True),
+        (crowded(100.0, 300.0), timed(SIMULATED, 60.0), True),
+        (timed(SIMULATED, 100.0), crowded(40.0, 60.0), True),
+        (timed(SIMULATED, 100.0), crowded(40.0, 90.0), None),
+        (crowded(100.0, 300.0), crowded(60.0, 290.0), None),
+        (crowded(100.0, 300.0), crowded(95.0, 100.0), None),
+        (crowded(60.0, 150.0), crowded(100.0, 300.0), False),
+        (crowded(100.0, 300.0), crowded(60.0, None), None),
+    ],
+    ids=[
+        "both start fewer", "only the slower one is crowded", "only the faster one is, and starts soon enough",
+        "the starts take the gain", "as many transfers as before", "fewer transfers alone", "slower either way",
+        "more than the starts is in doubt",
+    ],
+)  # fmt: skip
+def test_a_gain_without_intervals_counts_if_it_holds_however_long_transfers_take_to_start(
+    before: Profile, after: Profile, faster: bool | None
+) -> None:
+    found = gain(before, after)
+    assert found is not None and found.faster is faster
+    assert (found.band_percent, found.reason) == ((None, UNVALIDATED) if faster is None else (34.0, ""))
+
+
 COUNTERS = dict.fromkeys(WORK, 100.0)
 LESS = {"tensor": 40.0, "dma": 70.0}
 """Busy times of a kernel that works less than one of ENGINES."""

@@ -10,24 +10,22 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from acceld import config, drafts, plugins
+from acceld import config, drafts
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
-from acceld.cli.declared import Judged, judged
-from acceld.cli.kernels import NOT_PASSED, baseline_of, evaluated, parsed_kernel, place_of
+from acceld.cli.declared import Judged, judged_at, say_judged
+from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of
 from acceld.cli.modules import add_module, module_reference, module_request, write_module_workload
 from acceld.cli.output import print_json, say
 from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
-from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import DEVICE_OF, SIMULATOR, Choice
-from acceld.workloads import BASELINE_FILES, DISTRIBUTIONS, Arguments, ArraySpec, load_workload
+from acceld.model import Kernel
+from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.mutates = arguments.mutates or written
     _write(folder, path, kernel, given, outputs, arguments)
     with _kept_if_fine(folder) as kept:
-        loaded = load_workload(folder)
-        found = asyncio.run(_judged(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+        found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state))
         kept.append(found.evaluation.status in FINE)
         return _shown(arguments, folder, path, kernel, found, chip)
 
@@ -119,25 +116,7 @@ def _shown(
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
         if loaded.reference is None:
             say("note: without a reference, the kernel's own execution in float64 is the oracle")
-    for name, why in found.refused.items():
-        say(f"note: {folder}/workload.toml does not propose the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
-    if found.refused:
-        say(
-            'note: candidates are not tried on these inputs; once a kernel is right there, write "declared" in [distributions]'
-        )
-    if found.fixed:
-        say(
-            f"note: {folder}/workload.toml keeps the values of {', '.join(found.fixed)} in every distribution, because the reference "
-            "fails on other ones"
-        )
-    if found.failed:
-        say(f"note: the kernel was tried on one data set, because the reference fails on other inputs: {found.failed}")
-        say(f"note: in {folder}/workload.toml, refuse the distributions on which it may fail")
-    if found.too_long_s:
-        say(
-            f"note: the kernel was tried on one data set; every declared distribution would take about {found.too_long_s:.0f} s: "
-            f"acceld check {baseline_of(loaded, kernel.api)}"
-        )
+    say_judged(found, folder, kernel.api)
     if evaluation.status in FINE:
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
         say(f"next: acceld optimize {folder} --wait")
@@ -192,7 +171,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     kernel = parsed_kernel(path, api=where.api, entry=loaded.entry or "")
     state = find_home(arguments.home).prepare()
     with _kept_if_fine(folder) as kept:
-        found = asyncio.run(_judged(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+        found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state))
         kept.append(found.evaluation.status in FINE)
         return _shown(arguments, folder, path, kernel, found, where.chip)
 
@@ -293,26 +272,3 @@ def _write(
         raise UsageError(f"can not write {folder}: {error.strerror}", hint="choose another folder with -o") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-
-
-async def _judged(
-    kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
-) -> Judged:
-    from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
-
-    evaluator: Evaluator
-    if where.backend == SIMULATOR:
-        from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-
-        # AWS's tool chain judges candidates; compiling here would take minutes before the first result.
-        evaluator = SimulatedEvaluator(replace(settings, second_opinion="off"), state)
-    else:
-        workplace = Workplace(settings, config.DevicesConfig(), state)
-        evaluator = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
-    place = {"workload": name, "folder": str(folder), "chip": where.chip}
-    async with started(evaluator):
-
-        async def evaluate(gate: Gate) -> Evaluation:
-            return await evaluated(evaluator, kernel, gate, backend=where.backend, priority=Priority.BASELINE, **place)
-
-        return await judged(evaluate, folder) if where.backend == SIMULATOR else Judged(await evaluate(Gate.SEARCH))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -30,7 +31,7 @@ from acceld.model import (
     SearchParameters,
     StrategyName,
 )
-from acceld.targets import SIMULATOR
+from acceld.targets import SIMULATOR, Choice
 
 DETACHED = 130
 BACKEND_START_S = 900.0
@@ -169,7 +170,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     path = Path(arguments.target) if arguments.target else None
     asked_for = {"chip": arguments.chip, "backend": arguments.backend}
     where = place_of(resolved, path, None, api=arguments.api, **asked_for)
-    root, name = _target(arguments, where.api)
+    root, name = _target(arguments, where, settings.evaluate)
     found = workload(name, workload_folders(settings))
     writes_first = arguments.from_reference is not None and PROPOSERS[settings.search.proposer].writes_first
     if not writes_first:
@@ -209,16 +210,16 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     return spec, settings
 
 
-def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str]:
+def _target(arguments: argparse.Namespace, where: Choice, settings: config.EvaluateConfig) -> tuple[Kernel | None, str]:
     if arguments.from_reference:
         if arguments.target or arguments.workload:
             raise UsageError(
                 "--from-reference REF.py names what is optimized, and so does another argument",
                 hint="acceld optimize --from-reference REF.py",
             )
-        return None, _reference(arguments, Path(arguments.from_reference))
+        return None, _reference(arguments, Path(arguments.from_reference), where, settings)
     if arguments.target and not arguments.workload and is_reference(Path(arguments.target)):
-        return None, _reference(arguments, Path(arguments.target))
+        return None, _reference(arguments, Path(arguments.target), where, settings)
     if arguments.arg or arguments.scalar:
         raise UsageError(
             "--arg and --scalar describe the arguments of a reference, and no reference is named",
@@ -237,7 +238,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
                 hint=f"acceld optimize KERNEL.py --workload {arguments.workload}, or leave --workload out",
             )
         return None, arguments.target
-    kernel = parsed_kernel(path, api=api, entry=arguments.entry or "")
+    kernel = parsed_kernel(path, api=where.api, entry=arguments.entry or "")
     if arguments.workload:
         return kernel, arguments.workload
     if (path.parent / "workload.toml").is_file():
@@ -248,17 +249,28 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     )
 
 
-def _reference(arguments: argparse.Namespace, path: Path) -> str:
+def _reference(arguments: argparse.Namespace, path: Path, where: Choice, settings: config.EvaluateConfig) -> str:
     """Make a workload from a reference, with first kernels that are lowered from it, and return the workload's
-    folder.
+    folder. Inputs on which the simulated first kernel is wrong are refused in the workload's file, with a note.
     """
     from acceld import drafts
+    from acceld.cli.declared import judged_at, say_judged
     from acceld.cli.reference import reference_workload
+    from acceld.workloads import load_workload
 
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
-    place = find_home(arguments.home).prepare() / "workloads"
-    return str(reference_workload(path, given, place))
+    state = find_home(arguments.home).prepare()
+
+    def judge(folder: Path) -> Callable[[Path], None]:
+        made = load_workload(folder)
+        if where.backend != SIMULATOR or where.api not in made.baselines:
+            return lambda _: None
+        kernel = parsed_kernel(made.baselines[where.api], api=where.api, entry=made.entry or "")
+        found = asyncio.run(judged_at(where, kernel, folder, settings, state))
+        return lambda at: say_judged(found, at, where.api)
+
+    return str(reference_workload(path, given, state / "workloads", judge))
 
 
 def parameters(

@@ -161,6 +161,7 @@ class Timeline:
             "class": self.prediction.kind,
             "interval": self.prediction.interval_percent,
             "validated_on": self.prediction.validated_on,
+            "starts_us": self.prediction.starts_us,
         }
         data["figure_class"] = dict(FIGURE_CLASS)
         data["params"] = self.params.to_json()
@@ -436,7 +437,7 @@ def _assemble(
         bound_by = _binding(run, engines, begin_us, params.kernel_end_us, latency)
     indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
     transfers = written.instructions.get(Engine.DMA.value, 0)
-    crowded = transfers * params.issue_us > latency
+    starts_us = transfers * params.issue_us
     return Timeline(
         chip=chip.name,
         api=program.api,
@@ -464,7 +465,7 @@ def _assemble(
         hot_spots=_hot_spots(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
         binding=bound_by,
         unproven=(
-            *_issued(transfers, params, crowded),
+            *(_issued(transfers, params) if starts_us > latency else ()),
             *_unproven(program, params, bound_by, begin_us + params.kernel_end_us, latency),
         )
         if known
@@ -475,7 +476,8 @@ def _assemble(
             chip=chip.name,
             engines=engines,
             latency_us=latency if known else None,
-            unlike=dynamic or indirect or crowded or program.lnc == cores.CORES,
+            unlike=dynamic or indirect or program.lnc == cores.CORES,
+            starts_us=starts_us,
         ),
         data_dependent=dynamic,
         extrapolated=extended,
@@ -551,12 +553,8 @@ NOTED_SHARE = 0.01
 """Least share of the latency for which an unproven part is named."""
 
 
-def _issued(transfers: int, params: TimelineParams, crowded: bool) -> tuple[str, ...]:
-    """Return a warning if starting the kernel's transfers may alone take longer than the predicted latency;
-    else ().
-    """
-    if not crowded:
-        return ()
+def _issued(transfers: int, params: TimelineParams) -> tuple[str, ...]:
+    """Return the warning that starting the kernel's transfers may alone take longer than the predicted latency."""
     issued_us = transfers * params.issue_us
     text = (
         f"{transfers} transfers start one after the other, at least {params.issue_us:g} us apart, if their descriptors are made "

@@ -57,6 +57,10 @@ class Prediction:
     """Half width of the interval; None for a kernel that no measured kernel resembles."""
     validated_on: str
     """The measured kernels behind the interval in words, or ``unvalidated``."""
+    starts_us: float | None = None
+    """Time in which the kernel's transfers start if each waits for the one before, where that time alone rules out an
+    interval; else None.
+    """
 
     @property
     def validated(self) -> bool:
@@ -72,12 +76,14 @@ def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
     return {"tensor": Bound.TENSOR, "dma": Bound.DMA}.get(name, Bound.ELEMENTWISE)
 
 
-def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | None, unlike: bool) -> Prediction:
+def prediction(
+    *, chip: str, engines: Mapping[str, float], latency_us: float | None, unlike: bool, starts_us: float = 0.0
+) -> Prediction:
     """Return the uncertainty of a predicted latency.
 
-    ``unlike`` is True for a kernel that resembles no measured one: two cores, loops or addresses known only at
-    run time, or more transfers than can start within the latency. Such a kernel has no interval. A chip without
-    measured kernels has no intervals either.
+    ``unlike`` is True for a kernel that resembles no measured one: two cores, or loops or addresses known only at run
+    time. ``starts_us`` is the time in which its transfers start, if each waits for the one before. A kernel has no
+    interval if it is unlike, if ``starts_us`` exceeds the latency, or if no kernels were measured on its chip.
     """
     if latency_us is None:
         return Prediction("data_dependent", None, UNVALIDATED)
@@ -85,5 +91,7 @@ def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | N
     found = None if unlike else INTERVALS.get((chip, bound))
     if found is None:
         return Prediction("predicted", None, UNVALIDATED)
+    if starts_us > latency_us:
+        return Prediction("predicted", None, UNVALIDATED, starts_us)
     percent, kernels = found
     return Prediction("predicted", percent, f"{kernels} measured kernels on {chip} bound by {bound} (80 % interval)")

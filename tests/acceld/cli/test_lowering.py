@@ -212,6 +212,20 @@ def test_optimize_takes_a_reference_as_it_takes_a_workload(folder: Path, capsys:
     assert [set(one.baselines) for one in made] == [{"nki", "nki_legacy"}]
 
 
+def test_optimize_tries_a_references_first_kernel_once_on_every_distribution(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(OVERFLOWING, encoding="utf-8")
+    command = ["optimize", "mine.py", "--arg", "x=128x64:float32", "--dry-run"]
+    assert main(command) == 0
+    (made,) = (folder / ".acceld" / "workloads").iterdir()
+    said = capsys.readouterr().err
+    assert f"{made}/workload.toml does not propose the distribution scaled_up (times 30): the reference" in said
+    assert "the reference is not finite" in distributions_of(made)["scaled_up"]
+    assert main(command) == 0
+    assert "does not propose" not in capsys.readouterr().err, "the folder was kept as it was judged"
+
+
 BRANCHING = """
 def forward(x):
     return x * 2.0 if x.shape[0] > 128 else x + 1.0
