@@ -19,11 +19,13 @@ from acceld.evaluate.correctness import datasets
 from acceld.evaluate.sandbox.messages import defect_record, failure_record, limit_record, send, unpack
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.activations import approximates
+from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.ir.affine_order import order_changes_only_sums
 from acceld.nki.ir.codec import decode
-from acceld.nki.ir.operations import COMPARISONS
-from acceld.nki.ir.program import LoopKind, Program
+from acceld.nki.ir.numerics import is_integer
+from acceld.nki.ir.operations import COMPARISONS, LOGIC
+from acceld.nki.ir.program import LoopKind, Program, Role
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
 
@@ -227,8 +229,11 @@ def _run_again(
     on unwritten memory, or on which of several writes to one element is the last.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
+    answers = None
     if any(op in COMPARISONS for node, _ in program.walk() for op in map(node.attr, _OPERATORS)):
-        kept = execute(program, inputs, replace(options, keeps_nan=True))
+        answers = Answers()
+        kept = execute(program, inputs, replace(options, keeps_nan=True, answers=answers))
+        answers.begin_again()
         for number, (one, other) in enumerate(zip(outputs, kept, strict=True)):
             lost = int((_is_nan(other) & ~_is_nan(one)).sum())
             if lost:
@@ -240,21 +245,51 @@ def _run_again(
                     line=buffer.line,
                     hint="write every element before it is read: fill the tile, or read only what a mask wrote",
                 )
-    again = execute(program, inputs, replace(options, chance=secrets.randbits(63)))
-    for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
-        differ = int((one.view(np.uint8) != other.view(np.uint8)).sum())
-        if differ:
-            buffer = program.buffers[program.outputs[number]]
-            raise KernelCrash(
-                f"output {buffer.name or number} depends on memory that was never written, or on which of several writes "
-                f"to one element is the last: {differ} bytes of the output change when these values change",
-                rule=UNDEFINED,
-                line=buffer.line,
-                hint="write every element before it is read: fill the tile, or read only what a mask wrote",
-            )
+    for held in (None, *_decisive(program)):
+        turned = answers if held is None else None
+        again = execute(program, inputs, replace(options, chance=secrets.randbits(63), held=held, answers=turned))
+        for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
+            differ = int((one.view(np.uint8) != other.view(np.uint8)).sum())
+            if differ:
+                buffer = program.buffers[program.outputs[number]]
+                raise KernelCrash(
+                    f"output {buffer.name or number} depends on memory that was never written, or on which of several writes "
+                    f"to one element is the last: {differ} bytes of the output change when these values change",
+                    rule=UNDEFINED,
+                    line=buffer.line,
+                    hint="write every element before it is read: fill the tile, or read only what a mask wrote",
+                )
 
 
-_OPERATORS = ("op", "op0", "op1")
+_MOST_DECISIVE = 12
+"""Greatest number of runs with one number in all undefined memory. If a program has more numbers, some are drawn."""
+_DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
+"""Instructions that ask whether a value is zero, or equal to another one."""
+
+
+def _decisive(program: Program) -> list[float]:
+    """Return the numbers that change what an instruction makes of undefined memory.
+
+    These are 0, 1, the numbers with which the program compares, and those with which it fills tiles, if an instruction asks
+    whether a value is zero or equal to another; and the greatest and the least integer (as infinities), if a tile
+    holds integers. Random contents are hardly ever equal to a given number, and one random integer may be cut off as
+    another one was. Memory of a chip often has such contents, because it holds what ran before.
+    """
+    found = {0.0: None, 1.0: None}
+    asks = False
+    for node, _ in program.walk():
+        deciding = node.op in _DECIDING or any(op in LOGIC for op in map(node.attr, _OPERATORS))
+        asks = asks or deciding
+        if node.op == "memset" or any(op in COMPARISONS for op in map(node.attr, _OPERATORS)):
+            found |= {float(src): None for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
+    numbers = list(found) if asks else []
+    if len(numbers) > _MOST_DECISIVE:
+        numbers = secrets.SystemRandom().sample(numbers, _MOST_DECISIVE)
+    whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)
+    return [*numbers, math.inf, -math.inf] if whole else numbers
+
+
+_OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1")
 
 
 def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:

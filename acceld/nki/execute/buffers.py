@@ -142,22 +142,39 @@ class BufferMemory:
 
 
 class Chance:
-    """Random finite values for undefined memory. Each dtype's values are drawn once, and read from a random position
-    on each time, because a tile may become undefined in each of thousands of iterations.
+    """Random finite values for undefined memory, or the one number ``held`` in each dtype that has it. Each dtype's
+    values are drawn once, and read from a random position on each time, because a tile may become undefined in each
+    of thousands of iterations.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, held: float | None = None) -> None:
         self._random = np.random.default_rng(seed)
+        self._held = held
         self._values: dict[np.dtype[Any], Array] = {}
 
     def values(self, dtype: np.dtype[Any], count: int) -> Array:
         """Return ``count`` values; from :data:`_DRAWN` on they repeat."""
         if dtype not in self._values:
-            self._values[dtype] = _drawn(self._random, dtype, _DRAWN)
+            one = None if self._held is None else _as_held(self._held, dtype)
+            self._values[dtype] = _drawn(self._random, dtype, _DRAWN) if one is None else np.full(_DRAWN, one)
         drawn, start = self._values[dtype], int(self._random.integers(_DRAWN))
         if start + count <= _DRAWN:
             return drawn[start : start + count]
         return np.resize(np.concatenate((drawn[start:], drawn[:start])), count)
+
+
+def _as_held(number: float, dtype: np.dtype[Any]) -> Any:
+    """Return ``number`` as a finite value of a dtype; None for a dtype that does not have it. Infinities stand for the
+    greatest and the least integer.
+    """
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if np.isinf(number):
+            return dtype.type(limits.max if number > 0 else limits.min)
+        return dtype.type(int(number)) if number == int(number) and limits.min <= number <= limits.max else None
+    with np.errstate(over="ignore"):
+        one = np.asarray(number).astype(dtype)[()]
+    return one if np.isfinite(float(one)) else None
 
 
 def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Array:

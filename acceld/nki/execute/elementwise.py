@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.execute.activations import ACTIVATIONS, Activation, as_on_chip, within_range
+from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.context import Context, Reader, Step, write_result
 from acceld.nki.execute.machine import Env, crash, pattern_values
 from acceld.nki.execute.reductions import fold_sink, folding_registers
@@ -29,15 +30,22 @@ def alu(context: Context, op: str) -> Binary:
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
-    return _keeping_nan(found) if context.machine.keeps_nan and op in COMPARISONS else found
+    machine = context.machine
+    asks = op in COMPARISONS and (machine.keeps_nan or machine.answers is not None)
+    return _asking(found, machine.answers, keeps_nan=machine.keeps_nan) if asks else found
 
 
-def _keeping_nan(compare: Binary) -> Binary:
-    """Return the comparison ``compare`` changed to give NaN where an operand is NaN."""
+def _asking(compare: Binary, answers: Answers | None, *, keeps_nan: bool) -> Binary:
+    """Return the comparison ``compare`` with its answers settled by ``answers``. With ``keeps_nan`` the answer is NaN
+    where an operand is NaN.
+    """
 
     def kept(a: Any, b: Any, out: Array | None) -> Array:
-        unknown = np.isnan(a) | np.isnan(b)
-        result = np.where(unknown, np.float32(np.nan), compare(a, b, None))
+        result = compare(a, b, None)
+        if answers is not None:
+            result = answers.settled(a, b, result)
+        if keeps_nan:
+            result = np.where(np.isnan(a) | np.isnan(b), np.float32(np.nan), result)
         if out is None:
             return result
         out[...] = result

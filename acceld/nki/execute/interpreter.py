@@ -23,6 +23,7 @@ import numpy as np
 from acceld.chips import chip_spec
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, placed
+from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.blas import one_thread
 from acceld.nki.execute.buffers import BufferMemory, Chance, Layout, Planner, check_total, copy_in, is_whole
 from acceld.nki.execute.context import Context, Step
@@ -50,6 +51,7 @@ class ExecuteOptions:
     - ``uninitialized``: the contents of memory that was never written.
     - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
       holds random finite values. Of several values written to one run-time position, another one remains if any differs.
+    - ``held``: with ``chance``, the number that all memory which was never written holds, in each dtype that has it.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail if a product marked as a transpose is not one, even on trn1, where the array
@@ -60,12 +62,14 @@ class ExecuteOptions:
       from others (:mod:`acceld.nki.ir.turns`). Not allowed with ``shuffle_affine``.
     - ``chip_functions``: give the scalar engine's functions errors as large as the published ones.
     - ``keeps_nan``: let a comparison with NaN give NaN.
+    - ``answers``: keep what comparisons say, or turn it around where their operands differ from an earlier run.
     - ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
     """
 
     float64: bool = False
     uninitialized: Literal["nan", "zero"] = "nan"
     chance: int | None = None
+    held: float | None = None
     shuffle_affine: int | Literal["reversed"] | None = None
     check_onezero: bool = True
     check_transposes: bool = False
@@ -75,6 +79,7 @@ class ExecuteOptions:
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
     chip_functions: bool = False
     keeps_nan: bool = False
+    answers: Answers | None = None
     checks_ranges: bool = False
 
 
@@ -131,7 +136,7 @@ class _Execution:
         layouts = self._layouts(uses)
         check_total(layouts, options.max_bytes)
         poison = options.uninitialized == "nan"
-        chance = None if options.chance is None else Chance(options.chance)
+        chance = None if options.chance is None else Chance(options.chance, options.held)
         adds = {number for number, found in uses.items() if any(adds_or_overwrites(use) for use in found)}
         self.stores = [
             BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds) for layout in layouts
@@ -172,6 +177,7 @@ class _Execution:
             random=np.random.default_rng(options.random_seed),
             chip_functions=options.chip_functions and not options.float64,
             keeps_nan=options.keeps_nan,
+            answers=options.answers,
             checks_ranges=options.checks_ranges,
             otherwise=options.chance is not None,
             member=member,

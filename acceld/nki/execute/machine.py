@@ -11,6 +11,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from acceld.nki.errors import KernelCrash, LimitExceeded
+from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.buffers import BufferMemory
 from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.ir.numerics import REAL, Array
@@ -63,6 +64,8 @@ class Machine:
     chip_functions: bool = False
     keeps_nan: bool = False
     """True if a comparison with NaN gives NaN, so that no comparison hides an undefined operand."""
+    answers: Answers | None = None
+    """What comparisons said in an earlier run; None if nothing is compared with another run."""
     checks_ranges: bool = False
     """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False

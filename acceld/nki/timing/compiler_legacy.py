@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 
 from acceld.nki.ir.program import Access, Engine, Instruction, Loop, LoopKind, Node, Program, Space
-from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, MATMUL_COLUMNS, REGISTER_OPS, SLOW_ALU, CostModel
+from acceld.nki.timing.cost import DMA_OPS, FEW, FREE_OPS, MATMUL_COLUMNS, REGISTER_OPS, SLOW_ALU, CostModel
 
 DEFAULT_ENGINES: dict[str, Engine] = {
     "matmul": Engine.TENSOR,
@@ -64,12 +64,7 @@ def is_slow(instruction: Instruction) -> bool:
     engine runs it.
     """
     functions = {instruction.attr("op0"), instruction.attr("op1")}
-    return instruction.op == "tensor_scalar" and bool(functions & SLOW_ALU) and _elements(instruction) > _FEW
-
-
-_FEW = 8
-"""Number of elements of a partition that an engine processes within its least interval, even at a quarter of its rate.
-"""
+    return instruction.op == "tensor_scalar" and bool(functions & SLOW_ALU) and _elements(instruction) > FEW
 
 
 def _elements(instruction: Instruction) -> int:

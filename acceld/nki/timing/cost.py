@@ -29,7 +29,10 @@ QUARTERS = 4
 """
 SLOW_ALU = frozenset({"power", "rsqrt"})
 """ALU functions that only GpSimd has. GpSimd computes rsqrt at a quarter of the rate at which the scalar engine
-computes it (nl.rsqrt). No figure is published for power; it is given the same rate.
+computes it (nl.rsqrt). No figure is published for power, nor for either on the vector engine; they are given the same rate.
+"""
+FEW = 8
+"""Number of elements of a partition that an engine processes within its least interval, even at a quarter of its rate.
 """
 ALL_QUARTERS = (1 << QUARTERS) - 1
 GATHERED_BYTES = 4096
@@ -370,7 +373,9 @@ class CostModel:
             if len(instruction.dsts) > 1:
                 cycles += self.params.min_interval_cycles
             if self._doubled(instruction):
-                return self._occupied(cycles, self.params.double_rate_cycles) / self.chip.vector_ghz / 1000
+                # the fixed part does not shrink with the rate: each element counts in full for it
+                fixed = self.params.overhead_factor * min(2 * cycles, self.params.double_rate_cycles)
+                return (max(self.params.min_interval_cycles, cycles) + fixed) / self.chip.vector_ghz / 1000
             return self._vector_us(cycles)
         raise MissingRule(
             f"no cost rule for {instruction.op} on the {engine.value} engine (line {instruction.line})",
@@ -386,7 +391,7 @@ class CostModel:
         op = instruction.op
         if engine is Engine.SCALAR and op in _SCALAR_OPS:
             return n
-        if engine is Engine.GPSIMD and SLOW_ALU & {instruction.attr(name) for name in ("op", "op0", "op1")}:
+        if engine in (Engine.GPSIMD, Engine.VECTOR) and _is_slow(instruction) and (engine is Engine.GPSIMD or n > FEW):
             return 4 * n
         if op in _VECTOR_SINGLE:
             if engine is Engine.VECTOR and self._doubled(instruction):
@@ -432,6 +437,7 @@ class CostModel:
         return (
             self.params.double_rate_cycles > 0
             and instruction.op == "tensor_scalar"
+            and not _is_slow(instruction)
             and all(self.dtype(access) == "float32" for access in instruction.accesses)
             and all(self.buffers[access.buffer].space is Space.SBUF for access in instruction.accesses)
             and self._neighbors(instruction)
@@ -466,6 +472,11 @@ class CostModel:
 
     def _all_bfloat16(self, instruction: Instruction) -> bool:
         return all(self.dtype(a) == "bfloat16" for a in instruction.accesses)
+
+
+def _is_slow(instruction: Instruction) -> bool:
+    """Tell whether an instruction computes a function of :data:`SLOW_ALU`."""
+    return not SLOW_ALU.isdisjoint((instruction.attr("op"), instruction.attr("op0"), instruction.attr("op1")))
 
 
 def recast_buffers(program: Program) -> frozenset[int]:

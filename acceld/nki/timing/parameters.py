@@ -53,7 +53,9 @@ class TimelineParams:
     double_rate_cycles: int = 0
     """Cycles of a vector instruction at its double rate in addition to its columns; 0 if there is no double rate for
     float32. trn2: 396 ns between the starts of 44 tensor_scalars of 512 float32 columns from SBUF (ten profiles of
-    allenkchau/trainium-kernel-fusion).
+    allenkchau/trainium-kernel-fusion). In the same profiles a tensor_scalar of 512 columns at the double rate (481 ns)
+    and one of 128 columns at the single rate (348 ns) take 214 ns in addition to their columns, so narrow instructions save
+    none of it.
     """
     round_trip_us: float = 0.0
     """Time that a store, and a load of the stored bytes, take in addition to the transfers themselves. trn2: 1.9 us for

@@ -270,6 +270,26 @@ def test_trn2_scales_float32_tiles_of_sbuf_at_the_double_rate() -> None:
     assert cost(w, chip="trn2").busy_us > 0.5, "not from PSUM"
 
 
+def test_narrow_tiles_gain_nothing_from_the_double_rate() -> None:
+    taken = []
+    for columns, source in ((64, "sbuf"), (64, "psum"), (128, "sbuf"), (512, "sbuf")):
+        w = Writer()
+        data = w.sbuf(128, columns) if source == "sbuf" else w.psum(128, columns)
+        w.do("tensor_scalar", tile(w.sbuf(128, columns)), tile(data), 2.0, op0="multiply", engine=Engine.VECTOR)
+        taken.append(cost(w, chip="trn2").busy_us * 960)
+    assert taken == pytest.approx([128, 128, 188, 380]), "64 cycles at least, and up to 124 that do not halve"
+
+
+@pytest.mark.parametrize("op", ["rsqrt", "power"])
+def test_functions_that_only_gpsimd_has_are_no_faster_on_the_vector_engine(op: str) -> None:
+    taken = {}
+    for engine in (Engine.VECTOR, Engine.GPSIMD):
+        w = Writer()
+        w.do("tensor_scalar", tile(w.sbuf(128, 512)), tile(w.sbuf(128, 512)), 2.0, op0="add", op1=op, engine=engine)
+        taken[engine] = cost(w, chip="trn2").busy_us
+    assert taken[Engine.VECTOR] >= taken[Engine.GPSIMD] > 1.5
+
+
 def test_rows_whose_descriptors_are_made_at_run_time_take_a_least_time() -> None:
     model = CostModel(CHIPS["trn2"], CURRENT, ())
     assert model.transfer_us(2_097_152, 2, 2) == pytest.approx(1697, rel=0.01), "as decode attention has it"

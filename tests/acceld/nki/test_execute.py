@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelCrash
 from acceld.nki.execute.activations import CHIP_ERRORS, approximates
+from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.execute.kernels import BUILDERS
 from acceld.nki.execute.tiles import Tile
@@ -211,6 +212,48 @@ def test_memory_never_written_holds_other_values_in_another_run() -> None:
     (one,), (other,) = (execute(program, [x], ExecuteOptions(chance=seed)) for seed in (1, 2))
     assert np.isfinite(one).all() and np.array_equal(one[:, 0], other[:, 0])
     assert not np.any(one[:, 1:] == other[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "held"),
+    [
+        ("int32", 7.0, 7),
+        ("uint8", 255.0, 255),
+        ("uint8", 256.0, None),
+        ("int32", 0.5, None),
+        ("float32", 0.5, 0.5),
+        ("int8", np.inf, 127),
+        ("int8", -np.inf, -128),
+        ("float32", np.inf, None),
+    ],
+)
+def test_memory_never_written_holds_one_number_if_its_type_has_it(
+    dtype: str, number: float, held: float | None
+) -> None:
+    kernel = Kernel()
+    tile, out = kernel.sbuf((4, 8), dtype), kernel.output((4, 8), dtype)
+    kernel.op("memset", at(tile, Run(0, 4), Run(0, 1)), [1])
+    kernel.store(out, tile)
+    (found,) = execute(kernel.finish(), [], ExecuteOptions(chance=1, held=number))
+    assert (found[:, 0] == 1).all()
+    assert (found[:, 1:] == held).all() if held is not None else len(np.unique(found[:, 1:])) > 10
+
+
+@pytest.mark.parametrize("written", [8, 7])
+def test_a_comparison_says_the_opposite_where_its_operands_were_others_before(written: int) -> None:
+    kernel = Kernel()
+    tile, answer = kernel.sbuf((4, 8), "int32"), kernel.sbuf((4, 8))
+    kernel.op("memset", at(tile, Run(0, 4), Run(0, written)), [7])
+    kernel.op("tensor_scalar", at(answer), [at(tile), 7], op0="equal")
+    kernel.store(kernel.output((4, 8)), answer)
+    program, answers = kernel.finish(), Answers()
+    (before,) = execute(program, [], ExecuteOptions(answers=answers))
+    answers.begin_again()
+    (after,) = execute(program, [], ExecuteOptions(chance=1, answers=answers))
+    assert before[:, :written].all() and not before[:, written:].any()
+    assert after.all(), "what was never written is said to be seven, too"
+    (plain,) = execute(program, [], ExecuteOptions(chance=1))
+    assert np.array_equal(plain, before), "random contents are not seven"
 
 
 @pytest.mark.parametrize(("read", "settled"), [(6, True), (7, False)])

@@ -1,0 +1,28 @@
+# expect: truthful
+# workload: st_silu_current
+# api: nki
+# chip: trn2
+# at_least: 2.6
+"""Scaled pieces that nothing reads are paid for in full, narrow ones too."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in range(2):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        spare = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), :])
+        nisa.activation(dst=spare, op=nl.exp, data=tile)
+        for at in range(0, 512, 32):
+            for _ in range(10):
+                nisa.tensor_scalar(
+                    dst=spare[:, at : at + 32], data=tile[:, at : at + 32], op0=nl.multiply, operand0=0.5
+                )
+        nisa.activation(dst=tile, op=nl.silu, data=tile)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=tile)
+    return out
