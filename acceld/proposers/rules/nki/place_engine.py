@@ -66,9 +66,7 @@ class PlaceEngine(Rule):
             precondition="the two operations give the same bits on either engine, and all its tiles are in SBUF",
             plan=f"Line {statement.line} does two operations on the vector engine, which alone has them as one instruction. "
             "Put the first one on the scalar engine and the second one on GpSimd, which work at the same time.",
-            benefit=0.5 * path_share(profile, statement.line, "vector")
-            if busy_share(profile, "vector") > 0.7
-            else 0.01,
+            benefit=0.5 * path_share(profile, statement.line) if busy_share(profile, "vector") > 0.7 else 0.01,
             gain_percent=(-10.0, 10.0),
             key="two",
         )
@@ -92,7 +90,7 @@ class PlaceEngine(Rule):
 def _benefit(profile: Profile | None, line: int) -> float:
     """Return the share of the latency (0 to 1) that may be saved if a line leaves the vector engine."""
     if profile is not None and profile.details.get("critical_path"):
-        return max(0.01, path_share(profile, line, "vector"))
+        return max(0.01, path_share(profile, line))
     return 0.05 if busy_share(profile, "vector") > 0.7 else 0.01
 
 
