@@ -209,7 +209,7 @@ def load(src: object, *, mask: object = None, dtype: object = None, mode: object
     tensor = in_hbm(src, "src", "load")
     tensor = with_axis(tensor, 1) if tensor.ndim == 1 else tensor
     partitions_fit(tensor.shape, "load")
-    kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tensor.dtype_name)
     patterns = masked(mask, tensor.shape)
     return result("dma_copy", Engine.DMA, tensor.shape, kind, [tensor], attrs=_outside(mode), mask=patterns)
 
@@ -225,7 +225,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
         )
     shape = (tensor.shape[1], tensor.shape[0])
     partitions_fit(shape, "load_transpose2d")
-    kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tensor.dtype_name)
     patterns = masked(mask, shape, axes=(1, 0))
     return result("dma_transpose", Engine.DMA, shape, kind, [tensor], attrs={"axes": (1, 0)}, mask=patterns)
 
