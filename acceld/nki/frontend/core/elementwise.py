@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, names
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.index import Expr, Predicate, as_number
@@ -98,12 +97,11 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
     try:
         return tuple(np.broadcast_shapes(a, b))
     except ValueError:
-        raise LegalityError(
+        refuse(
+            "shape",
             f"'{call}' can not broadcast tiles of shapes {list(a)} and {list(b)}",
-            rule="shape",
-            line=current().line(),
-            hint="make sizes equal or 1, compared from the last axis on, with expand_dims, reshape or broadcast_to",
-        ) from None
+            "make sizes equal or 1, compared from the last axis on, with expand_dims, reshape or broadcast_to",
+        )
 
 
 def as_column(tile: Tensor, like: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.errors import LimitExceeded
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import masked, result
@@ -145,12 +145,11 @@ def _from_file(path: str | PathLike[str]) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise LegalityError(
+        refuse(
+            "constant_file",
             f"shared_constant can not read {str(path)!r}: {error}",
-            rule="constant_file",
-            line=current().line(),
-            hint="pass a numpy array, or a .npy file that can be read where the kernel is traced",
-        ) from None
+            "pass a numpy array, or a .npy file that can be read where the kernel is traced",
+        )
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> Tensor:

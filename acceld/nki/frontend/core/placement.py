@@ -13,7 +13,6 @@ from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import index, views
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import Trace, current, overlaps
@@ -52,7 +51,7 @@ def declare(
     sizes = tuple(map(operator.index, cast("Sequence[Any]", shape)))
     line, calls = trace.session.position()
     if min(sizes, default=0) < 0:
-        raise LegalityError(f"the shape {sizes} has a negative size: every size is at least 0", rule="shape", line=line)
+        refuse("shape", f"the shape {sizes} has a negative size: every size is at least 0")
     axis = -1
     if space is not Space.HBM:
         marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
@@ -60,32 +59,28 @@ def declare(
         if marked and len(sizes) == 1:  # a tensor of one axis has one element in each partition
             sizes = (*sizes, 1)
         if len(sizes) < 2:
-            raise LegalityError(
+            refuse(
+                "insufficient_rank",
                 f"Insufficient rank: an on-chip tensor needs a partition and a free dimension, not {sizes}",
-                rule="insufficient_rank",
-                line=line,
-                hint="use (1, n) or (n, 1)",
+                "use (1, n) or (n, 1)",
             )
         if sizes[axis] > trace.chip.partitions:
-            raise LegalityError(
+            refuse(
+                "partition_limit",
                 f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
-                rule="partition_limit",
-                line=line,
-                hint="tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
+                "tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
             )
         if axis > 0 and trace.session.options.strict_block_dims:
-            raise LegalityError(
+            refuse(
+                "block_dim",
                 f"the tensor has block dimensions {sizes[:axis]}, which this trace does not allow",
-                rule="block_dim",
-                line=line,
-                hint="declare one tensor a block, or put the blocks on the free axis",
+                "declare one tensor a block, or put the blocks on the free axis",
             )
     elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
-        raise LegalityError(
+        refuse(
+            "hbm_capacity",
             f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
-            rule="hbm_capacity",
-            line=line,
-            hint="declare a smaller tensor",
+            "declare a smaller tensor",
         )
     here, variable = call_place()
     place = site or here
