@@ -96,6 +96,14 @@ def test_work_that_depends_on_the_loop_through_what_it_reads_is_no_refused_place
     assert found == [[], [(13, "tile_t is made in line 22")]]
 
 
+def test_a_kernel_with_a_transposing_transfer_can_be_rewritten_further() -> None:
+    shapes = [(2, 128, 512), (128, 4, 512)]
+    by_transfer = applied("turn_by_transfer", places.TURNED_ROWS, shapes)
+    ahead, inputs = applied("pipeline_stages", by_transfer, shapes), arrays(*shapes)
+    assert "nl.sequential_range(1)" in ahead
+    np.testing.assert_array_equal(run(ahead, *inputs), run(by_transfer, *inputs))
+
+
 def test_the_examples_of_the_documentation_suit_its_rule() -> None:
     page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {"Example": places.Example, "tiled": places.tiled, "current": current}
