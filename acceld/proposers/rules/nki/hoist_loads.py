@@ -8,16 +8,16 @@ from functools import partial
 from math import prod
 
 from acceld.model import Profile
+from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import filled_before, named_inside
-from acceld.nki.source.nests import around
+from acceld.nki.source.nests import ELEMENT_BYTES, around
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import prefix
-from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, names_in, value_of
+from acceld.nki.source.spelling import partitions, prefix, span
+from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, value_of
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _LARGEST_BYTES = 144 * 1024
 """Greatest number of bytes of the kept tiles in each partition: three quarters of SBUF on trn1."""
-_ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
         indices = tuple(reversed([one for one in inner if one.variable in names]))
         if loop.trips is None or any(one.trips is None for one in (*inner, *indices)) or loop.trips < 2:
             break
-        kept = prod(one.trips or 1 for one in indices) * shape[1] * _ELEMENT_BYTES
+        kept = prod(one.trips or 1 for one in indices) * shape[1] * ELEMENT_BYTES
         if kept > _LARGEST_BYTES:
             break
         if named_inside(load.node, loop) or any(named_inside(one.node.iter, loop) for one in indices):
@@ -127,33 +127,30 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
     ``others`` is the number of further occurrences of the name: where it is written and declared.
     """
     reads = [a for s in kernel.statements for a in s.reads.values() if a.name == name]
-    uses = sum(node.id == name for node in names_in(kernel.function))
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)
-    return tuple(reads) if plain and uses == len(reads) + others else ()
+    return tuple(reads) if plain and kernel.named[name] == len(reads) + others else ()
 
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
     """Return the source with the loads before the loop, where reads in the loop use the kept tiles."""
-    language, legacy = prefix(kernel, "language"), kernel.api == "nki_legacy"
+    language = prefix(kernel, "language")
     name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape
     variables = [loop.variable for loop in repeated.indices]
     trips = [str(loop.trips) for loop in repeated.indices]
-    if legacy:
-        whole = [f"{language}.arange({rows})[:, None]", f"{language}.arange({columns})[None, :]"]
-        extents = [*trips, f"{language}.par_dim({rows})", str(columns)]
-        dtype = f"{repeated.load.reads['src'].name}.dtype"
-    else:
-        whole = [f"0:{rows}", f"0:{columns}"]
-        extents = [str(rows), *trips, str(columns)]
-        assert repeated.declaration is not None
-        dtype = kernel.text_of(repeated.declaration, "dtype")
+    whole = [span(kernel, Affine(), rows, 0, 2), span(kernel, Affine(), columns, 1, 2)]
+    source = repeated.load.reads["src"].name
+    dtype = kernel.declared_dtype(repeated.load.made.name) if kernel.api == "nki" else f"{source}.dtype"
+
+    def placed(loops: Sequence[str], partition: str, column: str) -> str:
+        """Return what ``loops`` have for each iteration, before the partitions or (current API) after them."""
+        return ", ".join([partition, *loops, column] if kernel.api == "nki" else [*loops, partition, column])
 
     def place(dims: Sequence[str]) -> str:
-        listed = [*variables, *dims] if legacy else [dims[0], *variables, *dims[1:]]
-        return f"{name}[{', '.join(listed)}]"
+        return f"{name}[{placed(variables, *dims)}]"
 
-    declaration = f"{name} = {language}.ndarray(({', '.join(extents)}), dtype={dtype}, buffer={language}.sbuf)"
+    extents = placed(trips, partitions(kernel, rows), str(columns))
+    declaration = f"{name} = {language}.ndarray(({extents}), dtype={dtype}, buffer={language}.sbuf)"
     load = _load(kernel, repeated.load, place(whole))
     edits = filled_before(kernel, repeated.loop, repeated.indices, declaration, load)
     for statement in (repeated.load, repeated.declaration):

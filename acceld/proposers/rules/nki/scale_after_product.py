@@ -24,7 +24,7 @@ from acceld.nki.source.matching import keeps_float32, one_name
 from acceld.nki.source.nests import all_accesses, around, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import indexed, operation, prefix
-from acceld.nki.source.syntax import Access, Loop, Statement
+from acceld.nki.source.syntax import COPIES, Access, Loop, Statement
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, is_copy, transposed
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -134,7 +134,7 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
     if product.reads["stationary"].name != kept or kernel.text_of(product, "is_transpose") == "True":
         return f"line {product.line}: {kept} is not the stationary operand: only the columns of a stationary operand become rows of the result"
     drain, total = _only_reader(kernel, product), product.made.name
-    if drain is None or drain.op not in ("copy", "tensor_copy") or drain.augmented or kernel.mask(drain):
+    if drain is None or drain.op not in COPIES or drain.augmented or kernel.mask(drain):
         return f"line {product.line}: {total} is not only copied out of PSUM: copy it once, and use the copy"
     declared = kernel.buffers.get(total)
     if declared is None or declared.space != "psum" or declared.declaration.op not in ("zeros", "ndarray"):
@@ -204,8 +204,7 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
     late = next((one for one in writers if one.kind != "op" or one.start > scaling.start), None)
     if late is not None:
         return f"line {late.line} may change {name} after it is scaled: write the new values into another tile"
-    dtype = kernel.text_of(kernel.buffers[name].declaration, "dtype") if name in kernel.buffers else ""
-    if not dtype.endswith("float32"):
+    if not kernel.declared_dtype(name).endswith("float32"):
         return f"{where}{name} is not declared as float32, so its transpose may round: declare it as float32"
     problem = keeps_float32(kernel, scaling)
     if problem:

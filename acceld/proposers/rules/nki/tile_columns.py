@@ -230,22 +230,16 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
     for access in accesses(one):
         if access.dims is None:
             known = access.name in wide or access.name in whole
-            if not known and access is not one.target and not _is_column(kernel, access):
+            if not known and access is not one.target and not kernel.is_column(access):
                 return f"{access.name} is a whole tile from outside of the loop: index its columns"
         elif last_index(access) is not None and covers(access, columns):
             if access.name in wide:
                 return f"{access.name} is read by index: use all of it"
             if columns_in(kernel, access) is None:
                 return f"the index of the columns of {access.name} is not written out: write a slice"
-        elif not _is_column(kernel, access):
+        elif not kernel.is_column(access):
             return f"this statement uses other columns of {access.name} than all {columns}: put it in a loop of its own"
     return ""
-
-
-def _is_column(kernel: KernelModule, access: Access) -> bool:
-    """Return True if an operand is one number in each partition."""
-    shape = kernel.extents(access)
-    return shape is not None and shape[-1] == 1
 
 
 def _first(access: Access) -> tuple[Affine | None, bool]:

@@ -233,8 +233,7 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
             "turn block by block"
         )
     for name in (data.name, tile, turn.made.name):
-        declared = kernel.buffers[name].declaration if name in kernel.buffers else None
-        found = all_accesses(kernel, name)
+        declared, found = kernel.declaration(name), all_accesses(kernel, name)
         if declared is None or not inside(declared, outermost) or found is None or name in kernel.ambiguous:
             return f"{where} {name} is declared outside of loop {outermost.variable}, or has another name: declare it inside"
     others = [one.line for one in kernel.readers(data.name) if one is not turn]
@@ -258,7 +257,7 @@ def _turned_once(kernel: KernelModule, found: _Turned, _: Variant) -> str:
     language, tile = prefix(kernel, "language"), found.copy.made.name
     made, once, kept = (kernel.fresh(f"{tile}_{word}") for word in ("made", "once", "kept"))
     rows, columns = kernel.extents(found.copy.made) or (0, 0)
-    count, dtype = found.blocks.trips, kernel.text_of(kernel.buffers[tile].declaration, "dtype")
+    count, dtype = found.blocks.trips, kernel.declared_dtype(tile)
     extents = f"{rows}, {count}, {columns}"
     places = [loop.variable for loop in found.indices]
     stored = f"{once}[{', '.join([*places, f'0:{rows}', f'0:{count}', f'0:{columns}'])}]"
