@@ -30,6 +30,7 @@ from acceld.nki.source.syntax import (
     PRODUCTS,
     TRANSFERS,
     Access,
+    Buffer,
     Dim,
     Item,
     Loop,
@@ -242,21 +243,31 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
         return f"{where} has an unknown shape, or is used without an index: declare the shape by numbers, and index it"
     if not kernel.declared_dtype(name).endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
         return f"{where} is no buffer of float32 tiles with two axes: declare such a buffer"
+    uses = [access for _, access in found]
+    if not inside(buffer.declaration, loop):
+        return _bank_of_buffer(buffer, loop, uses)
     rows, columns = (extent or 0 for extent in buffer.shape[-2:])
-    if inside(buffer.declaration, loop):
-        if buffer.declaration not in declared or buffer.partition_axis:
-            return f"{where} is declared inside another loop: declare it in the loop of its copy"
-        if not all(_is_whole(access, rows, columns) for _, access in found):
-            return f"{where} is used in part: use all rows and columns of it"
-        return _Bank(name, rows, columns, declaration=buffer.declaration)
-    axis, first = buffer.partition_axis, found[0][1].dims or ()
+    if buffer.declaration not in declared or buffer.partition_axis:
+        return f"{where} is declared inside another loop: declare it in the loop of its copy"
+    if not all(_is_whole(access, rows, columns) for access in uses):
+        return f"{where} is used in part: use all rows and columns of it"
+    return _Bank(name, rows, columns, declaration=buffer.declaration)
+
+
+def _bank_of_buffer(buffer: Buffer, loop: Loop, uses: Sequence[Access]) -> _Bank | str:
+    """Return how the tiles of a buffer that is declared before the loop can lie in one bank; or, as text, the reason why
+    they can not share a bank.
+    """
+    where = f"{buffer.name} in PSUM"
+    rows, columns = (extent or 0 for extent in buffer.shape[-2:])
+    axis, first = buffer.partition_axis, uses[0].dims or ()
     alike = [
         len(access.dims or ()) == len(first)
         and _is_whole(access, rows, columns)
         and all(
             one.form is not None and one == other for one, other in zip(access.dims or (), first[:axis], strict=False)
         )
-        for _, access in found
+        for access in uses
     ]
     if not all(alike):
         return f"{where} is used in part, or indexed in several ways: use the whole tile, by one index"
@@ -269,7 +280,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
         del blocks[places[0]]
     else:
         blocks[places[0]] = rendered(group, {})
-    return _Bank(name, rows, columns, places[0], tuple(blocks))
+    return _Bank(buffer.name, rows, columns, places[0], tuple(blocks))
 
 
 def _group(dim: Dim, loop: Loop) -> Affine | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from acceld.editing import Edits
 from acceld.model import Profile
@@ -111,19 +112,51 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
     """Return the statements from the scaled tile to the product's result; or, as text, the reason why the factor can
     not be applied to the result.
     """
-    data, scaled = scaling.reads["data"], scaling.made
+    data = scaling.reads["data"]
     fresh = _fresh(kernel, factor, scaling)
     problem = fresh if isinstance(fresh, str) else _settled(kernel, data, scaling)
-    if isinstance(fresh, str) or problem:
-        return problem
+    steps = problem or _steps(kernel, scaling)
+    if isinstance(steps, str) or isinstance(fresh, str):
+        return str(steps)
+    turn, _, product, drain = steps
+    turned = transposed(kernel, turn)
+    renames: _Renames = {name: Affine.of_variable(name) for name in {*fresh, *(factor.variables or ())}}
+    for writer, reader in pairwise((scaling, *steps)):
+        renamed = _followed(kernel, writer, reader, renames)
+        if isinstance(renamed, str):
+            return renamed
+        renames = renamed
+    fixed = {
+        *fresh,
+        *(s.variable for form in kernel.forms(factor) if form for s, _ in form.terms if s.name != s.variable),
+    }
+    for name in sorted(fixed - {""}):
+        together = next((loop for loop in around(drain) if loop.variable == name), None)
+        if renames[name] != Affine.of_variable(name) or (name in fresh and together is not fresh[name]):
+            return (
+                f"line {drain.line} is not in the iteration of {name} that makes {factor.name}: copy the result there"
+            )
+    assert turned is not None
+    (*places, last), columns = kernel.forms(data), kernel.forms(turned)[-1]
+    assert last is not None and columns is not None
+    plain = indexed(kernel, data.name, [*places, last.start + columns])
+    moved = [form and form.substituted(renames) for form in kernel.forms(factor)]
+    there = factor.name if factor.dims is None else indexed(kernel, factor.name, moved)
+    return _Chain(scaling, plain, turned, product, drain, there)
+
+
+def _steps(kernel: KernelModule, scaling: Statement) -> tuple[Statement, Statement, Statement, Statement] | str:
+    """Return the statements that follow the scaling of a tile: its transpose, the copy of the transpose, the product and
+    the copy of the product's result. As text, the reason if one of them is missing or is not alone.
+    """
+    scaled = scaling.made
     turn = _only_reader(kernel, scaling)
     turned = transposed(kernel, turn) if turn is not None else None
     if turn is None or turned is None:
         return f"line {scaling.line}: {scaled.name} is used by more than the transpose: scale the rows into another tile for the other uses"
     if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
         return f"line {turn.line} is not in the loop of line {scaling.line}, after it: transpose {scaled.name} there"
-    columns = kernel.forms(turned)[-1]
-    if columns is None or kernel.forms(turned)[:-1] != kernel.forms(scaled)[:-1]:
+    if kernel.forms(turned)[-1] is None or kernel.forms(turned)[:-1] != kernel.forms(scaled)[:-1]:
         return f"line {turn.line} reads another tile of {scaled.name} than line {scaling.line} writes: give each a name"
     copy = _only_reader(kernel, turn)
     if copy is None or not is_copy(kernel, copy, turn):
@@ -141,34 +174,7 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
         return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it there, with zeros"
     if set(drain.args) - {"src", "dtype", "mask"}:
         return f"line {drain.line} is no plain copy: leave out its other arguments"
-    renames: _Renames = {name: Affine.of_variable(name) for name in {*fresh, *(factor.variables or ())}}
-    for writer, reader in ((scaling, turn), (turn, copy), (copy, product), (product, drain)):
-        renamed = _followed(kernel, writer, reader, renames)
-        if isinstance(renamed, str):
-            return renamed
-        renames = renamed
-    fixed = {
-        *fresh,
-        *(s.variable for form in kernel.forms(factor) if form for s, _ in form.terms if s.name != s.variable),
-    }
-    for name in sorted(fixed - {""}):
-        together = next((loop for loop in around(drain) if loop.variable == name), None)
-        if renames[name] != Affine.of_variable(name) or (name in fresh and together is not fresh[name]):
-            return (
-                f"line {drain.line} is not in the iteration of {name} that makes {factor.name}: copy the result there"
-            )
-    *places, last = kernel.forms(data)
-    assert last is not None
-    return _Chain(
-        scaling,
-        indexed(kernel, data.name, [*places, last.start + columns]),
-        turned,
-        product,
-        drain,
-        factor.name
-        if factor.dims is None
-        else indexed(kernel, factor.name, [form and form.substituted(renames) for form in kernel.forms(factor)]),
-    )
+    return turn, copy, product, drain
 
 
 def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
