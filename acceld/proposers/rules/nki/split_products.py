@@ -60,11 +60,11 @@ class SplitProducts(Rule):
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
             return
-        problems = [problem for product in products if (problem := _problem(kernel, product))]
-        ready = [product for product in products if not _problem(kernel, product)]
+        problems = {product: _problem(kernel, product) for product in products}
+        ready = [product for product, problem in problems.items() if not problem]
         wish = "Split the operands into bfloat16 parts"
         if not ready:
-            yield self.refused(products[0].line, problems[0], wish)
+            yield self.refused(products[0].line, problems[products[0]], wish)
             return
         groups = _groups(ready)
         yield self._place(kernel, profile, ready)
