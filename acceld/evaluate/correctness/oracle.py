@@ -74,7 +74,7 @@ def make(request: bytes, reply: int) -> None:
     raw, payload = unpack(request)
     try:
         with np.errstate(all="ignore"):
-            workload = load_unchanged(raw["workload"], raw.get("values"), raw["hash"])
+            workload = load_unchanged(raw)
             send(reply, _make(workload, raw, _oracle_of(workload, payload), lambda: os.write(_BEGUN, b".")))
     except KernelFailure as error:
         send(reply, {"error": f"the kernel of {raw['workload']} can not stand in for a reference: {error.message}"})

@@ -45,7 +45,7 @@ from acceld.evaluate.simulated.tracer_modules import ALWAYS, FRONT_ENDS, tracer_
 from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
 from acceld.targets import nki_version
-from acceld.workloads import Arguments, ArraySpec, Precision, Workload
+from acceld.workloads import Arguments, ArraySpec, Precision, Workload, address_of
 
 log = logging.getLogger(__name__)
 
@@ -148,9 +148,7 @@ class _Wanted:
         """Return what the oracle is asked, which writes into the folder ``partial``."""
         workload, known = self.workload, self.known
         return {
-            "workload": str(workload.folder),
-            "hash": workload.hash,
-            "values": dict(workload.values) if workload.reshaped else None,
+            **address_of(workload),
             "seed": self.seed,
             "variant": self.variant,
             "folder": str(partial),
@@ -579,9 +577,7 @@ class Children:
         Raises WorkloadError if the workload's reference is at fault.
         """
         request = {
-            "workload": str(workload.folder),
-            "hash": workload.hash,
-            "values": dict(workload.values) if workload.reshaped else None,
+            **address_of(workload),
             "seed": seed,
         }
         jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
