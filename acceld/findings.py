@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from acceld import figures
 from acceld.chips import CHIPS
 from acceld.evaluate.correctness.tolerance import allowed_because
 from acceld.gains import verdict
@@ -149,8 +150,8 @@ def binds(profile: Profile, text: str) -> Json:
 def notes(profile: Profile) -> Json:
     """Return the notes of a profile, and the unproven assumptions behind its latency."""
     said: Json = {
-        "notes": [_cut(note, 240) for note in profile.notes[:MOST_LINES]],
-        "unproven": [_cut(note, 240) for note in profile.details.get("unproven", ())[:MOST_LINES]],
+        "notes": [figures.cut(note, 240) for note in profile.notes[:MOST_LINES]],
+        "unproven": [figures.cut(note, 240) for note in profile.details.get("unproven", ())[:MOST_LINES]],
     }
     return {name: value for name, value in said.items() if value}
 
@@ -214,7 +215,7 @@ def brief(answer: Mapping[str, Any]) -> str:
 def source_line(text: str, line: int) -> str:
     """Return a line of a source without indentation, cut to a maximal length; empty if there is no such line."""
     lines = text.splitlines()
-    return _cut(lines[line - 1].strip(), SOURCE_CHARS) if 0 < line <= len(lines) else ""
+    return figures.cut(lines[line - 1].strip(), SOURCE_CHARS) if 0 < line <= len(lines) else ""
 
 
 def lines_of(answer: Mapping[str, Any]) -> list[str]:
@@ -241,7 +242,3 @@ def _us(us: float) -> str:
 
 def _rounded(us: float | None) -> float | None:
     return None if us is None else round(us, 2)
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -256,7 +256,7 @@ class Toolbox:
         for row in rows:
             best = fastest.setdefault(row.workload, row) if row.passed else row
             why = "" if best is row else f": {moved(best.profile, row.profile, row.text)}"
-            lines.append(_cut_to(f"{row.name}: {row.said} {row.details}{why}", width))
+            lines.append(figures.cut(f"{row.name}: {row.said} {row.details}{why}", width))
         return {"on": sorted(used), "ranked": lines, "passed": sum(row.passed for row in rows), "of": len(rows)}
 
     # Tools on runs.
@@ -834,10 +834,6 @@ def _cut(value: Any, limit: int) -> Any:
     if isinstance(value, str) and len(value) > limit:
         return f"{value[:limit]}… ({len(value) - limit} characters more)"
     return value
-
-
-def _cut_to(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _within(lines: Sequence[str], room: int) -> list[str]:

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from acceld.nki.frontend.permitted import METHODS, Permitted, as_imported, asks_if_main
+from acceld.nki.frontend.permitted import HIDDEN_NAMES, METHODS, Permitted, as_imported, asks_if_main
 from acceld.parsing import parse
 from acceld.statuses import Failure
 
@@ -63,13 +63,6 @@ TILE_NAMES = frozenset(
     "vector_select rearrange indirect reinterpret_cast p x y z w start stop step with_schedule".split()
 )
 """Documented attributes of tiles, tensors and grids."""
-HIDDEN_NAMES = frozenset(
-    "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
-    "no_operator".split()
-)
-"""Attributes that the simulator's tiles have and a chip's compiler lacks. A kernel's own classes may not define them
-either.
-"""
 _PLAIN_WORDS = frozenset("label like space slot instruction".split())
 """Names in :data:`HIDDEN_NAMES` that a kernel's own classes may define.
 

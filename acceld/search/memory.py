@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from acceld.gains import validated
 from acceld.model import (
     SIMULATED_LESSON_PERCENT,
     Candidate,
@@ -29,6 +28,7 @@ from acceld.model import (
     Status,
 )
 from acceld.proposers.interface import NO_PLAN, RewritePair
+from acceld.search.beam import is_validated
 
 POLICIES = get_args(MemoryPolicy)
 
@@ -164,7 +164,7 @@ def rewrites(
         parent = by_id.get(child.parent) if child.parent is not None else None
         if parent is None or not (_timed(parent) and _timed(child)) or _program(parent) == _program(child):
             continue
-        if not (_validated(parent) and _validated(child)):
+        if not (is_validated(parent) and is_validated(child)):
             continue
         groups.setdefault((parent.id, child.plan), []).append((_latency(parent) / _latency(child), child))
     positive: list[RewritePair] = []
@@ -444,10 +444,6 @@ def _timed(candidate: Candidate) -> bool:
     return (
         evaluation is not None and evaluation.status in (Status.PASSED, Status.UNTESTED) and bool(evaluation.latency_us)
     )
-
-
-def _validated(candidate: Candidate) -> bool:
-    return candidate.evaluation is not None and validated(candidate.evaluation.profile)
 
 
 def _latency(candidate: Candidate) -> float:

@@ -48,7 +48,7 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
     raw, _ = unpack(request)
     try:
         with np.errstate(all="ignore"):
-            workload = load_unchanged(raw["workload"], raw["values"], raw["hash"])
+            workload = load_unchanged(raw)
             send(reply, asdict(examine(workload, raw["seed"], expect or _reference)))
     except MemoryError:
         send(reply, asdict(Admission(untried="two sets of its inputs do not fit into [evaluate] memory_gib")))

@@ -45,7 +45,7 @@ from acceld.evaluate.simulated.tracer_modules import ALWAYS, FRONT_ENDS, tracer_
 from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
 from acceld.targets import nki_version
-from acceld.workloads import Arguments, ArraySpec, Precision, Workload
+from acceld.workloads import Arguments, ArraySpec, Precision, Workload, address_of
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +127,36 @@ class UnusedVariant:
 
     variant: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A data set that is to be made."""
+
+    workload: Workload
+    variant: str
+    seed: int
+    folder: Path
+    known: NumpyFloor | None
+    """The noise floors of the variant, if they are known."""
+    measured: bool
+    """True if floors are measured on these very inputs."""
+    beside: Beside[Any]
+    """The trial that begins as soon as the inputs are written."""
+
+    def request(self, partial: Path) -> dict[str, Any]:
+        """Return what the oracle is asked, which writes into the folder ``partial``."""
+        workload, known = self.workload, self.known
+        return {
+            **address_of(workload),
+            "seed": self.seed,
+            "variant": self.variant,
+            "folder": str(partial),
+            "floors": None if known is None or self.measured else [floor.plain() for floor in known.floors],
+            "closely": self.measured,
+            "split": workload.precision is not Precision.FP32_STRICT,
+            "least": astuple(least_tolerance(workload, self.variant)),
+        }
 
 
 class Children:
@@ -380,9 +410,8 @@ class Children:
         name = hashlib.sha256(f"{origin}\0{kind}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
-            found = await asyncio.to_thread(datasets.hold, folder) or await self._write_with_room(
-                workload, variant, seed, folder, known, measured, beside or Beside(_nothing)
-            )
+            wanted = _Wanted(workload, variant, seed, folder, known, measured, beside or Beside(_nothing))
+            found = await asyncio.to_thread(datasets.hold, folder) or await self._write_with_room(wanted)
         if isinstance(found, UnusedVariant):
             yield found
             return
@@ -409,90 +438,52 @@ class Children:
         """Return how many data sets of a workload fit on disk, besides that of the search gate."""
         return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
 
-    async def _write_with_room(
-        self,
-        workload: Workload,
-        variant: str,
-        seed: int,
-        folder: Path,
-        known: NumpyFloor | None,
-        measured: bool,
-        beside: Beside[Any],
-    ) -> tuple[DataSet, int] | UnusedVariant:
+    async def _write_with_room(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:
         """Make a data set. While the disk has no room, remove unused data sets, wait, and try again.
 
         Return the data set with the descriptor that locks it, or the reason why the variant is not used.
         """
         while True:
             try:
-                found = await self._write(workload, variant, seed, folder, known, measured, beside)
+                found = await self._write(wanted)
             except NoRoomError as full:
                 if not self.waits_for:
                     log.error("%s; evaluations wait for room", full)
                 self.waits_for = str(full)
-                await beside.again()
+                await wanted.beside.again()
                 self._held_bytes = await asyncio.to_thread(datasets.trim, self._root, 0)
                 await asyncio.sleep(ROOM_S)
             else:
                 self.waits_for = ""
                 return found
 
-    async def _write(
-        self,
-        workload: Workload,
-        variant: str,
-        seed: int,
-        folder: Path,
-        known: NumpyFloor | None,
-        measured: bool,
-        beside: Beside[Any],
-    ) -> tuple[DataSet, int] | UnusedVariant:
+    async def _write(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:
         """Make a data set, after unused ones were removed to make room.
 
         Return the data set with the descriptor that locks it, or the reason why the variant is not used.
         """
-        coming_bytes = _disk_bytes(workload)
+        coming_bytes = _disk_bytes(wanted.workload)
         self._coming_bytes += coming_bytes
         try:
             await self.trim(again=True)
             try:
-                begun = datasets.begin(folder)
+                begun = datasets.begin(wanted.folder)
             except OSError as error:
                 raise WorkloadError(
-                    f"a data set of {workload.name} can not be written: {error}",
-                    hint=f"Free space on the disk of {folder.parent}.",
+                    f"a data set of {wanted.workload.name} can not be written: {error}",
+                    hint=f"Free space on the disk of {wanted.folder.parent}.",
                 ) from error
             with begun:
-                return await self._written(workload, variant, seed, begun, known, measured, beside)
+                return await self._written(wanted, begun)
         finally:
             self._coming_bytes -= coming_bytes
 
-    async def _written(
-        self,
-        workload: Workload,
-        variant: str,
-        seed: int,
-        begun: datasets.Begun,
-        known: NumpyFloor | None,
-        measured: bool,
-        beside: Beside[Any],
-    ) -> tuple[DataSet, int] | UnusedVariant:
+    async def _written(self, wanted: _Wanted, begun: datasets.Begun) -> tuple[DataSet, int] | UnusedVariant:
         """Let the oracle write a data set.
 
         Return the data set with the descriptor that locks it, or the reason why the variant is not used.
         """
-        request = {
-            "workload": str(workload.folder),
-            "hash": workload.hash,
-            "values": dict(workload.values) if workload.reshaped else None,
-            "seed": seed,
-            "variant": variant,
-            "folder": str(begun.partial),
-            "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
-            "closely": measured,
-            "split": workload.precision is not Precision.FP32_STRICT,
-            "least": astuple(least_tolerance(workload, variant)),
-        }
+        workload, variant = wanted.workload, wanted.variant
         jail = Jail(
             memory_bytes=self._memory_bytes,
             wall_s=_ORACLE_S,
@@ -504,8 +495,8 @@ class Children:
             nice=_ORACLE_NICE,
             write_paths=(str(begun.partial),),
         )
-        async with beside.following(begun.partial) as ready:
-            outcome, reply = await self._make(workload, pack(request), jail, ready)
+        async with wanted.beside.following(begun.partial) as ready:
+            outcome, reply = await self._make(workload, pack(wanted.request(begun.partial)), jail, ready)
         with reply:
             try:
                 header, _ = parse(reply)
@@ -586,9 +577,7 @@ class Children:
         Raises WorkloadError if the workload's reference is at fault.
         """
         request = {
-            "workload": str(workload.folder),
-            "hash": workload.hash,
-            "values": dict(workload.values) if workload.reshaped else None,
+            **address_of(workload),
             "seed": seed,
         }
         jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it

@@ -107,11 +107,11 @@ def execute(
     return _Execution(program, options, member).run(inputs)
 
 
-def is_settled(program: Program, options: ExecuteOptions = DEFAULT_OPTIONS) -> bool:
+def is_settled(program: Program) -> bool:
     """Tell whether it is proved that nothing which a chip leaves to chance (``ExecuteOptions.chance``) decides
     a result.
     """
-    return _Execution(program, options).settled
+    return _Execution(program, DEFAULT_OPTIONS).settled
 
 
 class _Execution:

@@ -197,12 +197,12 @@ class Coverage:
     """Prove that every read of a buffer sees elements that earlier instructions wrote.
 
     ``trips`` gives the greatest number of iterations of each loop, by loop id. A proof that would take more
-    than ``comparisons`` comparisons of boxes fails, so the time is bounded for any program.
+    than :data:`_COMPARISONS` comparisons of boxes fails, so the time is bounded for any program.
     """
 
-    def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:
+    def __init__(self, trips: Mapping[int, int]) -> None:
         self.trips = trips
-        self._left = comparisons
+        self._left = _COMPARISONS
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
         """Tell whether each read in ``uses`` is proved to see only elements that earlier instructions wrote.

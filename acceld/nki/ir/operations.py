@@ -529,6 +529,10 @@ that are not listed may have any.
 """
 PARTIAL_OPS = frozenset({"copy_predicated", "match_replace8", "local_gather", "local_scatter"})
 """Operations that may leave some elements of their destination unchanged."""
+GENERATOR_WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
+"""Words of random state in each partition, by engine: of one generator on GpSimd, of four on the vector engine."""
+MEETINGS = frozenset({"barrier", "exchange"})
+"""Operations at which a core waits for the other core."""
 WIDE_OPS = frozenset({"dma_copy", "register_load", "register_store", "collective", "bitcast", "print"})
 """Operations that accept int64 (pages of NKI 0.7). All others compute with at most 32 bits."""
 SAME_DTYPES: dict[str, tuple[str, str]] = {

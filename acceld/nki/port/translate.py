@@ -745,7 +745,6 @@ class Function(Values):
         if word in SAME and mask is None:
             return None  # both APIs have the function
         op = self._function(node, word, args)
-        op = self._function(node, word, args)
         dtype = None if word == "matmul" else dtype  # a product ignores its dtype
         return None if op is None else replace(op, mask=mask, dtype=dtype)
 

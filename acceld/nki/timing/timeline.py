@@ -20,12 +20,12 @@ from math import prod
 from typing import Any
 
 from acceld.chips import ChipSpec, chip_spec
-from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.operations import DTYPE_BYTES, MEETINGS
 from acceld.nki.ir.program import Engine, Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
 from acceld.nki.timing import compiler_current, compiler_legacy, cores, sbuf_allocation, uncertainty, value_numbering
 from acceld.nki.timing.addresses import wait_for_places
-from acceld.nki.timing.binding import Binding, binding, plain
+from acceld.nki.timing.binding import Binding, PathStep, binding, plain
 from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule
@@ -69,15 +69,6 @@ FIGURE_CLASS: Mapping[str, str] = {
 """Class of each figure. exact: the figure follows from the program. modelled: it depends on what the compiler is
 assumed to do. predicted: it depends on an assumed schedule too.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PathStep:
-    """The microseconds that one line takes of one engine on the critical path."""
-
-    line: int
-    engine: str
-    us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +267,6 @@ class _Run:
     schedule: Schedule
     figures: dict[str, float]
     extended: bool = False
-
-
-MEETINGS = frozenset({"exchange", "barrier"})
-"""Operations at which the two cores of a launch wait for each other."""
 
 
 def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:

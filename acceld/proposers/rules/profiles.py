@@ -14,13 +14,13 @@ def busy_share(profile: Profile | None, engine: str) -> float:
     return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
 
 
-def path_share(profile: Profile | None, line: int, engine: str) -> float:
-    """Return the share of the latency (0 to 1) that a source line spends on an engine along the critical path; 0
-    without a simulated profile.
+def path_share(profile: Profile | None, line: int) -> float:
+    """Return the share of the latency (0 to 1) that a source line spends on the vector engine along the critical path;
+    0 without a simulated profile.
     """
     steps = profile.details.get("critical_path", ()) if profile is not None else ()
     whole = sum(step["us"] for step in steps)
-    own = sum(step["us"] for step in steps if step["line"] == line and step["engine"] == engine)
+    own = sum(step["us"] for step in steps if step["line"] == line and step["engine"] == "vector")
     return own / whole if whole else 0.0
 
 

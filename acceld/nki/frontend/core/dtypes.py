@@ -113,6 +113,11 @@ def promote(*names: str) -> str:
     return str(np.result_type(*integers)) if str(np.result_type(*integers)) in NAMED else "int32"
 
 
+def result_name(dtype: object, *operands: str) -> str:
+    """Return the name that programs have for ``dtype``; if it is None, the promoted type of the operands' types."""
+    return promote(*operands) if dtype is None else dtype_name(dtype)
+
+
 def sizeinbytes(dtype: object) -> int:
     """Return the number of bytes of an element of a data type."""
     return DTYPE_BYTES[dtype_name(dtype)]

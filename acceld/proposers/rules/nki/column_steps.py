@@ -206,8 +206,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
     """Return the reason why one of the loop's buffers can not become wider; empty if all can."""
     loop = steps.loop
     for name in sorted(steps.slots | steps.tiles):
-        shape = kernel.buffers[name].declaration.args.get("shape")
-        if not isinstance(shape, ast.Tuple | ast.List):
+        if not kernel.buffers[name].is_written_out:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):

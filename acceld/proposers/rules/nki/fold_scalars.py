@@ -8,7 +8,7 @@ from functools import partial
 
 from acceld.model import Profile
 from acceld.nki.source.building import replaced
-from acceld.nki.source.matching import keeps_float32, maker, one_name, only_reader, same_mask, unchanged
+from acceld.nki.source.matching import keeps_float32, last_writer, maker, one_name, only_reader, same_mask, unchanged
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement
@@ -84,9 +84,8 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
         return []
     found: list[_Fold] = []
     for name, access in second.reads.items():
-        before = [one for one in kernel.writers(access.name) if one.start < second.start]
-        first = before[-1] if before else None
-        if first is None or first.kind != "op" or first.parent is not second.parent:
+        first = last_writer(kernel, second, access)
+        if first is None:
             continue
         scalar = _scalar(kernel, first)
         folds = [_into_quotient(kernel, first, second, name)]

@@ -75,8 +75,7 @@ def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
     edits = Edits(kernel.source)
     texts: dict[ast.AST, str] = {}
     for name, place in repeated.dropped.items():
-        shape = elements(kernel.buffers[name].declaration.args["shape"])
-        edits.replace(*without_element(kernel, shape, place), "")
+        edits.replace(*without_element(kernel, kernel.buffers[name].extents, place), "")
         texts |= {access.node: _without(kernel, access, place) for _, access in kernel.uses[name]}
     edits.insert(first_line(kernel, loop), emitted(kernel, loop.items, loop.indent, keep=moving, texts=texts))
     _remove(kernel, loop.items, moving, edits)

@@ -74,7 +74,7 @@ def _summed(kernel: KernelModule, total: Statement) -> Access | None:
         data = total.reads.get("data") if kernel.opname(total.args.get("op")) == "add" and plain else None
     else:
         data = total.reads.get("x") if total.op == "sum" else None
-    if data is None or kernel.text_of(total, "axis").strip("[](), ") not in ("1", "-1"):
+    if data is None or not kernel.folds_columns(total):
         return None
     return None if len(kernel.extents(data) or ()) > 2 else data
 

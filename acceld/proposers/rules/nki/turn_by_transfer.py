@@ -101,7 +101,7 @@ def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
     if tile is None or made is None or tile.space != "sbuf" or made.space != "psum" or len(makers) != 1:
         return None
     maker, shape = makers[0], tuple(one for one in tile.shape if one is not None)
-    types = [kernel.text_of(one.declaration, "dtype") for one in (tile, made)]
+    types = [kernel.declared_dtype(one.name) for one in (tile, made)]
     if len(tile.shape) != 2 or len(shape) != 2 or maker.kind != "op" or maker.made.dims is not None:
         return None
     if types[0] != types[1] or types[0].rpartition(".")[2] not in _DTYPES:

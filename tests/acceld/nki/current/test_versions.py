@@ -75,6 +75,10 @@ BROKEN = {
     "else": ("for i in range(2):\n    pass\nelse:\n    pass", "0.3 0.4 0.5 0.6"),
     "format": ("name = f'{3:04d}'", "0.3 0.4 0.5 0.6"),
     "dict": ("d = {1: 2}", "0.3 0.4 0.5 0.6"),
+    "entry": ("d = {}\nd[1] = 2", "0.3 0.4 0.5 0.6"),
+    "entry of a loop": ("d = dict()\nfor m in nl.affine_range(2):\n    d[2 * m] = m", "0.3 0.4 0.5 0.6"),
+    "entry by text": ("d = {}\nfor m in ('a', 'b'):\n    d[m] = d[f'{m}{1}'] = 1\nd['a%d' % 1] = 2", ""),
+    "list": ("d = [1, 2]\nfor m in range(2):\n    d[m] = m", ""),
     "inner": ("def inner(v):\n    return v\nn = inner(3)", ""),
     "plain": ("assert x.shape[0] == 128\nsizes = [1, 2]\nname = f'{3}'\nn = 3 if sizes else 4", ""),
 }
