@@ -240,7 +240,7 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
             output = wrapped(output)
         if not isinstance(output, Traced):
             raise NotLowered(
-                "forward returns something that does not depend on its arguments, which is not lowered; return arrays made of them"
+                "forward returns something that does not depend on its arguments, which is not lowered; return arrays that do"
             )
         views.append(_in_own_type(output))
     lines = tuple(source.read_text().splitlines())
