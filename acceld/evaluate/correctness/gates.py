@@ -54,8 +54,8 @@ class Trial:
     again: bool = False
     """True if the program runs a second time as a chip might run it, which must give the same bits."""
     as_timed: bool = False
-    """True if the program runs as the performance model times it: without dropped instructions, and with merged ones
-    once.
+    """True if the program runs as the performance model times it. Instructions that the model drops are left out, and
+    instructions that it merges run once.
     """
 
     @property
@@ -143,8 +143,8 @@ def strict_trials(
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
         timed = [replace(own, as_timed=True, again=True)] if modelled else []
-        # Trials on the search gate's data set need no other data set. The trial with shuffled loops takes longest, so
-        # it begins early and runs beside the others.
+        # For trials on the search gate's data set no new data set is made. The trial with shuffled loops takes
+        # longest, so it begins early and runs beside the others.
         there = [*timed, replace(own, shuffled=True)]
         return [*there, *(Trial(name, seeds.seed(name), kept=True) for name in tried)]
     own_seeds = [

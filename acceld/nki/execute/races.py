@@ -24,7 +24,7 @@ from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program, 
 
 MEETINGS = frozenset({"barrier", "exchange"})
 """Operations at which a core waits for the other core."""
-_HINT = "let each core use its own part, or put nisa.core_barrier between"
+_HINT = "let each core use its own part, or put nisa.core_barrier between the two accesses"
 
 
 @dataclass(frozen=True, slots=True)
