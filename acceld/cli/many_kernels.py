@@ -5,8 +5,8 @@ have ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, w
 output has a line for each input line, in the same order. An interrupted command continues behind the last line
 of its output.
 
-On a device the speed-up is measured in turns with the baseline, with an interval. Simulated latencies are
-divided.
+On a device a kernel is timed in turns with the baseline, and its speed-up has an interval. On the simulator the
+speed-up is the ratio of the two simulated latencies.
 """
 
 from __future__ import annotations

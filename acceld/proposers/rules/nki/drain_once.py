@@ -104,7 +104,7 @@ class DrainOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that makes products and then works on their results; with the reason if the work of several
+        """Yield every loop that makes products and then works on their results, with the reason if the work of several
         iterations can not be one instruction.
         """
         for loop in kernel.loops:

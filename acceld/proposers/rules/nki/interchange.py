@@ -31,7 +31,7 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield pairs of loops whose exchange may save loads or spills; with the reason if they can not be exchanged.
+        """Yield pairs of loops whose exchange may save loads or spills, with the reason if they can not be exchanged.
 
         In every such pair the inner loop loads data that does not depend on the outer variable. If values are spilled,
         or no profile says whether they are, a pair also counts if its inner loop reads SBUF tiles that do not depend

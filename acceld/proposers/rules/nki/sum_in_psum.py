@@ -76,7 +76,7 @@ class SumInPsum(Rule):
     relieves = ("vector", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that adds products to a running sum in SBUF; with the reason if the loop can not be moved."""
+        """Yield every loop that adds products to a running sum in SBUF, with the reason if the loop can not be moved."""
         for addition in kernel.statements:
             found = _running_sum(kernel, addition)
             if found is None:
