@@ -30,7 +30,11 @@ def _turns(ratio: float, band_percent: float = 2.0) -> Interleaved:
         (WINNER, _turns(1.85, band_percent=9.0), ""),
         (WINNER, _turns(1.01), "the gain does not exceed its interval and the clock's resolution"),
         (replace(WINNER, stored_ratio=None), _turns(1.03), ""),
-        (replace(WINNER, stored_ratio=None), _turns(1.01), "the gain does not exceed its interval and the clock's resolution"),
+        (
+            replace(WINNER, stored_ratio=None),
+            _turns(1.01),
+            "the gain does not exceed its interval and the clock's resolution",
+        ),
         (WINNER, SAME, "the gain does not exceed its interval and the clock's resolution"),
         (WINNER, None, "the kernel that it beat can not be timed here"),
         (replace(WINNER, other=None), None, ""),

@@ -185,7 +185,10 @@ def test_a_reference_that_takes_too_long_is_left_open(tmp_path: Path, cause: str
 
 @pytest.mark.parametrize(
     ("written", "words"),
-    [(b"", "did not end: its process exited with status 1"), (pack({"error": "no\x1b[2J reference"}), "^no.*reference$")],
+    [
+        (b"", "did not end: its process exited with status 1"),
+        (pack({"error": "no\x1b[2J reference"}), "^no.*reference$"),
+    ],
 )
 def test_a_reference_that_fails_is_the_workloads_fault(tmp_path: Path, written: bytes, words: str) -> None:
     workload(tmp_path, "x + y")

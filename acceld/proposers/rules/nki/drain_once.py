@@ -332,7 +332,7 @@ def _problem(
     at once; empty if it can.
     """
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
-        return "this statement adds up, or has a mask: slice the tiles"
+        return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"
     if len(one.mentions) != len(one.reads):
         return "an operand is an expression: give it a tile of its own"
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}

@@ -58,7 +58,7 @@ class InterchangeLoops(Rule):
                     "there",
                     plan=f"Loop {inner.variable} runs inside loop {outer.variable}, and {'reads' if tiles else 'loads'} that "
                     f"depend only on {inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer "
-                    f"loop, so that these tiles {'are used up' if tiles else 'are loaded once and stay'}.",
+                    f"loop, so that {'all uses of a tile follow each other' if tiles else 'these tiles are loaded once and stay'}.",
                     benefit=0.05 if tiles else 0.4 if repeated > kept else 0.1,
                     gain_percent=(0.0, 30.0),
                     key=inner.variable,

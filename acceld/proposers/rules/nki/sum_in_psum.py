@@ -140,7 +140,7 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why the loop can not move to the products; empty if it can."""
     loop, addition = found.loop, found.addition
     if loop.kind not in ("affine_range", "sequential_range") or loop.trips is None or loop.trips < 2:
-        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: say affine_range of a number"
+        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: use affine_range with a number"
     between = [one for one in around(addition) if inside(one, loop)]
     problem = parallel(between) or next(filter(None, (same_range(one, [loop.variable]) for one in between)), "")
     problem = problem or understood([loop])

@@ -204,7 +204,9 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
     outermost = repeats[-1]
     within = loops[1 : loops.index(outermost) + 1]
     if any(loop.kind != "affine_range" or loop.trips is None for loop in (blocks, *within)):
-        return f"line {outermost.line}: a loop is not parallel, or its length is not known: say affine_range"
+        return (
+            f"line {outermost.line}: a loop is not parallel, or its length is not known: use affine_range with a number"
+        )
     if (
         len(copies) != 1
         or copies[0].op != "tensor_copy"
