@@ -350,9 +350,9 @@ class Toolbox:
     ) -> Json:
         """Write a run's best kernel, or the agent's own, over a file. The old text is copied beside it.
 
-        Raises UsageError if the kernel has not passed the strict gate, is no drop-in for the file, does not pass now,
-        or is no certain or likely gain; ``even_if_tied`` allows a tie. The gain of a run's kernel is over the run's
-        baseline, that of the agent's own kernel over the text in the file.
+        Raises UsageError if the kernel has not passed the strict gate, is no drop-in replacement for the file, does not
+        pass now, or is no certain or likely gain; ``even_if_tied`` allows a tie. A run's kernel is compared with the
+        run's baseline, the agent's own kernel with the text in the file.
         """
         file = await asyncio.to_thread(self.places.kernel_file, path)
         expected = await asyncio.to_thread(seen, file)
