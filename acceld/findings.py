@@ -112,8 +112,8 @@ def error_words(correctness: Correctness, found: Workload | None) -> Json:
 
 
 def binds(profile: Profile, text: str) -> Json:
-    """Return what determines the latency: how long the busiest engine works and on what, for what it waits at
-    which line, and the fullest memories.
+    """Return what determines the latency: the busiest engine, the time and kind of its work, its waits by line, and
+    the fullest memories.
     """
     answer: Json = {}
     found = profile.details.get("binding")

@@ -105,7 +105,10 @@ class Toolbox:
         """Return a kernel's predicted latency, and what binds it. The kernel is not run on data."""
         if arguments:
             if workload:
-                raise UsageError("a workload has its own arguments", hint="give one of the two: workload, or arguments")
+                raise UsageError(
+                    f"workload {workload} has its own arguments, and arguments are given too",
+                    hint="give one of the two: workload, or arguments",
+                )
             return await self._profile_bare(source, path, arguments, chip, api)
         return await self._evaluate(source, path, workload, Gate.TIMING, chip, api)
 

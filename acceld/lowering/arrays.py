@@ -406,7 +406,8 @@ def called(name: str, *args: Any, **further: Any) -> Any:
         inspect.signature(function).bind(*args, **further)
     except TypeError as error:
         raise NotLowered(
-            f"np.{name} with these arguments is not lowered ({error}); lowered are {', '.join(known)}", line_now()
+            f"np.{name} with these arguments is not lowered ({error}); use no other arguments than {', '.join(known)}",
+            line_now(),
         ) from error
     return _into(out, function(*args, **further))
 

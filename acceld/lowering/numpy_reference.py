@@ -118,7 +118,7 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
             return plain(*args)
         if name is None or getattr(pyfunc, "__module__", "") != "math":
             raise NotLowered(
-                "np.vectorize of a function that is not of math is not lowered; write the function on whole arrays",
+                "np.vectorize of a function from outside of the module math is not lowered; write the function on whole arrays",
                 line_now(),
             )
         return Traced(applied(name, args))

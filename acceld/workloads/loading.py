@@ -134,7 +134,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     """Return the workload in ``folder``. Raises WorkloadError, which names the file, the key, and the nearest known
     key.
 
-    ``instead`` gives some symbols other values; then shapes and hash are others too.
+    ``instead`` gives some symbols other values, which change shapes and hash.
     """
     folder = Path(folder)
     path = folder / FILE
@@ -204,7 +204,8 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
 def load_unchanged(folder: Path | str, instead: Mapping[str, int] | None, known: str) -> Workload:
     """Return the workload in ``folder``. Raises WorkloadError if its hash is not ``known`` any more.
 
-    Processes that make data and expected outputs load the workload so: their results are stored under that hash.
+    Processes that make data and expected outputs load the workload in this way, because their results are stored under
+    that hash.
     """
     found = load_workload(folder, instead)
     if found.hash != known:

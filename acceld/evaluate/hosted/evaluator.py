@@ -150,7 +150,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
                 if not left:
                     raise lost from error
                 log.warning("%s; the kernel is evaluated again", lost.message)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("not reached, because the last try returns or raises")
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> HostedCase:
         """Return the state of a new evaluation.
@@ -208,7 +208,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
             if failed is not None or not left or self.suspicion(case) is None:
                 return failed
             await asyncio.to_thread(self._driver.learn, self._folder, again=True)
-        raise AssertionError("the last timing returns")
+        raise AssertionError("not reached, because the last timing returns")
 
     async def _measure(self, case: HostedCase) -> Failed | None:
         """Time the kernel once, and check every timed call. Return a failure, or None."""

@@ -183,9 +183,9 @@ def _left_out(path: Path) -> bool:
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     """Return the attack in a file. Raises UsageError if it is not valid."""
     if not path.is_file():
-        raise UsageError("it is not a regular file")
+        raise UsageError("the path is not a regular file")
     if path.stat().st_size > MAX_BYTES:
-        raise UsageError(f"it has more than {MAX_BYTES >> 20} MiB")
+        raise UsageError(f"the file has more than {MAX_BYTES >> 20} MiB")
     data = path.read_bytes()
     forged = path.suffix == ".bin"
     text = _PROGRAM % base64.b64encode(data).decode() if forged else data.decode("utf-8", "surrogateescape")

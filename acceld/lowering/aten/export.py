@@ -679,7 +679,7 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
         try:
             return vectorized(traced(space["forward"], path, given))
         except (TypeError, ValueError, IndexError) as error:
-            raise NotLowered(f"its reference can not be traced: {error}") from error
+            raise NotLowered(f"the reference that is made of the module can not be traced: {error}") from error
 
 
 class _Drawn(torch.nn.Module):

@@ -36,8 +36,8 @@ Term = tuple["SampledLoop", int, int]
 
 
 def positions(count: int, inner: bool) -> tuple[int, ...]:
-    """Return which of ``count`` iterations to trace. With ``inner``, for a loop inside of a sampled loop, they
-    are fewer.
+    """Return which of ``count`` iterations to trace. With ``inner``, which is for a loop inside of a sampled loop,
+    there are fewer.
     """
     if count < LEAST:
         return tuple(range(count))
@@ -361,8 +361,8 @@ class SampledIndex(Expr):
 
 
 def as_python(value: object, number: bool = False) -> object:
-    """Return what Python's ``isinstance`` and similar functions shall see in place of ``value``: a plain
-    integer for the index of a loop.
+    """Return the value that Python's ``isinstance`` and similar functions get in place of ``value``: a plain integer
+    for the index of a loop.
 
     The integer is 0; with ``number`` it is the index itself, whose loops then run in full. Any other value is
     returned unchanged.
