@@ -192,9 +192,9 @@ def splits(workload: Workload, variant: str, floor: Errors) -> bool:
     """Tell whether a kernel may make products of bfloat16 parts on a variant, with the error that such products
     have.
 
-    False for a workload of strict float32. False too for small whole numbers on which every result is a whole
-    number: there such products are exact. numpy's ``floor`` is zero in that case. It is not zero if a norm or a
-    gate makes fractions.
+    False for a workload of strict float32, and for small whole numbers if numpy makes no error on them (its
+    ``floor`` is zero): products of parts are then exact too. If a norm or a gate makes fractions of the numbers,
+    the floor is not zero.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact
