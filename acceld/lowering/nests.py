@@ -226,9 +226,7 @@ class Nest(Choices):
         return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
-        """Return the number of outer loops inside of which access ``n`` is loaded: up to the last one that it
-        depends on.
-        """
+        """Return inside of how many outer loops access ``n`` is loaded: of all up to the last loop that it depends on."""
         return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
 
     def _row_loops(self) -> None:
