@@ -45,8 +45,7 @@ else:  # plug-ins add names of providers, so the type is built at run time and c
 def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = False) -> Any:
     """Return the field of a key. ``doc`` is its text for people. A ``trusted`` key needs a trusted folder.
 
-    ``inferred`` says that a key that nobody set may get another value than the default, because the kernel
-    decides. Such a key is a comment in the default file.
+    If nobody sets an ``inferred`` key, its value follows from the kernel. Such a key is a comment in the default file.
     """
     metadata = {"doc": doc, "trusted": trusted, "inferred": inferred}
     if isinstance(default, list | dict):
@@ -133,7 +132,9 @@ class SearchConfig:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateConfig:
-    """Limits and isolation of building, checking and timing a candidate. One that needs more fails; its run goes on."""
+    """Limits and isolation of building, checking and timing a candidate. A candidate that needs more fails, and its
+    run goes on.
+    """
 
     slots: int = _key(
         0,

@@ -73,8 +73,9 @@ def floor_share(
 ) -> Json:
     """Return the physical floor on ``cores`` cores, and the floor as a percentage of ``latency_us``.
 
-    The floor is that for the workload's precision. With a simulated ``profile``, the words on the floor end with the
-    least latency that its model predicts for that work. The object is empty if the workload declares no work.
+    The floor is that for the workload's precision. With a simulated ``profile``, ``floor_is`` also states the least
+    latency that the performance model could predict for the same work. The object is empty if the workload declares no
+    work.
     """
     floor = floor_of(found, chip) if found is not None else None
     if floor is None or found is None:
@@ -112,8 +113,8 @@ def error_words(correctness: Correctness, found: Workload | None) -> Json:
 
 
 def binds(profile: Profile, text: str) -> Json:
-    """Return what determines the latency: how long the busiest engine works and on what, for what it waits at
-    which line, and the fullest memories.
+    """Return what determines the latency: the busiest engine, the time and kind of its work, its waits by line, and
+    the fullest memories.
     """
     answer: Json = {}
     found = profile.details.get("binding")

@@ -334,7 +334,7 @@ def record(name: str) -> Entries:
 
 
 def write(name: str, entries: Entries) -> None:
-    """Write entries to a file of the record. A value that is recorded as :data:`ANY` stays so."""
+    """Write entries to a file of the record. A value that is recorded as :data:`ANY` stays :data:`ANY`."""
     FOLDER.mkdir(exist_ok=True)
     entries = _free(record(name), entries)
     lines = ",\n".join(f"{json.dumps(key)}: {_line(rounded(entries[key]))}" for key in sorted(entries))

@@ -58,10 +58,10 @@ BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class HbmPlacement:
-    """Places of values in HBM.
+    """Places of values in HBM, by the id of the node that computes the value.
 
-    ``tensors`` has the tensor of each node, ``targets`` the parts of tensors to which its result is stored, and
-    ``names`` its name. ``starts`` has the first element of a result that shares its tensor with those of other steps.
+    ``tensors`` has the tensor, ``targets`` the parts of tensors to which the value is stored, and ``names`` its name.
+    The values of all steps of a loop share a tensor; ``starts`` has the position of each step's first element.
     """
 
     tensors: dict[int, HbmTensor]

@@ -218,7 +218,7 @@ def _cross_product(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int 
     first, second = (wrapped(called("moveaxis", one, at, -1)) for one, at in zip((a, b), places, strict=False))
     if first.shape[-1] != 3 or second.shape[-1] != 3:
         refused(
-            "np.cross of vectors that have not three elements",
+            "np.cross of vectors that do not have three elements",
             "write out a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]",
         )
     (ax, ay, az), (bx, by, bz) = ([one[..., at] for at in range(3)] for one in (first, second))

@@ -33,7 +33,7 @@ UFUNCS.update(
 
 
 def _leg(x: Any) -> Any:
-    """Return the root of 1 - x * x: the other leg of a right triangle of hypotenuse 1."""
+    """Return the square root of 1 - x * x, computed so that no digits are lost where x is near 1 or -1."""
     return np.sqrt((1.0 - x) * (x + 1.0))
 
 

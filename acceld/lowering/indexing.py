@@ -145,7 +145,7 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
 def _hits(a: Traced, key: tuple[Any, ...]) -> tuple[Traced, Traced]:
     """Return (positions [stores], hits [rows, stores]) of a store to rows of ``a`` that an array names.
 
-    A hit is True where the store goes to the row. NotLowered if the array names anything but whole rows.
+    A hit is True where the store goes to the row. Raise NotLowered if the array names anything but whole rows.
     """
     if sum(isinstance(one, Traced | np.ndarray) for one in key) > 1:
         refused("a store to positions that several arrays name", "choose by np.where and a mask of positions")
@@ -176,7 +176,7 @@ def _added_rows(a: Any, indices: Any, b: Any) -> None:
     """Add values to the rows that an array of positions names, once for each time that the array names the row."""
     key = indices if isinstance(indices, tuple) else (indices,)
     if not isinstance(a, Traced) or not isinstance(key[0], Traced):
-        refused("np.add.at unless both the array and the positions depend on an input", "add to slices by +=")
+        refused("np.add.at where the array or the positions depend on no input", "add to slices by +=")
     rows, hits = _hits(a, key)
     spread = np.broadcast_to(b, (*key[0].shape, *a.shape[1:])).reshape((rows.shape[0], -1))
     a.assign(a + (np.where(hits, 1.0, 0.0) @ spread).reshape(a.shape))

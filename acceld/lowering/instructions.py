@@ -101,7 +101,7 @@ class _Read:
 
 
 class Surroundings(Protocol):
-    """Questions about a region that the choice of instructions asks."""
+    """The facts about a region that the choice of instructions depends on."""
 
     nodes: list[Node]
     kept: set[int]

@@ -63,8 +63,8 @@ class Chunk:
     """A range of a group's columns.
 
     ``position`` is its first column, ``size`` its number of columns, and ``number`` its number among the
-    group's chunks. In this chunk each access of HBM begins ``offsets`` behind the start of a row, and reads the
-    axes in ``inner``.
+    group's chunks. ``offsets`` has, for each access of HBM, the distance from the start of a row to this
+    chunk's elements. ``inner`` has the axes of these elements.
     """
 
     position: Affine
@@ -134,8 +134,9 @@ class Nest(Choices):
     def load_states(self, room: int, stores: Mapping[str, int]) -> int:
         """Load what the first step of the loop around the nest reads of the step before it, and keep it on the chip.
 
-        These tiles take at most ``room`` bytes of a partition. Return what is left of them. ``stores`` has the number
-        of stores to each tensor in a step: with several, what one of them stored is not what the next step reads.
+        These tiles take at most ``room`` bytes of a partition. Return how many of these bytes are left.
+        ``stores`` has the number of stores to each tensor in a step. A tensor with several stores is not kept,
+        because no single store has all that the next step reads.
         """
         self.part, self.block, self.first = self.rows, 1, ZERO
         for n, node in self._passed_on():
@@ -225,9 +226,7 @@ class Nest(Choices):
         return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
-        """Return the number of outer loops inside of which access ``n`` is loaded: up to the last one that it
-        depends on.
-        """
+        """Return inside of how many outer loops access ``n`` is loaded: of all up to the last loop that it depends on."""
         return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
 
     def _row_loops(self) -> None:

@@ -260,7 +260,7 @@ def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
     """Return how a node writes its result to ``target`` in HBM."""
     parts = prefix(squeezed(target.shape, target.strides), math.prod(rows))
     if parts is None or columns != math.prod(n for n, _ in parts[1]) or refined(rows, [n for n, _ in parts[0]]) != rows:
-        raise AssertionError("a stored value has its target's shape")
+        raise AssertionError("a stored value must have the shape of the place that it is stored to")
     return Access(node, -1, "store", target, split(parts[0], rows), parts[1])
 
 
@@ -320,7 +320,8 @@ def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOS
 def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tuple[Region | Turns, ...]:
     """Return the regions with those of each loop over steps together. ``turn`` has the loop and step of each node.
 
-    If regions of a loop have to run in another order, or others between them, all regions are returned as they are.
+    All regions are returned as they are if a loop's regions can not run step by step without other regions
+    between.
     """
     if not turn:
         return tuple(found)
@@ -554,8 +555,8 @@ class _Division:
     def _join(self) -> None:
         """Join regions that can share rows, until no two regions can.
 
-        One of two joined regions has to run before the other. Of all regions that can take a region before them,
-        the one that was made first takes it first.
+        A region is joined only with a region that has to run before it. Regions are tried in the order in which
+        they were made.
         """
         every = list(self.regions.values())
         changes = [0] * len(every)

@@ -153,10 +153,10 @@ def rewrites(
 ) -> tuple[list[RewritePair], list[RewritePair]]:
     """Return the pairs that could teach, best first: (positive pairs (parent, child), negative pairs (child, parent)).
 
-    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals its
-    parent's or was offered before, or if its or its parent's latency has no validated interval. A pair whose latencies
-    differ by less than the noise comes last and teaches only a hypothesis; its ``tie_percent`` is the noise, that of
-    any other pair None.
+    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals
+    its parent's or was offered before, or if its or its parent's latency has no validated interval. A pair whose
+    latencies differ by less than the noise comes last and teaches only a hypothesis; its ``tie_percent`` is the noise.
+    The ``tie_percent`` of any other pair is None.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}

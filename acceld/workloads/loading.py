@@ -135,7 +135,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     """Return the workload in ``folder``. Raises WorkloadError, which names the file, the key, and the nearest known
     key.
 
-    ``instead`` gives some symbols other values; then shapes and hash are others too.
+    ``instead`` gives some symbols other values, which change shapes and hash.
     """
     folder = Path(folder)
     path = folder / FILE
@@ -211,7 +211,8 @@ def address_of(workload: Workload) -> dict[str, Any]:
 def load_unchanged(address: Mapping[str, Any]) -> Workload:
     """Return the workload of an address. Raises WorkloadError if its files were changed since.
 
-    Processes that make data and expected outputs load the workload so: their results are stored under its hash.
+    Processes that make data and expected outputs load the workload in this way, because their results are stored under
+    that hash.
     """
     found = load_workload(address["workload"], address["values"])
     if found.hash != address["hash"]:

@@ -301,8 +301,8 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
-    """Return what the daemon compares with its own configuration. A run is refused if the two differ, so that
-    none uses other settings than its author sees.
+    """Return what the daemon compares with its own configuration. A run is refused if the two differ, so that no run
+    uses other settings than its author sees.
     """
     from acceld.watch.settings import digests
 

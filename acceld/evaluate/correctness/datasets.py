@@ -50,7 +50,7 @@ _WIDE_BYTES = 64 << 20
 _NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 """Dtypes of outputs whose rounding is at least a thousand times that of float32, and whose range is no wider."""
 _SURELY_RIGHT = 1e-6
-"""Relative L2 error below which nobody looks for the position of the largest error."""
+"""Relative L2 error below which the position of the largest error is not looked for."""
 _EMPTY_S = 60.0
 """An empty folder that is older than this many seconds was left by a process that has ended."""
 

@@ -82,7 +82,9 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
         if not tried and (
             not _passes(expect(workload, inputs), expected, limits) or given != list(map(_digest, inputs))
         ):
-            return Admission("its reference gives other outputs for equal inputs, or changes them", regions, (variant,))
+            return Admission(
+                "its reference gives other outputs for equal inputs, or changes its inputs", regions, (variant,)
+            )
         if not tried and expect is _reference:
             _check_rows(workload, inputs, expected, limits)
         tried.append(variant)
@@ -177,7 +179,7 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
     ``dull``: a constant passes. ``silent``: (argument, region) pairs to which the outputs do not react.
     """
     if dull:
-        return "a constant passes: its outputs hardly vary"
+        return "a constant passes as a result, because the outputs hardly vary"
     if not silent:
         return ""
     position, region = silent[0]

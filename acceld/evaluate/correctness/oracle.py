@@ -251,7 +251,7 @@ class ByRows:
         return Made(floors, sum(seconds), list(map(sum, zip(*squares, strict=True))))
 
     def _noises(self, samples: Mapping[int, RowBlock]) -> list[_Noise]:
-        """Compute the sampled rows in float32. Return for each output what measures their errors."""
+        """Compute the sampled rows in float32. Return, for each output, an object that measures their errors."""
         reference = self._reference(False)
 
         def one(number: int) -> list[NDArray[Any]]:
@@ -381,10 +381,9 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong
-    ones.
+    """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong ones.
 
-    If there is no other piece, return the reason why the inputs are not used.
+    If that is so for all pieces, return the reason why the inputs are not used.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])

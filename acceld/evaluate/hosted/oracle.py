@@ -109,7 +109,7 @@ def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[A
 def _load(libraries: Sequence[str]) -> None:
     """Load shared libraries that packages of the reference find by name.
 
-    A library that can not be loaded is passed over, because the package that needs it reports the error.
+    A library that can not be loaded is skipped, because the package that needs it reports the error.
     """
     for path in libraries:
         with contextlib.suppress(OSError):

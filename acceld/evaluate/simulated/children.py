@@ -309,8 +309,8 @@ class Children:
     ) -> Tried | Failed:
         """Run a traced program on the data set in ``folder``. Return the errors of its outputs, or a failure.
 
-        If there are ``shared`` descriptors, the data set may be incomplete. It is complete when the first of
-        them closes. ``ran`` is that of :meth:`attempt`.
+        If there are ``shared`` descriptors, the data set may be incomplete. It is complete when the first of them
+        closes. ``ran`` is the argument of :meth:`attempt`.
         """
         header: dict[str, Any] = {
             "folder": folder,
@@ -350,12 +350,13 @@ class Children:
         allowed: asyncio.Event | None = None,
         ran: Tried | None = None,
     ) -> AsyncIterator[tuple[DataSet, Tried | Failed] | None]:
-        """Run a program on a trial's data set. Yield the data set, which stays for the block, and the result.
+        """Run a program on a trial's data set. Yield the data set, which stays on disk during the block, and the result.
 
-        The program starts once ``allowed`` is set. On a new data set it runs while the reference is computed.
-        ``ran`` is that of :meth:`attempt`.
-        Yields None, and records that in the case, if the workload does not use the variant. Raises
-        WorkloadError as :meth:`data_for` does.
+        The program starts once ``allowed`` is set. If the data set is new, the program runs while the reference is
+        computed. ``ran`` is the argument of :meth:`attempt`.
+
+        If the workload does not use the variant, record that in the case and yield None. Raises the errors of
+        :meth:`data_for`.
         """
 
         async def begin(complete: int, folder: int) -> Tried | Failed:
@@ -527,8 +528,9 @@ class Children:
     async def data_for(
         self, case: Case, trial: Trial, beside: Beside[Any] | None = None
     ) -> AsyncIterator[DataSet | None]:
-        """Yield a trial's data set, which stays for the block. Yield None, and record that in the case, if it
-        is not used.
+        """Yield a trial's data set, which stays on disk during the block.
+
+        If the workload does not use the variant, record that in the case and yield None.
 
         Raises WorkloadError if the workload's own distribution can not be used, or if the reference is at
         fault.

@@ -69,7 +69,7 @@ class Machine:
     checks_ranges: bool = False
     """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False
-    """True if, of several values written to one run-time place, another one remains than the last, if any differs."""
+    """True if, of different values written to one run-time position, one other than the last remains."""
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)

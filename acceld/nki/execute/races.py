@@ -23,7 +23,7 @@ from acceld.nki.ir.numerics import Array
 from acceld.nki.ir.operations import MEETINGS
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program, Space
 
-_HINT = "let each core use its own part, or put nisa.core_barrier between"
+_HINT = "let each core use its own part, or put nisa.core_barrier between the two accesses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ _ASKING_OF_NUMPY = frozenset({"isscalar"})
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
-    """Return the expression for what Python shall see in place of ``value`` when a kernel asks for its type."""
+    """Return the expression that Python evaluates in place of ``value`` when a kernel asks for the type of ``value``."""
     return ast.copy_location(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
 
 

@@ -21,8 +21,9 @@ class Use:
     ``whole`` is True if the instruction is proved to write every element of the accessed box. ``position`` is
     the instruction's number in program order.
 
-    ``reduce_loops`` is for the destination of a loop_reduce: the ids of the loops over which it folds. It
-    overwrites the destination in the first iteration of these loops, and folds into it in the others.
+    ``reduce_loops`` is for the destination of a loop_reduce: the ids of the loops over which it folds. The instruction
+    overwrites the destination in the first iteration of these loops, and folds into the destination in the other
+    iterations.
     """
 
     instruction: Instruction

@@ -508,7 +508,7 @@ class Function(Values):
             if shown in ("nl.mod", "nl.fmod"):
                 raise Unportable(
                     args[key].lineno,
-                    f"no engine has {shown}",
+                    f"no engine computes {shown}",
                     WITHOUT[shown[3:]],
                 )
             divisor = made.get(operand)
@@ -608,7 +608,7 @@ class Function(Values):
         left, right = self.facts.of(x), self.facts.of(y)
         tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
         if word in ("mod", "fmod"):
-            raise Unportable(node.lineno, f"no engine has nl.{word}", WITHOUT[word])
+            raise Unportable(node.lineno, f"no engine computes nl.{word}", WITHOUT[word])
         if word == "divide":
             return self._quotient(node, x, y)
         operation = parse_expression(f"nl.{word}")

@@ -626,8 +626,8 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
     """Return, for each buffer that is a view of another dtype, the tile of which it is one.
 
-    Whoever reads or writes the view reads or writes the tile: a later write to the tile waits for the readers of the
-    view, and a write to the view for the readers of the tile.
+    An instruction that reads or writes the view reads or writes the tile. So a later write to the tile waits for the
+    readers of the view, and a write to the view waits for the readers of the tile.
     """
     found: dict[int, Access] = {}
     for node, _ in nodes:

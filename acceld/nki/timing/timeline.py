@@ -290,7 +290,8 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
     """Return the runs of two cores in which the core that reaches an exchange or a barrier first waits for the other.
 
-    Each round settles at least one more meeting, because nothing before the first unsettled one changes any more.
+    Each round schedules both cores again and moves the meetings. After round n the first n meetings have their final
+    times, because the operations before them no longer change.
     """
     meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
     common = min(map(len, meetings))

@@ -322,7 +322,7 @@ class _Expander:
             if place < len(access.offsets):
                 return access.buffer, access.bases[turn] + access.offsets[place]
             place -= len(access.offsets)
-        raise ValueError("an accumulator's value is in no cell")
+        raise ValueError("no cell holds the value of an accumulator")
 
     def _read_together(self, cells: list[int], moved: _Moved) -> None:
         """Check whether the values of ``cells``, which one access reads together, lie side by side.

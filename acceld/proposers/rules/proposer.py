@@ -99,8 +99,8 @@ def moves(
 ) -> list[Move]:
     """Return every single rewrite of a kernel as a move, the most promising first; [] if the source can not be read.
 
-    A ``profile`` of the kernel changes only the order: more is known about what a move saves. ``only`` names the one
-    rule whose moves are wanted; "" means all rules.
+    A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
+    names the one rule whose moves are wanted; "" means all rules.
     """
     reread = partial(read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
@@ -325,8 +325,8 @@ class TunedRules(RulesProposer):
         """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first;
         None if there is no such sequence.
 
-        Sequences that are too slow for the beam are left out. Sequences with all steps that the wrong ones share come last,
-        because they are probably wrong too.
+        Sequences that are too slow for the beam are left out. Sequences that contain every step that all wrong
+        sequences have come last, because they are probably wrong too.
         """
         crossed = await self.crossed(request)
         if crossed is not None:

@@ -105,11 +105,13 @@ class Tuned:
     rules: tuple[str, ...]
     timed: TimedProgram
     parent: Tuned | None = field(default=None, repr=False)
-    """The kernel of the sequence after which the last steps were made; None for the root. It has all steps of this kernel
-    but the last, and fewer if a move was made before later steps.
+    """The earlier kernel of the sequence from which this kernel was made; None for the root. It lacks the last step of
+    this kernel, or several steps if a move was made before later steps.
     """
     tie: Tuned | None = field(default=None, repr=False)
-    """A kernel that one more move made of this one and that is as fast; it is extended in place of this one."""
+    """An equally fast kernel that one more move made of this kernel. Further moves extend that kernel instead of this
+    one.
+    """
     moves: Sequence[Move] | None = field(default=None, repr=False)
     """The kernel's moves, best first; None until they are asked for."""
     made: dict[int, Made | None] = field(default_factory=dict, repr=False)
@@ -147,7 +149,9 @@ Clock = Callable[[str], Awaitable[TimedProgram | None]]
 Moves = Callable[[str, Profile | None], Sequence[Move]]
 """Returns the moves of a kernel with its profile, best first. It is called in a thread."""
 Again = Callable[[str, str], Sequence[Move]]
-"""Returns those moves of a kernel that may be the one of a given name, perhaps on another line. It is called in a thread."""
+"""Returns the moves of a kernel that may repeat the step with a given name, perhaps at another line. It is called in a
+thread.
+"""
 
 
 class Tuner:

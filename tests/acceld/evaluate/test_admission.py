@@ -76,7 +76,7 @@ def test_rows_that_depend_on_each_other_can_not_be_declared(tmp_path: Path, form
 
 
 def test_a_reference_that_changes_its_inputs_is_named_though_its_outputs_stay(tmp_path: Path) -> None:
-    assert "or changes them" in workload(tmp_path, "np.clip(x, -1, 1, out=x) * y")
+    assert "or changes its inputs" in workload(tmp_path, "np.clip(x, -1, 1, out=x) * y")
 
 
 def test_files_that_change_between_a_request_and_its_answer_are_named(tmp_path: Path) -> None:
@@ -185,7 +185,10 @@ def test_a_reference_that_takes_too_long_is_left_open(tmp_path: Path, cause: str
 
 @pytest.mark.parametrize(
     ("written", "words"),
-    [(b"", "did not end: it exited with status 1"), (pack({"error": "no\x1b[2J reference"}), "^no.*reference$")],
+    [
+        (b"", "did not end: its process exited with status 1"),
+        (pack({"error": "no\x1b[2J reference"}), "^no.*reference$"),
+    ],
 )
 def test_a_reference_that_fails_is_the_workloads_fault(tmp_path: Path, written: bytes, words: str) -> None:
     workload(tmp_path, "x + y")

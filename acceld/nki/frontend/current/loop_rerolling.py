@@ -1,9 +1,9 @@
 """Turn iterations that Python ran one by one while tracing back into loops.
 
-While tracing, each iteration is wrapped in a loop of one trip with a marked name. Neighboring marked loops
-become one loop under two conditions. They differ only in the constants of affine expressions. Each constant
-grows by the same step from one iteration to the next. Any other marked loop is replaced by its body. The
-resulting program performs the same operations in the same order.
+While tracing, each iteration is wrapped in a loop of one trip with a marked name. Neighboring marked loops become one
+loop if their bodies differ only in the constants of affine expressions, and if each constant grows by the same step
+from one iteration to the next. Any other marked loop is replaced by its body. The resulting program performs the same
+operations in the same order.
 
 Iterations may stand for others that were not traced: :mod:`acceld.nki.frontend.current.sampling` defines
 samples and pieces.

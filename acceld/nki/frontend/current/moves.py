@@ -34,7 +34,7 @@ def dma_copy(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to src through a DMA; each is in HBM or SBUF. Both need as many elements; their types may differ."""
+    """Set dst to src through a DMA; each is in HBM or SBUF. Both need equally many elements; their types may differ."""
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:

@@ -385,8 +385,8 @@ class SampledIndex(Expr):
 
 
 def as_python(value: object, number: bool = False) -> object:
-    """Return what Python's ``isinstance`` and similar functions shall see in place of ``value``: a plain
-    integer for the index of a loop.
+    """Return the value that Python's ``isinstance`` and similar functions get in place of ``value``: a plain integer
+    for the index of a loop.
 
     The integer is 0; with ``number`` it is the index itself, whose loops then run in full. Any other value is
     returned unchanged.

@@ -114,7 +114,7 @@ class CurrentTrace(Trace):
                 )
 
     def next_program(self) -> None:
-        """Begin the next program of the launch grid. It may use the names of the program before."""
+        """Begin the next program of the launch grid. It may use names again that the program before it used."""
         super().next_program()
         self.names.clear()
 

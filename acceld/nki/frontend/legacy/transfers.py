@@ -92,9 +92,9 @@ def dma_copy(
     dge_mode: object = DgeMode.unknown,
     **kwargs: Any,
 ) -> None:
-    """Set dst to src through a DMA: ``nisa.dma_copy``. Each of them is in HBM or SBUF.
+    """Set dst to src through a DMA: ``nisa.dma_copy``. dst and src are each in HBM or SBUF.
 
-    Either may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
+    dst or src may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
     """
     target, source = _tensor(dst, "dst", "dma_copy"), _tensor(src, "src", "dma_copy")
     attrs: dict[str, Attr] = {}

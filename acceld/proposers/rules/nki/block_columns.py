@@ -9,7 +9,8 @@ Before, all 1024 columns of ``w`` stay in SBUF; after, 512 of them::
             sums(m, w[k, p, 512 * c + f])                     sums(m, w[k, p, 512 * c + f])
         nl.store(out[m, p, wide], value=made[m, ...])         nl.store(out[m, p, 512 * c + f], value=made[m, ...])
 
-In the current API a tile takes what its declaration says, so that of ``w`` moves into the loop and has 512 columns.
+In the current API a tile takes the memory that its declaration says. So the declaration of ``w`` moves into the loop,
+with 512 columns.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class BlockColumns(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that uses parts of tiles made before the loops around it; with the reason if the loop can
+        """Yield every loop that uses parts of tiles made before the loops around it, with the reason if the loop can
         not move outside.
         """
         for parts in kernel.loops:

@@ -34,7 +34,7 @@ class ConsumePsum(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every copy out of PSUM that only element-wise work reads; with the reason if the copy has to stay."""
+        """Yield every copy out of PSUM that only element-wise work reads, with the reason if the copy has to stay."""
         for copy in kernel.statements:
             readers = _element_wise_readers(kernel, copy)
             if readers:

@@ -115,7 +115,7 @@ class DrainOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that makes products and then works on their results; with the reason if the work of several
+        """Yield every loop that makes products and then works on their results, with the reason if the work of several
         iterations can not be one instruction.
         """
         for loop in kernel.loops:
@@ -352,7 +352,7 @@ def _problem(
     at once; empty if it can.
     """
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
-        return "this statement adds up, or has a mask: slice the tiles"
+        return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"
     if len(one.mentions) != len(one.reads):
         return "an operand is an expression: give it a tile of its own"
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}

@@ -51,8 +51,8 @@ class FoldScalars(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every pair of instructions of such kinds of which one reads the other's result; with the reason if
-        they can not become one.
+        """Yield every two such instructions of which one reads the other's result, with the reason if they can not be
+        joined.
         """
         # A tensor_scalar may run on the scalar engine too, the folded instruction on the vector engine only.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")

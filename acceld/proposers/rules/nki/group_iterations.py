@@ -61,7 +61,7 @@ class GroupIterations(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield the pairs of loops whose inner loop uses more data than SBUF holds; with the reason if groups can not
+        """Yield the pairs of loops whose inner loop uses more data than SBUF holds, with the reason if groups can not
         be outermost.
         """
         again = reloads(profile)

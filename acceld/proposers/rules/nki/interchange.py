@@ -31,7 +31,7 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield pairs of loops whose exchange may save loads or spills; with the reason if they can not be exchanged.
+        """Yield pairs of loops whose exchange may save loads or spills, with the reason if they can not be exchanged.
 
         In every such pair the inner loop loads data that does not depend on the outer variable. If values are spilled,
         or no profile says whether they are, a pair also counts if its inner loop reads SBUF tiles that do not depend
@@ -58,7 +58,7 @@ class InterchangeLoops(Rule):
                     "there",
                     plan=f"Loop {inner.variable} runs inside loop {outer.variable}, and {'reads' if tiles else 'loads'} that "
                     f"depend only on {inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer "
-                    f"loop, so that these tiles {'are used up' if tiles else 'are loaded once and stay'}.",
+                    f"loop, so that {'all uses of a tile follow each other' if tiles else 'these tiles are loaded once and stay'}.",
                     benefit=0.05 if tiles else 0.4 if repeated > kept else 0.1,
                     gain_percent=(0.0, 30.0),
                     key=inner.variable,

@@ -62,7 +62,7 @@ class KeepOnChip(Rule):
     change_class = "dma"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every scratch tensor in HBM; with the reason if it has to stay in HBM."""
+        """Yield every scratch tensor in HBM, with the reason if it has to stay in HBM."""
         for buffer in kernel.buffers.values():
             if buffer.space not in _SCRATCH[kernel.api]:
                 continue

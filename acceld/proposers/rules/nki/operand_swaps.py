@@ -290,8 +290,8 @@ class _Origin:
             if place is not None and self._settled(stationary, slot) and self._settled(moving, slot):
                 return Product(step, stationary, moving, slot, place)
         return (
-            "no loop gives another stationary operand for the same moving one, complete before it: make both operands before "
-            "the loop"
+            "no loop around the product changes its stationary operand alone and begins after both operands are made: make both "
+            "before such a loop"
         )
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:

@@ -28,7 +28,7 @@ class ReduceInActivation(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every activation whose result is summed over its free axis; with the reason if activation and sum can
+        """Yield every activation whose result is summed over its free axis, with the reason if activation and sum can
         not be one instruction.
         """
         busy = 0.5 if profile is None or not profile.latency_us else min(1.0, busy_share(profile, "vector"))

@@ -60,7 +60,7 @@ class ReduceOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every reduction of parts of a row; with the reason if the parts can not be reduced at once."""
+        """Yield every reduction of parts of a row, with the reason if the parts can not be reduced at once."""
         for statement in kernel.statements:
             tile = _reduced_tile(kernel, statement)
             whole = None if tile is None else _whole(kernel, statement)

@@ -75,7 +75,7 @@ class SumInPsum(Rule):
     relieves = ("vector", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that adds products to a running sum in SBUF; with the reason if the loop can not be moved."""
+        """Yield every loop that adds products to a running sum in SBUF, with the reason if the loop can not be moved."""
         for addition in kernel.statements:
             found = _running_sum(kernel, addition)
             if found is None:
@@ -139,7 +139,7 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why the loop can not move to the products; empty if it can."""
     loop, addition = found.loop, found.addition
     if loop.kind not in ("affine_range", "sequential_range") or loop.trips is None or loop.trips < 2:
-        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: say affine_range of a number"
+        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: use affine_range with a number"
     between = [one for one in around(addition) if inside(one, loop)]
     problem = parallel(between) or next(filter(None, (same_range(one, [loop.variable]) for one in between)), "")
     problem = problem or understood([loop])

@@ -51,7 +51,7 @@ class SwapOperands(Rule):
     relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every transpose of the result of products and element-wise work; with the reason if the operands can
+        """Yield every transpose of the result of products and element-wise work, with the reason if the operands can
         not be exchanged.
         """
         for turn in kernel.statements:

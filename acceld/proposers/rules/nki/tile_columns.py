@@ -47,7 +47,7 @@ class TileColumns(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every innermost loop on wide tiles; with the reason if its tiles can not be split into pieces."""
+        """Yield every innermost loop on wide tiles, with the reason if its tiles can not be split into pieces."""
         for loop in kernel.loops:
             wide = _wide(kernel, loop)
             if isinstance(wide, str):

@@ -31,7 +31,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 _DTYPES = ("float32", "bfloat16", "float16")
 """Types of two or four bytes, which a transfer transposes."""
 _ROWS = 16
-"""A transposing transfer takes rows by this number."""
+"""The number of rows of a transposing transfer is a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TurnByTransfer(Rule):
     relieves = ("tensor",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every transpose on the tensor engine of a tile that a single statement makes; with the reason if a
+        """Yield every transpose on the tensor engine of a tile that a single statement makes, with the reason if a
         transfer can not transpose it.
         """
         for turn in kernel.statements:

@@ -57,7 +57,7 @@ def places_refused(rule: Rule, kernel: Source) -> list[Site]:
 
 
 def applied(rule: str, source: str, shapes: Sequence[tuple[int, ...]], site: int = 0, variant: int = 0) -> str:
-    """``source`` after one variant of one site."""
+    """Return ``source`` after one variant of one site."""
     found = sites(rule, source, shapes)
     kernel = KernelModule(source, api_of(source), shapes)
     chosen = found[site]
@@ -88,7 +88,9 @@ def api_of(source: str) -> str:
 
 
 def run(source: str, *inputs: Array, shuffle: int | None = None, chip: str = "") -> Array:
-    """Return the kernel's first output. Fails if the kernel is not legal. Without ``chip``, it is the API's first one."""
+    """Return the kernel's first output; fail if the kernel is not legal. Without ``chip``, run on the API's first
+    chip.
+    """
     api = api_of(source)
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     program = trace(source, specs, api=api, chip=chip or ("trn1" if api == "nki_legacy" else "trn2"))
