@@ -75,7 +75,7 @@ def dtype_name(value: object) -> str:
         return value
     try:
         name = _numpy_name(np.dtype(cast("Any", value)))
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: numpy reads ``value.dtype``, which may be no dtype
         name = str(value)
     name = {"bool_": "bool"}.get(name, name)
     if legacy and name == "float8_e4m3fn":  # the legacy API has one e4m3 format, and names it so

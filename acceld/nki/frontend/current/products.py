@@ -75,8 +75,8 @@ def nc_matmul(
         transpose=bool(is_transpose),
         stationary_onezero=bool(is_stationary_onezero),
         moving_onezero=bool(is_moving_onezero),
-        tile_position=integers(tile_position),
-        tile_size=integers(tile_size),
+        tile_position=integers(tile_position, "tile_position"),
+        tile_size=integers(tile_size, "tile_size"),
     )
 
 
@@ -122,8 +122,8 @@ def _double_row(
             [flat(select(tile, (slice(None), row, slice(None)))) for tile in (left, right)],
             accumulate=mode,
             perf_mode="double_row",
-            tile_position=integers(tile_position),
-            tile_size=integers(tile_size),
+            tile_position=integers(tile_position, "tile_position"),
+            tile_size=integers(tile_size, "tile_size"),
         )
 
 
@@ -148,8 +148,8 @@ def nc_matmul_mx(
         [destination(dst, "nc_matmul_mx")],
         tiles,
         accumulate=_MODES[accumulate],
-        tile_position=integers(tile_position),
-        tile_size=integers(tile_size),
+        tile_position=integers(tile_position, "tile_position"),
+        tile_size=integers(tile_size, "tile_size"),
     )
 
 

@@ -204,7 +204,9 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
     outermost = repeats[-1]
     within = loops[1 : loops.index(outermost) + 1]
     if any(loop.kind != "affine_range" or loop.trips is None for loop in (blocks, *within)):
-        return f"line {outermost.line}: a loop is not parallel, or its length is not known: use affine_range with a number"
+        return (
+            f"line {outermost.line}: a loop is not parallel, or its length is not known: use affine_range with a number"
+        )
     copied = len(copies) == 1 and copies[0].op == "tensor_copy" and copies[0].parent is blocks
     if not copied or copies[0].made.dims is not None:
         return f"line {turn.line}: the transposed block in PSUM is used by more than one copy: copy it once, and use the copy"
