@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acceld.lowering.axes import (
     PARTITIONS,
@@ -688,6 +688,9 @@ class Nest(Choices):
         if operand.negative:
             return self._negative(operand)
         found = self.operand(operand.node, operand.place)
+        if operand.bits:
+            part = self._gathered(found) if isinstance(found, Strided) else found
+            return replace(part, bits_as="int32" if BYTES[part.tile.dtype] == 4 else "int16")
         if isinstance(found, Piece) and found.spans[-1].count == 1 and self.chunk.size > 1:
             if operand.node.name in BITWISE:
                 return self._spread(found, "bitwise_or") if operand.spread else found

@@ -228,7 +228,7 @@ def _number(arg: Operand) -> float | None:
 
 def _narrow(node: Node, once: set[int]) -> View | None:
     """Drop casts to float32 before element-wise operations, because the engines compute in float32 anyway."""
-    if node.name in ("copy", "where") or node.dtype != "float32":
+    if node.name in ("copy", "where", "signbit") or node.dtype != "float32":
         return None
     args = [_uncast(arg) if isinstance(arg, View) else arg for arg in node.args]
     if tuple(args) == node.args:

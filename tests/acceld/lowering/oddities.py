@@ -872,6 +872,19 @@ def angles_of_points(y: Array, x: Array) -> Any:
     return np.arctan2(y, x), np.arctan2(y[0], 2.0), np.arctan2(-1, x), np.arctan2(y > 0, x), np.arctan2(y, x * 0)
 
 
+@odd(M, M)
+def signs_of_zeros(y: Array, x: Array) -> Any:
+    z = x * 0  # of both signs
+    angles = np.arctan2(z, y), np.arctan2(y * 0, z), np.arctan2(z, -0.0), np.arctan2(0.0, z), np.arctan2(z[:, :1], y)
+    return *angles, np.signbit(z), np.copysign(y, z), np.copysign(2.0, z[0]), np.signbit(z.T[::2])
+
+
+@odd(("int32", 5, 9, -1, 2))
+def signs_of_narrow_zeros(n: Array) -> Any:
+    z = n.astype(np.float16)
+    return np.arctan2(z * 0, z), np.arctan2(z, z * 0 - 1), np.signbit(z * 0), np.signbit(-z[:, :1])
+
+
 @odd(M)
 def inverse_functions(x: Array) -> Any:
     angles = np.arcsin(np.sin(x)), np.arccos(np.clip(x, -1, 1))
