@@ -809,8 +809,9 @@ class Nest(Choices):
         """
         reach = self.reach[n]
         key = self._key(n)
-        if self.region.pure and len(beside := self._beside(n)) > 1:
-            return self._from_range(n, beside)
+        beside, lead, length = self._beside(n) if self.region.pure and not reach.scalar else ([], 0, 0)
+        if beside:
+            return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
             if key not in self.rows_loaded:
                 with self._before_group():
@@ -829,11 +830,12 @@ class Nest(Choices):
             self.loaded[key] = full(tile)
         return self.loaded[key]
 
-    def _beside(self, n: int) -> list[int]:
-        """Return the accesses that read the same tensor as access ``n`` at other offsets, such as the taps of a stencil.
+    def _beside(self, n: int) -> tuple[list[int], int, int]:
+        """Return accesses that read the same tensor as access ``n`` at other offsets, such as the taps of a stencil.
 
-        One contiguous range of each row has the elements of all of them, and is no longer than their elements together.
-        Return ``n`` alone if there is no such range.
+        Ranges of contiguous elements have the elements of all of them, and have no more elements than they have. The last two
+        results are the number of column axes that lead to the ranges, and the length of a range. Return no accesses if
+        there are no such ranges.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
         found = [
@@ -843,29 +845,30 @@ class Nest(Choices):
             and one.access.view.node is reach.access.view.node
             and (one.start.terms, one.strides, self.chunk.inner[m]) == (reach.start.terms, reach.strides, inner)
         ]
-        apart = {self.reach[m].start.constant for m in found}
-        length = self._range(found)
-        counts = reach.access.view.node is not INDEX and n not in self.broadcast and all(s > 0 for _, s in inner)
-        fits = counts and inner and length <= min(len(apart) * self.chunk.size, WIDEST)
-        return found if fits and len(apart) > 1 else [n]
+        starts = {self.reach[m].start.constant for m in found}
+        if len(starts) > 1 and reach.access.view.node is not INDEX and n not in self.broadcast:
+            most = min(len(starts) * self.chunk.size, WIDEST)
+            for lead in range(len(inner) if all(s > 0 for _, s in inner) else 0):
+                length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
+                if length * math.prod(e for e, _ in inner[:lead]) <= most:
+                    return found, lead, length
+        return [], 0, 0
 
-    def _range(self, beside: Sequence[int]) -> int:
-        """Return the length of the range that has the elements of accesses at several offsets."""
-        starts = [self.reach[m].start.constant for m in beside]
-        return max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in self.chunk.inner[beside[0]])
-
-    def _from_range(self, n: int, beside: Sequence[int]) -> Strided:
-        """Return what access ``n`` reads in this chunk, as a part of the range of all accesses ``beside`` it."""
+    def _from_ranges(self, n: int, beside: Sequence[int], lead: int, length: int) -> Strided:
+        """Return what access ``n`` reads in this chunk, as a part of the ranges of :meth:`_beside`."""
         first = min(beside, key=lambda m: self.reach[m].start.constant)
+        outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
         key = ("range", self._key(first))
         if key not in self.loaded:
-            length = self._range(beside)
-            tile = self.build.tile(self._source_name(n), (self.part, length), self.reach[n].dtype)
-            self._fetch(full(tile), first, self.chunk.offsets[first], ((length, 1),), self.row)
+            width = length * math.prod(e for e, _ in outer)
+            tile = self.build.tile(self._source_name(n), (self.part, width), self.reach[n].dtype)
+            self._fetch(full(tile), first, self.chunk.offsets[first], (*outer, (length, 1)), self.row)
             self.loaded[key] = full(tile)
+        held = self.loaded[key]
         behind = Affine(self.reach[n].start.constant - self.reach[first].start.constant)
-        pattern = tuple((stride, extent) for extent, stride in self.chunk.inner[n])
-        return Strided(self.loaded[key].tile, self.part, behind, pattern)
+        steps = dense([*(e for e, _ in outer), length])
+        pattern = (*((step, e) for step, (e, _) in zip(steps, outer, strict=False)), *((s, e) for e, s in ranged))
+        return Strided(held.tile, self.part, behind, pattern)
 
     def _once(self, dst: Piece, n: int, axes: Axes) -> tuple[Piece, Axes]:
         """Return where the elements of access ``n`` along ``axes`` are loaded, and the axes to load.
