@@ -135,11 +135,6 @@ def _interpolated(x: Any, xp: Any, fp: Any) -> Any:
     return found
 
 
-@lowers("copysign", ufunc=True)
-def _signed(x1: Any, x2: Any) -> Any:
-    return np.abs(x1) * np.where(np.less(x2, 0), -1.0, 1.0)
-
-
 @lowers("fmod", ufunc=True)
 def _rest(x1: Any, x2: Any) -> Any:
     return np.sign(x1) * np.remainder(np.abs(x1), np.abs(x2))

@@ -28,6 +28,12 @@ products.
 In float32 they take 160 of the 192 KiB of a partition. A region without products may be wider, because it can
 compute values again instead of keeping them.
 """
+WIDEST_PART = 4 * 1024
+"""Most columns of a value that reads parts of rows on the chip, because such a value is computed whole."""
+FEW_ROWS = 32
+"""Most rows with which most partitions are idle."""
+LONG_ROW = 4096
+"""Least number of elements of a row for which a way through HBM takes less time than idle partitions."""
 LEAST_COLUMNS = 64
 """Least number of columns of a matrix product. With fewer columns the tensor engine is mostly idle."""
 MOST_NODES = 40
@@ -159,6 +165,8 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
             if id(access.view.node) in inside:
                 width = columns[id(access.view.node)]
                 if id(access.view.node) in folds or not in_place(access, width):
+                    return None
+                if columns[id(node)] > WIDEST_PART and not conforms(access, width):
                     return None
     return Layout(rows, columns, folds)
 
@@ -390,6 +398,22 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
     )
 
 
+def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
+    """Return True if element-wise nodes would compute long rows on few partitions, and no other node needs them there.
+
+    In a region of their own, such nodes fill all partitions.
+    """
+    if math.prod(found.rows) > FEW_ROWS or all(node.kind == "elementwise" for node in nodes):
+        return False
+    needed: set[int] = set()
+    for node in reversed(nodes):
+        if node.kind != "elementwise" or id(node) in needed:
+            needed.update(id(view.node) for view in node.views)
+        elif found.columns[id(node)] >= LONG_ROW:
+            return True
+    return False
+
+
 def _own_inputs(node: Node) -> list[View]:
     """Return the operands that a node reads row by row. A dot reads its right operands whole."""
     views = node.views[::2] if node.kind == "dot" else node.views
@@ -501,6 +525,8 @@ class _Division:
             return None
         outside = self._outside(nodes)
         found = layout(nodes, outside)
+        if found is not None and not products and _crowded(nodes, found):
+            return None
         if not products or len(nodes) == 1 or (found is not None and _widest(found) <= WIDEST_VALUES):
             return found
         finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))
