@@ -226,7 +226,8 @@ def _run_again(
     """Run a program a second time, with other values in memory that was never written.
 
     Raises KernelCrash if an output differs from ``outputs``, those of the first run. The program then depends
-    on unwritten memory, or on which of several writes to one element is the last.
+    on unwritten memory, or on which of several writes to one element is the last. The trial has a deadline, so a slow
+    program runs with fewer of the contents that :func:`_decisive` names.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
     answers = None
@@ -245,9 +246,14 @@ def _run_again(
                     line=buffer.line,
                     hint="write every element before it is read: fill the tile, or read only what a mask wrote",
                 )
+    started = time.monotonic()
+    first_s = 0.0
     for held in (None, *_decisive(program)):
+        if time.monotonic() - started > _TIMES * first_s + _LEAST_S:
+            break
         turned = answers if held is None else None
         again = execute(program, inputs, replace(options, chance=secrets.randbits(63), held=held, answers=turned))
+        first_s = first_s or time.monotonic() - started
         for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
             differ = int((one.view(np.uint8) != other.view(np.uint8)).sum())
             if differ:
@@ -261,8 +267,10 @@ def _run_again(
                 )
 
 
+_TIMES, _LEAST_S = 4, 10.0
+"""Time for runs with one number in all undefined memory: so many times that of a run with random values, and seconds more."""
 _MOST_DECISIVE = 12
-"""Greatest number of runs with one number in all undefined memory. If a program has more numbers, some are drawn."""
+"""Greatest number of a program's own numbers that fill undefined memory. If it has more, some are drawn."""
 _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
 """Instructions that ask whether a value is zero, or equal to another one."""
 
@@ -275,20 +283,22 @@ def _decisive(program: Program) -> list[float]:
     holds integers. Random contents are hardly ever equal to a given number, and one random integer may be cut off as
     another one was. Memory of a chip often has such contents, because it holds what ran before.
     """
-    found = {0.0: None, 1.0: None}
+    found: set[float] = set()
     asks = False
     for node, _ in program.walk():
         deciding = node.op in _DECIDING or any(op in LOGIC for op in map(node.attr, _OPERATORS))
         asks = asks or deciding
         if node.op == "memset" or any(op in COMPARISONS for op in map(node.attr, _OPERATORS)):
-            found |= {float(src): None for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
-    numbers = list(found) if asks else []
-    if len(numbers) > _MOST_DECISIVE:
-        numbers = secrets.SystemRandom().sample(numbers, _MOST_DECISIVE)
+            found |= {float(src) for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
+    drawn = list(found.difference(_ZERO_ONE))
+    secrets.SystemRandom().shuffle(drawn)
     whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)
-    return [*numbers, math.inf, -math.inf] if whole else numbers
+    numbers = [*_ZERO_ONE, *drawn[:_MOST_DECISIVE]] if asks else []
+    return [*_EXTREMES, *numbers] if whole else numbers
 
 
+_ZERO_ONE = (0.0, 1.0)
+_EXTREMES = (math.inf, -math.inf)
 _OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1")
 
 
