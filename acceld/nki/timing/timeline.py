@@ -217,8 +217,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Translate the numbers of dropped instructions to the program before :func:`compiler_legacy.sums_apart`
-    added some.
+    """Return the numbers that the instructions ``dropped`` have in the program as it was read: without the
+    instructions that :func:`compiler_legacy.sums_apart` added.
     """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
     if not added:
