@@ -42,7 +42,22 @@ CHIPS = {"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")}
 _PACKAGES = (("neuronxcc", "nki_legacy"), ("nki", "nki"))
 _RUNS = ("st_silu", "st_matmul", "st_rmsnorm")
 """Workloads of the recorded runs: small ones of the self-test."""
-_SEARCH = ("--preset", "quick", "--iterations", "3", "--beam", "1", "--plans", "1", "--attempts", "1", "--seed", "0")
+_SEARCH = (
+    "--preset",
+    "quick",
+    "--iterations",
+    "3",
+    "--beam",
+    "1",
+    "--plans",
+    "1",
+    "--attempts",
+    "1",
+    "--seed",
+    "0",
+    "--strategy",
+    "beam",
+)
 """One candidate at a time, so that rows get their numbers in the same order each time."""
 _SETTINGS = f"""[paths]
 workloads = [{json.dumps(str(ROOT / "tests" / "adversarial" / "workloads"))}]
