@@ -139,7 +139,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What the evaluation of a run's baseline or best kernel says; fields are None without an evaluation."""
+    """Figures from the evaluation of a run's baseline or best kernel; each is None without an evaluation."""
 
     latency_us: float | None = None
     percent_of_peak: float | None = None

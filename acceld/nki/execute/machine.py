@@ -65,7 +65,7 @@ class Machine:
     keeps_nan: bool = False
     """True if a comparison with NaN gives NaN, so that no comparison hides an undefined operand."""
     answers: Answers | None = None
-    """What comparisons said in an earlier run; None if nothing is compared with another run."""
+    """The results of the comparisons of an earlier run; None if nothing is compared with another run."""
     checks_ranges: bool = False
     """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False

@@ -17,7 +17,7 @@ from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 _MODES = {None: "auto", True: "yes", False: "no"}
-"""What a program has for the argument ``accumulate``."""
+"""The program's word for each value of the argument ``accumulate``."""
 FLOAT8_DTYPES = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 
 

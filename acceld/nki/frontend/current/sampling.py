@@ -40,7 +40,7 @@ Term = tuple["SampledLoop", int, int]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """How many iterations of one run of a loop are traced.
+    """The place of a loop, which decides how many iterations of one run of the loop are traced.
 
     - ``closely``: more than are needed to find the step of each address.
     - ``inner``: the loop is inside of a sampled loop.
