@@ -123,7 +123,7 @@ def _samples(
             trace.session.check_deadline()
             loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
             starts.append(len(trace.builder.buffers))
-            samples[loop] = Sample(run.pieces, position, site)
+            samples[loop] = Sample(run, position)
             run.now = position
             try:
                 yield sampling.SampledIndex(numbers[position], ((run, position, numbers.step),))
@@ -135,9 +135,10 @@ def _samples(
             piece = run.piece
             if not taken or taken[0][0] < piece.start:
                 taken = []
-            if run.is_sampled and position < piece[-1]:
+            if run.is_sampled and not run.is_last:
                 taken.append((position, snapshots.snapshot(caller(), name, starts)))
-                if snapshots.changes(taken):
+                alike = [one for one in taken if (one[0] - position) % run.period == 0]
+                if snapshots.changes(alike):
                     raise Retrace(unroll=frozenset({site}))
     finally:
         run.now = None
