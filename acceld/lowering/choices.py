@@ -380,7 +380,7 @@ class Choices:
             for a in others
             if lefts and not any(reach.strides[a] for reach in lefts) and any(reach.strides[a] for reach in rights)
         }
-        if any(
+        if self.folds or any(
             id(node.views[2 * pair].node) in self.inside
             for node in self.nodes
             if node.kind == "dot"

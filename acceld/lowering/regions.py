@@ -154,7 +154,7 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
     for node in nodes:
         if node in sums:
             axis = _folded_row(node, rows, columns)
-            if axis is None:
+            if axis is None or set(folds.values()) - {axis}:  # the loops of a nest sum over one row axis
                 return None
             folds[id(node)] = axis
             columns[id(node)] = columns[id(node.views[0].node)]
