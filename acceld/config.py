@@ -45,8 +45,7 @@ else:  # plug-ins add names of providers, so the type is built at run time and c
 def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = False) -> Any:
     """Return the field of a key. ``doc`` is its text for people. A ``trusted`` key needs a trusted folder.
 
-    ``inferred`` says that a key that nobody set may get another value than the default, because the kernel
-    decides. Such a key is a comment in the default file.
+    If nobody sets an ``inferred`` key, its value follows from the kernel. Such a key is a comment in the default file.
     """
     metadata = {"doc": doc, "trusted": trusted, "inferred": inferred}
     if isinstance(default, list | dict):
@@ -78,7 +77,13 @@ class SearchConfig:
         "Who proposes changes. rules: rewrite rules, which cost nothing. llm: the models of [llm]. both: models and "
         "rules in turn. command: a program of your own, set in [command].",
     )
-    strategy: StrategyName = _option("strategy")
+    strategy: Literal["auto", StrategyName] = _key(
+        "auto",
+        "How a search chooses what to try next. auto: tune with rules on the simulator, else beam. beam: from the fastest "
+        "candidates. tune: as beam, but plans are sequences of rewrites with the lowest simulated latency. evolve: as tune, "
+        "but sequences are drawn at random and joined. best_of_n: always from the baseline. reflexion: from the last "
+        "candidate that passed. random: as beam, but plans are drawn at random.",
+    )
     chip: ChipName = _key(
         "trn1",
         "Chip that kernels are made faster for. If this key is not set, a kernel that does not run on trn1 is for a "
@@ -127,7 +132,9 @@ class SearchConfig:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateConfig:
-    """Limits and isolation of building, checking and timing a candidate. One that needs more fails; its run goes on."""
+    """Limits and isolation of building, checking and timing a candidate. A candidate that needs more fails, and its
+    run goes on.
+    """
 
     slots: int = _key(
         0,

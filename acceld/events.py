@@ -46,6 +46,10 @@ class EventKind(StrEnum):
     DAEMON_STOPPED = "daemon_stopped"
 
 
+KINDS = frozenset(EventKind)
+"""All kinds of events, to test whether a text is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunCreated:
     """A run was created."""

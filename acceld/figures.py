@@ -267,7 +267,12 @@ def cell(value: Any, most: int | None = CELL) -> str:
         return ""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     text = "".join(c if c.isprintable() else " " for c in text)
-    return text if most is None or len(text) <= most else text[: most - 1] + "…"
+    return text if most is None else cut(text, most)
+
+
+def cut(text: str, most: int) -> str:
+    """Return ``text``, cut to ``most`` characters of which the last is an ellipsis if some are left out."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _three(value: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from acceld import figures
 from acceld.chips import CHIPS
 from acceld.evaluate.correctness.tolerance import allowed_because
 from acceld.gains import verdict
@@ -72,8 +73,9 @@ def floor_share(
 ) -> Json:
     """Return the physical floor on ``cores`` cores, and the floor as a percentage of ``latency_us``.
 
-    The floor is that for the workload's precision. With a simulated ``profile``, the words on the floor end with the
-    least latency that its model predicts for that work. The object is empty if the workload declares no work.
+    The floor is that for the workload's precision. With a simulated ``profile``, ``floor_is`` also states the least
+    latency that the performance model could predict for the same work. The object is empty if the workload declares no
+    work.
     """
     floor = floor_of(found, chip) if found is not None else None
     if floor is None or found is None:
@@ -111,8 +113,8 @@ def error_words(correctness: Correctness, found: Workload | None) -> Json:
 
 
 def binds(profile: Profile, text: str) -> Json:
-    """Return what determines the latency: how long the busiest engine works and on what, for what it waits at
-    which line, and the fullest memories.
+    """Return what determines the latency: the busiest engine, the time and kind of its work, its waits by line, and
+    the fullest memories.
     """
     answer: Json = {}
     found = profile.details.get("binding")
@@ -149,8 +151,8 @@ def binds(profile: Profile, text: str) -> Json:
 def notes(profile: Profile) -> Json:
     """Return the notes of a profile, and the unproven assumptions behind its latency."""
     said: Json = {
-        "notes": [_cut(note, 240) for note in profile.notes[:MOST_LINES]],
-        "unproven": [_cut(note, 240) for note in profile.details.get("unproven", ())[:MOST_LINES]],
+        "notes": [figures.cut(note, 240) for note in profile.notes[:MOST_LINES]],
+        "unproven": [figures.cut(note, 240) for note in profile.details.get("unproven", ())[:MOST_LINES]],
     }
     return {name: value for name, value in said.items() if value}
 
@@ -214,7 +216,7 @@ def brief(answer: Mapping[str, Any]) -> str:
 def source_line(text: str, line: int) -> str:
     """Return a line of a source without indentation, cut to a maximal length; empty if there is no such line."""
     lines = text.splitlines()
-    return _cut(lines[line - 1].strip(), SOURCE_CHARS) if 0 < line <= len(lines) else ""
+    return figures.cut(lines[line - 1].strip(), SOURCE_CHARS) if 0 < line <= len(lines) else ""
 
 
 def lines_of(answer: Mapping[str, Any]) -> list[str]:
@@ -241,7 +243,3 @@ def _us(us: float) -> str:
 
 def _rounded(us: float | None) -> float | None:
     return None if us is None else round(us, 2)
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

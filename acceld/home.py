@@ -316,7 +316,7 @@ def _recorded(home: Home) -> dict[str, Any] | None:
 def process_start(pid: int) -> int | None:
     """Return when a process started, in clock ticks since boot; None if there is no such process.
 
-    With it a process can be told from a later one that got the same pid.
+    This time tells a process from a later process with the same pid.
     """
     try:
         stat_line = Path(f"/proc/{pid}/stat").read_text()

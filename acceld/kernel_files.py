@@ -114,10 +114,10 @@ def read(path: Path) -> str:
 
 
 def package_root(path: Path, text: str) -> Path:
-    """Return the folder from which the absolute imports of the kernel at ``path``, whose source is ``text``, start.
+    """Return the folder in which Python looks for the absolute imports of the kernel at ``path`` with source ``text``.
 
-    That is the folder above all folders with an ``__init__.py``, and above the package that the file's relative imports
-    reach: Python takes a folder without that file as a package too.
+    The folder is above all folders with an ``__init__.py``. If relative imports of the file reach higher, it is above the
+    highest folder that they reach, because a folder without ``__init__.py`` can be a package too.
     """
     folder = path.resolve().parent
     while (folder / "__init__.py").is_file():

@@ -263,9 +263,9 @@ class Evaluation:
     def __post_init__(self) -> None:
         if self.status is Status.PASSED:
             if self.profile is None or self.correctness is None or not self.correctness.passed:
-                raise ValueError("a passed evaluation has a profile and a correctness that passed")
+                raise ValueError("a passed evaluation must have a profile, and a correctness that passed")
             if self.failure is not None:
-                raise ValueError("a passed evaluation has no failure")
+                raise ValueError("a passed evaluation must not have a failure")
         elif self.status in (Status.UNTESTED, Status.UNCHECKED):
             if self.profile is None or self.correctness is not None:
                 raise ValueError(f"an evaluation that is {self.status} has a profile and no correctness")

@@ -145,8 +145,8 @@ class Scorer:
         workload: Sequence[str] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Return the reward of each completion, in the form in which TRL calls a reward function; None where
-        none is known.
+        """Return the reward of each completion, in the form in which TRL calls a reward function; None for a
+        completion whose reward is not known.
 
         A completion is a text or a list of messages. The data set's column ``workload`` names the workload of
         each.

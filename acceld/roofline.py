@@ -5,9 +5,10 @@
 - **attainable**: the same formula with rates that kernels have reached: the practical DMA rate of the core's sixteen
   engines, the matmul peak for the workload's dtype (float32 takes four passes), and one operation a lane and cycle on
   the vector and the scalar engine together. A kernel that splits float32 products into narrower ones may be faster.
-- **floor**: what physics allows. A faster kernel is suspect. It counts compulsory bytes at the wire rate of the DMA
-  engines, multiplications in the fastest mode that the tolerance allows, and element-wise work on all engines at once,
-  where each instruction does as many operations on an element as the ISA reference documents.
+- **floor**: the least time that physics allows. A kernel that is faster than the floor is suspect. The floor counts
+  compulsory bytes at the wire rate of the DMA engines, multiplications in the fastest mode that the tolerance allows,
+  and element-wise work on all engines at once, where each instruction does as many operations on an element as the ISA
+  reference documents.
 
 A time is None if the workload declares no work, or if the chip lacks a figure.
 """

@@ -98,7 +98,7 @@ def kill_jobs(folder: Path, rounds: int) -> Result:
 
 
 def end_trees(folder: Path, rounds: int) -> Result:
-    """End process trees of six that ignore signals and leave their session."""
+    """End process trees, each of six processes that ignore signals and leave their session."""
     slowest_s = asyncio.run(jobs.end_trees(max(5, rounds // 4)))
     return slowest_s <= 0.25, {"trees": max(5, rounds // 4), "slowest_s": slowest_s}
 

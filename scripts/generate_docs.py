@@ -26,7 +26,7 @@ def commands_page() -> str:
         "# Commands",
         "",
         "Data goes to stdout, messages to stderr. Every command that prints has `--json`, whose answer has a `version`. Long answers on a",
-        "terminal go through a pager: `ACCELD_PAGER`, then `PAGER`, else `less`; `--no-pager`, an empty name or `cat` means none.",
+        "terminal go through a pager: `ACCELD_PAGER`, then `PAGER`, else `less`; `--no-pager`, an empty name or `cat` means no pager.",
         "",
         "| exit code | meaning |",
         "|---|---|",

@@ -42,7 +42,22 @@ CHIPS = {"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")}
 _PACKAGES = (("neuronxcc", "nki_legacy"), ("nki", "nki"))
 _RUNS = ("st_silu", "st_matmul", "st_rmsnorm")
 """Workloads of the recorded runs: small ones of the self-test."""
-_SEARCH = ("--preset", "quick", "--iterations", "3", "--beam", "1", "--plans", "1", "--attempts", "1", "--seed", "0")
+_SEARCH = (
+    "--preset",
+    "quick",
+    "--iterations",
+    "3",
+    "--beam",
+    "1",
+    "--plans",
+    "1",
+    "--attempts",
+    "1",
+    "--seed",
+    "0",
+    "--strategy",
+    "beam",
+)
 """One candidate at a time, so that rows get their numbers in the same order each time."""
 _SETTINGS = f"""[paths]
 workloads = [{json.dumps(str(ROOT / "tests" / "adversarial" / "workloads"))}]
@@ -334,7 +349,7 @@ def record(name: str) -> Entries:
 
 
 def write(name: str, entries: Entries) -> None:
-    """Write entries to a file of the record. A value that is recorded as :data:`ANY` stays so."""
+    """Write entries to a file of the record. A value that is recorded as :data:`ANY` stays :data:`ANY`."""
     FOLDER.mkdir(exist_ok=True)
     entries = _free(record(name), entries)
     lines = ",\n".join(f"{json.dumps(key)}: {_line(rounded(entries[key]))}" for key in sorted(entries))

@@ -95,7 +95,7 @@ class Stopped(BaseException):
 
 
 class Folder:
-    """The trial's folder of results, to be sent back: at most six files, each written anew after every step."""
+    """The trial's folder of results, to be sent back: at most six files, each written again after every step."""
 
     def __init__(self, output: Path, home: Path) -> None:
         self.output, self.home = output, home
@@ -599,7 +599,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _stop(number: int, frame: object) -> None:
-    raise Stopped(f"by {signal.Signals(number).name}")
+    raise Stopped(f"the trial was ended by {signal.Signals(number).name}")
 
 
 @contextlib.contextmanager

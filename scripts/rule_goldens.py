@@ -2,14 +2,14 @@
 
     python scripts/rule_goldens.py [--kernels FOLDER] [--only NAME ...] [--write] [--show FOLDER]
 
-Read are the NKI kernels of the workloads, those of tests/adversarial, and small ones of the rules' own tests. For each
-kernel and rule the record in tests/goldens/rules.json has the number of places and of refusals and a hash of all that
-the rule says and writes there. ``--kernels`` reads every kernel below a folder instead, such as a checkout of a public
-repository: files of others are not kept here, so the record in tests/goldens/rules_public.json has hashes alone.
-It was made from aws-neuron's nki-samples at 6905a68a, nki-library at d2ad3a57 and nki-moe at f7424185, awslabs'
-nki-autotune at d57bcc3b, ucb-bar's autocomp at dd26a565 and KevGomes1403's nki-moe-megakernel at 621932e8. It is not made
-together with the other record: where a rule changed after it (``git log`` has the dates), its hashes are those of the
-earlier rule, and a difference says nothing about the present change.
+The script reads the NKI kernels of the workloads, those of tests/adversarial, and small ones of the rules' own tests.
+For each kernel and rule, the record in tests/goldens/rules.json has the number of places and of refusals, and a hash
+of all that the rule says and writes there. ``--kernels`` reads every kernel below a folder instead, such as a checkout
+of a public repository. Files of others are not kept here, so the record of public kernels,
+tests/goldens/rules_public.json, has hashes alone. It was made from aws-neuron's nki-samples at 6905a68a, nki-library
+at d2ad3a57 and nki-moe at f7424185, awslabs' nki-autotune at d57bcc3b, ucb-bar's autocomp at dd26a565 and
+KevGomes1403's nki-moe-megakernel at 621932e8. The record of public kernels is not made again together with rules.json.
+If a rule was changed after it was made (``git log`` has the dates), a difference may come from that earlier change.
 
 ``--show`` writes what is hashed into a folder, so that two versions can be compared by ``diff -r``. The exit code is 1 if
 something differs.

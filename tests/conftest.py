@@ -27,21 +27,23 @@ settings.load_profile("repeatable")  # ``--hypothesis-profile=fresh`` replaces i
 _COMPUTING = Path(__file__).parent / "acceld"
 _USER = tempfile.TemporaryDirectory(prefix="acceld-user-")
 atexit.register(_USER.cleanup)
-# The person's own records and data sets stay out of the tests, and the tests out of theirs. Modules that are imported
-# later may copy the environment, so it is set here and not in a fixture.
+# Tests neither read nor change the user's own records and data sets. Modules that are imported later may copy the
+# environment, so it is set here and not in a fixture.
 os.environ |= {name: os.path.join(_USER.name, name.lower()) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
 
 from acceld.devices.neuron.tools import detection
 from acceld.store.database import Store
 
-# A package on this machine would decide which kernels are refused.
+# A Neuron package found on this machine would change which kernels are refused.
 detection.VENVS = Path(os.devnull) / "none"
 detection.HOME = lambda: detection.VENVS
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests without searching them for garbage, which takes as long as collecting them, nor search them later."""
+    """Collect tests with the garbage collector off, because it takes as long as the collection of tests, and keep it from
+    these objects later.
+    """
     gc.disable()
     try:
         return (yield)
@@ -51,7 +53,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests outside of ``tests/acceld`` first: most of these wait, and at the end a processor would idle beside them."""
+    """Run tests outside of ``tests/acceld`` first: most of these wait, and would leave a processor idle at the end."""
     items.sort(key=lambda item: item.path.is_relative_to(_COMPUTING))
 
 

@@ -76,7 +76,7 @@ from acceld.workloads.discovery import workload_folders
 
 default = Choice("simulator", "nki_legacy", "trn1")
 where = choose(default, chip="stone")
-site = suggestions("x + x", "beads")[0].site
+site = suggestions("x + x", "beads")[0]
 kernel = Kernel("x + x", "beads", "kernel")
 evaluator = plugins.named(DEVICE_OF["abacus"].evaluator)(
     Workplace(EvaluateConfig(), DevicesConfig(), Path(".")), "abacus"

@@ -125,8 +125,8 @@ def _rank(candidate: CandidateView) -> tuple[int, float, int]:
 
 
 def _distinct(run: RunView, shown: list[int], kept: frozenset[int]) -> list[int]:
-    """Return ``shown`` without the candidates that are as fast as one before them in it. Candidates in ``kept``, and
-    those that run, always stay.
+    """Return ``shown`` without the candidates that are as fast as an earlier candidate in ``shown``. Candidates in
+    ``kept``, and those that run, always stay.
     """
     found: list[int] = []
     for number in shown:

@@ -49,12 +49,12 @@ class Session:
 
     @property
     def state(self) -> ConsoleView:
-        """State that screens show: the present one, or in a replay that at the slider."""
+        """State that screens show: the present state; in a replay, the state at the slider."""
         return self.replay.console if self.replay else self.live
 
     @property
     def now(self) -> float:
-        """Time in seconds since the epoch: the present, or in a replay that at the slider."""
+        """Time in seconds since the epoch: the present; in a replay, the time at the slider."""
         return self.state.now if self.replay else self._clock()
 
     @property

@@ -142,7 +142,7 @@ class Steering:
             except OSError as error:
                 self._app.notify(f"{path}: {error.strerror}", severity="error")
                 return
-            self._app.notify("tried first: it must be a drop-in and pass today")
+            self._app.notify("the kernel is checked first: it must be a drop-in replacement and pass now")
 
             def done(answer: Any) -> str:
                 written = path.resolve()

@@ -285,8 +285,8 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
     ) -> list[str]:
         """Write a run's best kernel over the file it came from, or your own source over a file; the old file is copied.
 
-        Refused unless the kernel passes the strict gate, is a drop-in, and is a certain or likely gain; for a source, over
-        the file's present kernel. even_if_tied writes a tie too: set it only if the user asked for that.
+        Refused unless the kernel passes the strict gate, is a drop-in replacement, and is a certain or likely gain (of a
+        source: over the file's present kernel). even_if_tied writes a tie too: set it only if the user asked for that.
         """
         return await _answered(
             box.apply_best(path=path, run=run, source=source, workload=workload, even_if_tied=even_if_tied)

@@ -105,7 +105,10 @@ class Toolbox:
         """Return a kernel's predicted latency, and what binds it. The kernel is not run on data."""
         if arguments:
             if workload:
-                raise UsageError("a workload has its own arguments", hint="give one of the two: workload, or arguments")
+                raise UsageError(
+                    f"workload {workload} has its own arguments, and arguments are given too",
+                    hint="give one of the two: workload, or arguments",
+                )
             return await self._profile_bare(source, path, arguments, chip, api)
         return await self._evaluate(source, path, workload, Gate.TIMING, chip, api)
 
@@ -256,7 +259,7 @@ class Toolbox:
         for row in rows:
             best = fastest.setdefault(row.workload, row) if row.passed else row
             why = "" if best is row else f": {moved(best.profile, row.profile, row.text)}"
-            lines.append(_cut_to(f"{row.name}: {row.said} {row.details}{why}", width))
+            lines.append(figures.cut(f"{row.name}: {row.said} {row.details}{why}", width))
         return {"on": sorted(used), "ranked": lines, "passed": sum(row.passed for row in rows), "of": len(rows)}
 
     # Tools on runs.
@@ -350,9 +353,9 @@ class Toolbox:
     ) -> Json:
         """Write a run's best kernel, or the agent's own, over a file. The old text is copied beside it.
 
-        Raises UsageError if the kernel has not passed the strict gate, is no drop-in for the file, does not pass now,
-        or is no certain or likely gain; ``even_if_tied`` allows a tie. The gain of a run's kernel is over the run's
-        baseline, that of the agent's own kernel over the text in the file.
+        Raises UsageError if the kernel has not passed the strict gate, is no drop-in replacement for the file, does not
+        pass now, or is no certain or likely gain; ``even_if_tied`` allows a tie. A run's kernel is compared with the
+        run's baseline, the agent's own kernel with the text in the file.
         """
         file = await asyncio.to_thread(self.places.kernel_file, path)
         expected = await asyncio.to_thread(seen, file)
@@ -834,10 +837,6 @@ def _cut(value: Any, limit: int) -> Any:
     if isinstance(value, str) and len(value) > limit:
         return f"{value[:limit]}… ({len(value) - limit} characters more)"
     return value
-
-
-def _cut_to(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _within(lines: Sequence[str], room: int) -> list[str]:

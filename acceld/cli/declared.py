@@ -22,17 +22,17 @@ from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
 
 MOST_S = 60.0
-"""Most seconds that the strict gate may be expected to take. Beyond, the kernel is not judged by that gate."""
+"""Most seconds that the strict gate may be expected to take. If more are expected, the gate is not run."""
 
 
 @dataclass(slots=True)
 class Judged:
     """The judgement of a new workload's kernel.
 
-    ``evaluation`` is that of the strictest gate that was run. ``refused`` has the distributions that the workload's file
-    does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it was not run.
-    ``fixed`` has the arguments whose values the file now keeps in every distribution. ``failed`` is the error with which
-    the reference ended on one of them.
+    ``evaluation`` is that of the strictest gate that was run. ``refused`` has the distributions that the workload's
+    file does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it was not
+    run. ``fixed`` has the arguments whose values the file now keeps in every distribution. ``failed`` is the error
+    with which the reference ended on a distribution; empty if it ended on none.
     """
 
     evaluation: Evaluation
@@ -159,7 +159,9 @@ def _untried(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _fix_whole_numbers(folder: Path) -> tuple[str, ...]:
-    """Fix the values of the arguments of whole numbers in a workload's file. Return the names of those that were not."""
+    """Fix the values of the arguments of whole numbers in a workload's file. Return the names of the arguments that
+    were not fixed before.
+    """
     file = folder / "workload.toml"
     text = file.read_text(encoding="utf-8")
     found = []

@@ -5,8 +5,8 @@ have ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, w
 output has a line for each input line, in the same order. An interrupted command continues behind the last line
 of its output.
 
-On a device the speed-up is measured in turns with the baseline, with an interval. Simulated latencies are
-divided.
+On a device a kernel is timed in turns with the baseline, and its speed-up has an interval. On the simulator the
+speed-up is the ratio of the two simulated latencies.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{out} does not hold results of this command", hint="give --out another name") from error
     if not same:
-        raise UsageError(f"{out} holds results of another input", hint="give --out another name, or delete it")
+        raise UsageError(f"{out} holds the results of another input file", hint="give --out another name, or delete it")
     if whole != raw:
         with out.open("r+b") as stream:
             stream.truncate(len(whole))

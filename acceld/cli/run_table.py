@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 TWO_MODELS = (
     "These runs were timed by several versions or calibrations of the performance model (column model of --json): their "
-    "latencies and speed-ups do not compare."
+    "latencies and speed-ups can not be compared."
 )
 
 

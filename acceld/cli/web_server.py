@@ -30,7 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Door:
-    """Check of requests: the first one must have the token, and later ones the cookie that it got."""
+    """Check of requests. The first request must have the token; later requests must have the cookie that it got."""
 
     def __init__(self, port: int) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -109,7 +109,7 @@ class GuardedServer(Server):
     async def on_startup(self, app: web.Application) -> None:
         """Print the address of the page, with its token."""
         say(f"open http://{HOST}:{self.port}/?token={self.door.token}")
-        say("it works once, in one browser; ctrl+c ends it")
+        say("this address works once, in one browser; ctrl+c ends the server")
 
 
 def serve(home: str | None, port: int, run: str | None) -> int:

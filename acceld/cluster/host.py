@@ -163,7 +163,7 @@ class LocalHost:
                 path = root / name
                 if not path.resolve().is_relative_to(root.resolve()):
                     raise UsageError(
-                        f"a workload's file lies outside of it: {name}",
+                        f"the workload's file {name} lies outside of the workload's folder",
                         hint="keep all files of a workload in its folder",
                     )
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -93,8 +93,9 @@ class Seat:
 
     @property
     def room(self) -> int:
-        """Return the greatest number of jobs on the host: one for each slot, and a share more that wait there for a
-        free slot.
+        """Return the greatest number of jobs on the host: one for each slot, and some more that wait there for a free slot.
+
+        The additional jobs are the share :data:`AHEAD` of the slots.
         """
         return self.facts.slots + int(AHEAD * self.facts.slots)
 

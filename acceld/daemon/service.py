@@ -514,8 +514,9 @@ class Daemon:
     async def _apply(self, run: int, path: Path, expected_sha256: str, even_if_tied: bool) -> str:
         """Write a run's best kernel over a file, and return a message with the gain and the backup's path.
 
-        The file must be as the person last saw it (``expected_sha256``). The kernel must be a drop-in for it, pass an
-        evaluation now, and be a certain or likely gain over the baseline; ``even_if_tied`` allows a tie too.
+        The file must be as the person last saw it (``expected_sha256``). The kernel must be a drop-in replacement for
+        it, pass an evaluation now, and be a certain or likely gain over the baseline; ``even_if_tied`` allows a tie
+        too.
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
@@ -532,7 +533,7 @@ class Daemon:
         tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
         if tried.profile is None:
             why = tried.failure.message if tried.failure else tried.status.value
-            raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld check r{run}")
+            raise ConflictError(f"c{best.id} does not pass now: {why}", hint=f"acceld check r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
         gained = figures.gained(row["speedup"], judged(row), row["tie_band"])
         return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"

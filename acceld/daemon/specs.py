@@ -13,7 +13,7 @@ from acceld.config import Config
 from acceld.errors import ConfigError, UsageError, nearest_of
 from acceld.kernel_files import api_of_text
 from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
-from acceld.targets import Choice, choose
+from acceld.targets import SIMULATOR, Choice, choose
 from acceld.workloads import Arguments, Workload, load_workload, workload
 
 T = TypeVar("T")
@@ -53,7 +53,9 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
     )
     values |= {"backend": where.backend, "api": where.api, "chip": where.chip}
     search = asked.get("search") or {}
-    values["search"] = configured_search(search, config, configured, values["preset"], values["proposer"])
+    values["search"] = configured_search(
+        search, config, configured, values["preset"], values["proposer"], where.backend
+    )
     values["root"] = given
     return RunSpec(**values)
 
@@ -65,13 +67,15 @@ def workload_of(asked: Mapping[str, Any], config: Config) -> Workload:
 
 
 def configured_search(
-    asked: Any, config: Config, configured: Collection[str], preset: str, proposer: str
+    asked: Any, config: Config, configured: Collection[str], preset: str, proposer: str, backend: str
 ) -> SearchParameters:
     """Return the search parameters: those of the preset, overridden by the configuration, overridden by the request."""
     settings = config.search
     taken = {name: getattr(settings, name) for name in SEARCH_OPTIONS if f"search.{name}" in configured}
     if taken.get("fixer_steps") is None:  # the paper has no fixer
         taken["fixer_steps"] = MODELS_REPAIRS if PROPOSERS[proposer].repairs and preset != "paper" else 0
+    if settings.strategy == "auto":  # rules find steps that pay only together if they tune sequences of rewrites
+        taken["strategy"] = "tune" if proposer == "rules" and backend == SIMULATOR else "beam"
     taken |= {"budget_usd": config.budget.run_usd, "fixer_usd": config.budget.fixer_usd, "memory": "off"}
     base = replace(PRESETS[preset], **taken, screen=config.devices.screen == "simulator")
     found = search_parameters(asked, base)

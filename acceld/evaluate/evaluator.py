@@ -351,5 +351,5 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
 def running(part: T | None) -> T:
     """Return ``part``. Raises DeviceError if it is None, which means that the evaluator was not started."""
     if part is None:
-        raise DeviceError("the evaluator is not running", hint="start() it first")
+        raise DeviceError("the evaluator is not running", hint="call start() first")
     return part

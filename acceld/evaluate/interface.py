@@ -58,8 +58,8 @@ class EvaluationRequest:
     """Competitors: the parent first, then the run's baseline.
 
     They are timed interleaved with the candidate if the gate is ``STRICT`` or the request belongs to no run. If
-    ``screen`` is True, the predicted latency of the parent decides whether the candidate is measured. Not part of the
-    key.
+    ``screen`` is True, the predicted latency of the parent decides whether the candidate is measured. Competitors are
+    no part of :attr:`key`.
     """
     screen: bool = False
     """True if a candidate that the simulator finds clearly slower than its parent is not measured."""

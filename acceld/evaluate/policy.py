@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from acceld.nki.frontend.permitted import METHODS, Permitted, as_imported, asks_if_main
+from acceld.nki.frontend.permitted import HIDDEN_NAMES, METHODS, Permitted, as_imported, asks_if_main
 from acceld.parsing import parse
 from acceld.statuses import Failure
 
@@ -63,17 +63,10 @@ TILE_NAMES = frozenset(
     "vector_select rearrange indirect reinterpret_cast p x y z w start stop step with_schedule".split()
 )
 """Documented attributes of tiles, tensors and grids."""
-HIDDEN_NAMES = frozenset(
-    "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
-    "no_operator".split()
-)
-"""Attributes that the simulator's tiles have and a chip's compiler lacks. A kernel's own classes may not define them
-either.
-"""
 _PLAIN_WORDS = frozenset("label like space slot instruction".split())
 """Names in :data:`HIDDEN_NAMES` that a kernel's own classes may define.
 
-On a tile they can only be read, and the second trace, which checks the object of each attribute, refuses that.
+A tile's attribute of such a name can only be read. The second trace refuses that, because it checks the object.
 """
 _ARRAY_NAMES = frozenset(
     "astype reshape ravel flatten transpose swapaxes squeeze sum mean max min prod any all argmax argmin sort argsort tolist item "
@@ -198,7 +191,11 @@ class _Reader:
             case ast.ImportFrom():
                 return self._import_from(node)
             case ast.Try() | ast.TryStar():
-                return "try", "try/except is not allowed: a kernel that fails must fail", "remove the fallback"
+                return (
+                    "try",
+                    "try/except is not allowed, because it would hide a kernel's failure",
+                    "remove the fallback",
+                )
             case ast.Name():
                 return None if id(node) in self.mains else _name(node.id) or self._bare(node)
             case ast.MatchClass():
@@ -280,9 +277,7 @@ class _Reader:
         return None
 
     def _of_value(self, node: ast.Attribute) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a value that is not a module must not have this attribute read; else
-        None.
-        """
+        """Return (rule, message, hint) if this attribute may not be read, where its owner is not a module; else None."""
         name = node.attr
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
             return None

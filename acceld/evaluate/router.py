@@ -22,11 +22,6 @@ class Router:
         self._started: dict[str, Evaluator] = {}
         self._starting = asyncio.Lock()
 
-    @property
-    def backends(self) -> tuple[str, ...]:
-        """Return the names of all backends."""
-        return tuple(self._makers)
-
     async def start(self) -> None:
         """Start the first backend."""
         await self.ready(self._first)

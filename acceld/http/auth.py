@@ -1,4 +1,5 @@
-"""Authorize requests: they must have the token, come from the same user, and not from another site's web page.
+"""Authorize requests: a request must have the token, come from the same user, and not come from another site's web
+page.
 
 All routes and the websocket use this middleware.
 """

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from acceld.client import check_version, not_running, understand
 from acceld.errors import DaemonError
-from acceld.events import Event, EventKind, event_of
+from acceld.events import KINDS, Event, event_of
 from acceld.home import Home
 
 if TYPE_CHECKING:
     import aiohttp  # the first request imports aiohttp, so that the terminal UI draws its first picture earlier
 
-KINDS = frozenset(EventKind)
 LOOK_S = 1.0
 """Seconds between two checks, on a quiet event stream, for another daemon on the folder."""
 

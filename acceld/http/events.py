@@ -8,14 +8,13 @@ import math
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from acceld.errors import UsageError
-from acceld.events import EventKind, event_json
+from acceld.events import KINDS, EventKind, event_json
 from acceld.http.answers import answer, integer, number, page, run_filter
 from acceld.http.control import Reading
 from acceld.http.keys import CONTROL, HELLO, READING, SOCKETS
 from acceld.store.reads import records
 from acceld.store.rows import dump
 
-KINDS = frozenset(EventKind)
 SEND_S = 30.0
 PING_S = 20.0
 SUBSCRIBERS = 64

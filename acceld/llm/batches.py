@@ -107,10 +107,9 @@ class Batcher:
         provider: BatchProvider,
         journal: BatchJournal,
         *,
-        quiet_s: float = 10.0,
-        poll_s: float = 30.0,
-        retry: RetryPolicy | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        quiet_s: float,
+        poll_s: float,
+        retry: RetryPolicy,
     ) -> None:
         """Prepare the client. It sends a batch ``quiet_s`` seconds after the batch's last request, and asks every
         ``poll_s`` seconds whether a batch has ended.
@@ -120,8 +119,8 @@ class Batcher:
         self._journal = journal
         self._quiet_s = quiet_s
         self._poll_s = poll_s
-        self._retry = retry or RetryPolicy()
-        self._sleep = sleep
+        self._retry = retry
+        self._sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
         self._rng = random.Random()
         self._followed: dict[str, _Followed] | None = None
         self._loading = asyncio.Lock()

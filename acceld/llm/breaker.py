@@ -37,13 +37,13 @@ class Breaker:
     def __init__(
         self,
         model: str,
-        settings: BreakerSettings | None = None,
+        settings: BreakerSettings,
         *,
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.model = model
-        self.settings = settings or BreakerSettings()
+        self.settings = settings
         self.state: State = "closed"
         self._now = now
         self._sleep = sleep

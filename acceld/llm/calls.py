@@ -64,7 +64,6 @@ class Calls:
         *,
         ledger: Ledger,
         purse: Purse,
-        prices: PriceBook | None = None,
         batchers: Mapping[str, Batcher] | None = None,
     ) -> None:
         """Prepare the client. ``batchers`` are the models' batch modes, for requests that ask for them."""
@@ -72,7 +71,7 @@ class Calls:
         self._batchers = dict(batchers or {})
         self._ledger = ledger
         self._purse = purse
-        self._prices = prices or PriceBook()
+        self._prices = PriceBook()
         self._observed: defaultdict[tuple[str, Role], ObservedLengths] = defaultdict(ObservedLengths)
 
     def price(self, name: str, input_tokens: int = 0, tier: str | None = None) -> Price | None:

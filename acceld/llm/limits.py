@@ -62,16 +62,6 @@ class _Waiter:
     granted: asyncio.Future[Slot] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-@dataclass(frozen=True)
-class LimiterStatistics:
-    """State of a limiter: running calls, waiting callers, requests and tokens of the last minute."""
-
-    active: int
-    waiting: int
-    requests_in_window: int
-    tokens_in_window: int
-
-
 class Limiter:
     """Grant permission for calls: ``async with limiter.slot(tokens, owner) as slot``."""
 
@@ -112,16 +102,6 @@ class Limiter:
     def pause(self, seconds: float) -> None:
         """Start no call for the next ``seconds``, because the provider asked to wait."""
         self._paused_until_s = max(self._paused_until_s, self._now() + seconds)
-
-    def statistics(self) -> LimiterStatistics:
-        """Return the limiter's state."""
-        self._expire()
-        return LimiterStatistics(
-            self._active,
-            sum(len(queue) for queue in self._waiting.values()),
-            len(self._recent),
-            sum(slot.tokens for slot in self._recent),
-        )
 
     def _now(self) -> float:
         return (self._clock or asyncio.get_running_loop()).time()

@@ -70,8 +70,8 @@ class Meter:
         """Return the tokens of a failed request: as the provider reported them, else estimated from the pieces that
         arrived.
 
-        A request that stayed silent until its deadline may have been answered unseen. It counts with an answer of
-        usual length; the difference to the longest possible answer is counted as uncertain.
+        A request that stayed silent until its deadline may have been answered unseen. An answer of usual length is
+        counted for it, and the difference to the longest possible answer as uncertain.
         """
         answer = self._answer or Received()
         if error.usage is not None:

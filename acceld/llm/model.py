@@ -28,21 +28,13 @@ from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens
 class Model:
     """A model that answers requests despite temporary faults of its provider."""
 
-    def __init__(
-        self,
-        settings: ModelSettings,
-        client: LLMClient,
-        *,
-        rng: random.Random | None = None,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, settings: ModelSettings, client: LLMClient) -> None:
         self.settings = settings
         self.limiter = Limiter(settings.limits)
-        self.breaker = Breaker(settings.name, settings.breaker, now=now, sleep=sleep)
+        self.breaker = Breaker(settings.name, settings.breaker, now=time.monotonic)
         self._client = client
-        self._rng = rng or random.Random()
-        self._sleep = sleep
+        self._rng = random.Random()
+        self._sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     @property
     def dropped(self) -> tuple[str, ...]:

@@ -406,7 +406,8 @@ def called(name: str, *args: Any, **further: Any) -> Any:
         inspect.signature(function).bind(*args, **further)
     except TypeError as error:
         raise NotLowered(
-            f"np.{name} with these arguments is not lowered ({error}); lowered are {', '.join(known)}", line_now()
+            f"np.{name} with these arguments is not lowered ({error}); use no other arguments than {', '.join(known)}",
+            line_now(),
         ) from error
     return _into(out, function(*args, **further))
 
@@ -602,7 +603,9 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
 
 
 def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) -> Any:
-    """Call a numpy function now, and return its result. Raise NotLowered if an argument depends on an input."""
+    """Call a numpy function while tracing, and return its result. Raise NotLowered if an argument depends on an
+    input.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, Traced):
@@ -620,9 +623,11 @@ def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) 
 
 
 def by_formula(ufunc: np.ufunc, *args: Any) -> Any:
-    """Return an element-wise function of constants, if it is a number or a short formula of positions gives it.
+    """Return the result of an element-wise function of constants, if it is one number or a short formula of
+    positions.
 
-    Return None if an argument depends on an input, or if no such formula is found: then the chip computes the function.
+    Return None if an argument depends on an input, or if no such formula is found. The chip then computes the
+    function.
     """
     if not known(*args):
         return None
@@ -641,7 +646,7 @@ def known(*args: Any) -> bool:
 
 
 def forwarded(view: View) -> View:
-    """Return the value of a view of a buffer without the buffer, if one store wrote all elements of the view.
+    """Return the stored value in place of a view of a buffer, if one store wrote all elements of the view.
 
     Any other view is returned unchanged.
     """

@@ -156,17 +156,18 @@ def blocks_of(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
     return ([(extent // size, 0, size)] if extent >= size else []) + rest
 
 
-def cut_last(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tuple[list[int], list[Axes], list[Axes]]:
-    """Divide the last row axis of each operand into rows and ``columns`` columns.
+def cut_behind(
+    extents: Sequence[int], rows: Sequence[Axes], axis: int, part: int
+) -> tuple[list[int], list[Axes], list[Axes]]:
+    """Divide the row axes of each operand into rows and columns.
 
-    Return the extents of the rows, then for each operand its row axes and its column axes.
+    Columns are the last ``part`` elements of the axis number ``axis``, and all axes behind it. Return the extents of the
+    rows, then for each operand its row axes and its column axes.
     """
-    if not extents:
-        return [], list(rows), [() for _ in rows]
-    last = extents[-1] // columns
-    heads = [[*one[:-1], *(((last, one[-1][1] * columns),) if last > 1 else ())] for one in rows]
-    found: list[Axes] = [((columns, one[-1][1]),) if columns > 1 else () for one in rows]
-    return [*extents[:-1], *((last,) if last > 1 else ())], [tuple(one) for one in heads], found
+    left = extents[axis] // part
+    heads = [(*one[:axis], *(((left, one[axis][1] * part),) if left > 1 else ())) for one in rows]
+    columns = [(*(((part, one[axis][1]),) if part > 1 else ()), *one[axis + 1 :]) for one in rows]
+    return [*extents[:axis], *((left,) if left > 1 else ())], heads, columns
 
 
 def divided(axes: Axes, at: int, part: int) -> Axes:

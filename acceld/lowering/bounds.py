@@ -23,7 +23,9 @@ _TRUTH = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 
 
 def bounds(value: Operand, depth: int = DEPTH) -> Range:
-    """Return the least and the greatest value that an operand can have, as far as the functions show that make it."""
+    """Return the least and the greatest value that an operand can have, found from the functions that compute
+    it.
+    """
     if not isinstance(value, View):
         return (value, value)
     if value.node is INDEX:

@@ -15,7 +15,7 @@ class KernelBuilder:
     def __init__(self, taken: Sequence[str]) -> None:
         self.taken = {*taken, *keyword.kwlist}
         self.numbers: dict[str, int] = {}
-        """The greatest number that a name with a base has, by the base."""
+        """For each base of names, the greatest number that was appended to it."""
         self.blocks: list[list[Statement]] = [[]]
 
     def fresh(self, base: str) -> str:

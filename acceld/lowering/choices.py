@@ -17,7 +17,7 @@ from acceld.lowering.axes import (
     PARTITIONS,
     Axes,
     block_of,
-    cut_last,
+    cut_behind,
     in_slices,
     largest_divisor,
     merged,
@@ -56,12 +56,22 @@ BYTES = {
 }
 
 
+START = 64
+"""Cycles that an instruction of an element-wise region takes beside one cycle for each column."""
+TRANSFER = 600
+"""Cycles for which a transfer of a few rows keeps an element-wise region waiting, about."""
+ROW = 0.8
+"""Cycles of a transfer for each row of elements that lie beside each other in HBM, about."""
+FLOATS = ("float32", "bfloat16", "float16")
+"""Types of the tensor engine's operands."""
+
+
 @dataclass(frozen=True, slots=True)
 class HbmPlacement:
-    """Places of values in HBM.
+    """Places of values in HBM, by the id of the node that computes the value.
 
-    ``tensors`` has the tensor of each node, ``targets`` the parts of tensors to which its result is stored, and
-    ``names`` its name. ``starts`` has the first element of a result that shares its tensor with those of other steps.
+    ``tensors`` has the tensor, ``targets`` the parts of tensors to which the value is stored, and ``names`` its name.
+    The values of all steps of a loop share a tensor; ``starts`` has the position of each step's first element.
     """
 
     tensors: dict[int, HbmTensor]
@@ -150,11 +160,12 @@ class Choices:
             rows = in_slices(rows, shapes) if self.sliced else merged(rows)
             extents = [n for n, _ in rows[0]] if rows else extents
         columns = [access.columns for access in accesses]
-        if self.region.pure:
-            cut = self._pure_columns(extents, len(accesses))
-            extents, rows, columns = cut_last(extents, rows, cut)
+        if self.region.pure and extents:
+            order, axis, part = self._pure_columns(extents, rows)
+            rows = [tuple(one[at] for at in order) for one in rows]
+            extents, rows, columns = cut_behind([extents[at] for at in order], rows, axis, part)
             for node in self.nodes:
-                self.width[id(node)] = cut
+                self.width[id(node)] = math.prod(self.region.layout.rows) // math.prod(extents)
         self.extents = [*counts, *extents]
         self.rolled_axes = len(counts)
         self.reach = [
@@ -170,23 +181,48 @@ class Choices:
         if self.folds:
             self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
 
-    def _pure_columns(self, extents: list[int], accesses: int) -> int:
-        """Return how many elements of the last axis become columns of an element-wise region.
+    def _pure_columns(self, extents: Sequence[int], rows: Sequence[Axes]) -> tuple[list[int], int, int]:
+        """Return which elements of an element-wise region are columns: an order of the axes, and the number of an axis.
 
-        The choice makes the number of partitions in use times the number of columns (up to 512 count) as large
-        as possible. Among equal choices, the one with most columns is taken.
+        The last so many elements of this axis, given as a third result, and all axes behind it become columns. The
+        choice makes the time of all instructions and transfers as short as possible.
         """
-        if not extents:
-            return 1
-        live = max(3, len(self.nodes) // 2 + accesses)
+        live = max(3, len(self.nodes) // 2 + len(rows))
         limit = max(64, min(2048, SBUF // (8 * live)))
-        last = extents[-1]
+        axes = list(range(len(extents)))
+        last = axes[-1]
+        # Columns that lie apart are loaded transposed, which needs one axis of columns.
+        turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in rows)
+        orders = [axes] if turned else [axes, *([p, *axes[:p], *axes[p + 1 :]] for p in axes[1:last])]
+        found = []
+        for order in orders:
+            behind = 1
+            for axis in range(last, -1, -1):
+                extent = extents[order[axis]]
+                for part in range(1, min(extent, max(1, limit // behind)) + 1):
+                    if extent % part == 0:
+                        moved = [tuple(one[at] for at in order) for one in rows]
+                        heads, _, columns = cut_behind([extents[at] for at in order], moved, axis, part)
+                        found.append((self._time(heads, part * behind, columns), order, axis, part))
+                behind *= extent
+                if behind > limit or turned:
+                    break
+        return min(found, key=lambda one: one[0])[1:]
 
-        def worth(columns: int) -> tuple[int, int]:
-            part = max(largest_divisor(rows, PARTITIONS) for rows in (*extents[:-1], last // columns))
-            return part * min(columns, 512), columns
+    def _time(self, extents: Sequence[int], width: int, columns: Sequence[Axes]) -> float:
+        """Return an estimate of the cycles that an element-wise region takes with so many columns.
 
-        return max((d for d in range(1, min(last, limit) + 1) if last % d == 0), key=worth)
+        ``columns`` has the column axes of each access.
+        """
+        rows = max(extents, key=lambda n: min(n, PARTITIONS), default=1)
+        size = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
+        tiles = math.prod(extents) // rows * -(-rows // size)
+        cycles = float(len(self.nodes) * (width + START))
+        for axes in columns:
+            apart = merged([tuple(axis for axis in axes if axis[1])])[0]
+            run = apart[-1][0] if apart and apart[-1][1] == 1 else 1
+            cycles += TRANSFER + ROW * size * math.prod(n for n, _ in apart) / run
+        return tiles * cycles
 
     def _levels(self) -> None:
         """Give each node its level.
@@ -322,12 +358,16 @@ class Choices:
         """Choose the row axis that lies on partitions, and the order of the loops over the other row axes."""
         rights = [reach for reach in self.reach if reach.access.role == "right"]
         folded = set(self.folds.values())
+        # A product with ones sums over partitions. The tensor engine has no integers.
+        summed = all(node.views[0].dtype in FLOATS for node in self.nodes if id(node) in self.folds)
         able = [
-            a for a in range(len(self.extents)) if a not in folded and not any(reach.strides[a] for reach in rights)
+            a
+            for a in range(len(self.extents))
+            if (a not in folded or (summed and folded == {a})) and not any(reach.strides[a] for reach in rights)
         ]
         able = [a for a in able if a >= self.rolled_axes] or able
         if able:
-            self.partition = max(able, key=lambda a: (min(self.extents[a], PARTITIONS), a))
+            self.partition = max(able, key=lambda a: (min(self.extents[a], PARTITIONS), a not in folded, a))
         else:
             self.partition = len(self.extents)
             self.extents.append(1)
@@ -340,7 +380,7 @@ class Choices:
             for a in others
             if lefts and not any(reach.strides[a] for reach in lefts) and any(reach.strides[a] for reach in rights)
         }
-        if any(
+        if self.folds or any(
             id(node.views[2 * pair].node) in self.inside
             for node in self.nodes
             if node.kind == "dot"
@@ -382,7 +422,7 @@ class Choices:
         along = self.extents[self.shared_axis]
         tiles = along // self.rows if self.shared_axis == self.partition else along
         self.together = 1
-        if streamed and not self.inner_axes:
+        if streamed and not self.inner_axes and self.partition not in self.folds.values():
             spare = SBUF - 24 * 1024 - sum(sizes[n] for n in self.resident)
             spare -= max(blocks for n, (_, blocks) in left.items() if n in streamed) * BANK * 4 * 2
             fits = max(1, spare // max(row_bytes, 1))

@@ -135,11 +135,6 @@ def _interpolated(x: Any, xp: Any, fp: Any) -> Any:
     return found
 
 
-@lowers("copysign", ufunc=True)
-def _signed(x1: Any, x2: Any) -> Any:
-    return np.abs(x1) * np.where(np.less(x2, 0), -1.0, 1.0)
-
-
 @lowers("fmod", ufunc=True)
 def _rest(x1: Any, x2: Any) -> Any:
     return np.sign(x1) * np.remainder(np.abs(x1), np.abs(x2))
@@ -218,7 +213,7 @@ def _cross_product(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int 
     first, second = (wrapped(called("moveaxis", one, at, -1)) for one, at in zip((a, b), places, strict=False))
     if first.shape[-1] != 3 or second.shape[-1] != 3:
         refused(
-            "np.cross of vectors that have not three elements",
+            "np.cross of vectors that do not have three elements",
             "write out a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]",
         )
     (ax, ay, az), (bx, by, bz) = ([one[..., at] for at in range(3)] for one in (first, second))

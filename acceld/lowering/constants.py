@@ -157,6 +157,7 @@ def _function(core: Array, line: int) -> View | None:
     with np.errstate(all="ignore"):
         return (
             _affine(core, line)
+            or _clipped(core, line)
             or _stepped(core, line)
             or _in_blocks(core, line)
             or _repeated(core, line)
@@ -189,6 +190,28 @@ def _affine(core: Array, line: int) -> View | None:
         return None
     scaled = whole(elementwise("mul", [counted(core.shape, (1,), 0), steps[0]], line=line))
     return whole(elementwise("add", [scaled, first], line=line))
+
+
+def _clipped(core: Array, line: int) -> View | None:
+    """Return an array as an affine function of positions between two bounds, as clipped distances are; None if it is not."""
+    low, high = float(core.min()), float(core.max())
+    inside = (core > low) & (core < high)
+    steps = []
+    for axis in range(core.ndim):
+        turned, within = np.moveaxis(core, axis, 0), np.moveaxis(inside, axis, 0)
+        found = np.diff(turned, axis=0)[within[1:] & within[:-1]]
+        if not found.size or (found != found[0]).any() or not float(found[0]).is_integer():
+            return None
+        steps.append(int(found[0]))
+    at = tuple(int(place) for place in np.argwhere(inside)[0])
+    start = float(core[at]) - sum(step * place for step, place in zip(steps, at, strict=True))
+    if not start.is_integer():
+        return None
+    affine = counted(core.shape, tuple(steps), int(start))
+    if not bool((np.clip(_counted_values(affine), low, high) == core).all()):
+        return None
+    above = whole(elementwise("max", [affine, low], line=line))
+    return whole(elementwise("min", [above, high], line=line))
 
 
 def _stepped(core: Array, line: int) -> View | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.lowering.arrays import FUNCTIONS, UFUNCS, Traced, applied, by_formula, kind_of, lowers, wrapped
+from acceld.lowering.arrays import FUNCTIONS, UFUNCS, Traced, applied, by_formula, kind_of, lowers
 
 _NEAR_LOGARITHM = 0.25
 """Magnitude below which log(1 + x) is a series, because 1 + x would lose digits of x."""
@@ -23,7 +23,6 @@ UFUNCS.update(
     degrees=lambda x: x * (180.0 / math.pi),
     rad2deg=lambda x: x * (180.0 / math.pi),
     logaddexp2=lambda x, y: np.maximum(x, y) + np.log2(np.exp2(-abs(x - y)) + 1.0),
-    signbit=lambda x: np.less(x, 0),
     arcsin=lambda x: np.arctan2(x, _leg(x)),
     arccos=lambda x: np.arctan2(_leg(x), x),
     arcsinh=lambda x: np.sign(x) * np.log1p(_beyond(np.abs(x))),
@@ -33,7 +32,7 @@ UFUNCS.update(
 
 
 def _leg(x: Any) -> Any:
-    """Return the root of 1 - x * x: the other leg of a right triangle of hypotenuse 1."""
+    """Return the square root of 1 - x * x, computed so that no digits are lost where x is near 1 or -1."""
     return np.sqrt((1.0 - x) * (x + 1.0))
 
 
@@ -80,17 +79,33 @@ def _hyperbolic_sine(x: Any) -> Any:
     return np.where(np.abs(x) < _NEAR_SINE, near, (np.exp(x) - np.exp(-x)) * 0.5)
 
 
+@lowers("signbit", ufunc=True)
+def _negative(x: Any) -> Any:
+    if kind_of(x) != "f":
+        return np.less(x, 0)
+    found = by_formula(np.signbit, x)
+    return Traced(applied("signbit", [x], "b"), "b") if found is None else found
+
+
+@lowers("copysign", ufunc=True)
+def _signed(x1: Any, x2: Any) -> Any:
+    return np.abs(x1) * np.where(np.signbit(x2), -1.0, 1.0)
+
+
 @lowers("arctan2", ufunc=True)
 def _angle(y: Any, x: Any) -> Any:
     if (found := by_formula(np.arctan2, y, x)) is not None:
         return found
-    y, x = (wrapped(one).astype(np.float32) if kind_of(one) == "b" else one for one in (y, x))
+    # float16 has nothing as small as _SMALLEST, so narrow floats are computed in float32
+    kinds = {one.dtype for one in (y, x) if isinstance(one, Traced) and one.kind == "f"}
+    y, x = (one.astype(np.float32) if isinstance(one, Traced) and one.kind != "i" else one for one in (y, x))
     up, along = np.abs(y), np.abs(x)
     ratio = np.minimum(up, along) / np.maximum(np.maximum(up, along), _SMALLEST)
     near = Traced(applied("arctan", [ratio]))
     first = np.where(np.greater(up, along), math.pi / 2 - near, near)
-    upper = np.where(np.less(x, 0), math.pi - first, first)
-    return np.where(np.less(y, 0), -upper, upper)
+    upper = np.where(np.signbit(x), math.pi - first, first)
+    found = np.where(np.signbit(y), -upper, upper)
+    return found.astype(kinds.pop()) if len(kinds) == 1 else found
 
 
 @lowers("modf", ufunc=True)

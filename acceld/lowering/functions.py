@@ -459,8 +459,9 @@ def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
     """Return (``a`` with ``axis`` last, hits [..., rank, element], that axis) to sort along an axis.
 
-    A hit is True where the element has the rank: the count of the elements that sort before it. Of equal elements the
-    earlier one sorts first. Every two elements are compared, so NotLowered for more than ``MOST_SORTED`` elements.
+    A hit is True where the element has the rank: the count of the elements that sort before it. Of equal
+    elements the earlier one sorts first. Every two elements are compared, so NotLowered is raised for more than
+    ``MOST_SORTED`` elements.
     """
     if axis is None:
         a, axis = wrapped(a).reshape(-1), 0

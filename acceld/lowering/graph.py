@@ -119,7 +119,7 @@ class View:
         """
         fake = function(_ARRAY(_Fake(self.shape, self.strides)))
         if not isinstance(fake, np.ndarray):
-            raise TypeError(f"a view of shape {self.shape} can not be mapped to one element: index with ...")
+            raise TypeError(f"a view of shape {self.shape} can not be mapped to one element: index it with [...]")
         start = fake.__array_interface__["data"][0] - _ADDRESS
         return View(self.node, fake.shape, fake.strides, self.offset + start)
 

@@ -97,15 +97,18 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
         if where.size and not (0 <= where.min() and where.max() < a.shape[axis]):
             raise IndexError(f"a position is out of bounds for axis {axis} with size {a.shape[axis]}")
         pieces = runs(where)
-        if len(pieces) > MOST_RUNS:
+        if len(pieces) <= MOST_RUNS:
+            lead = (slice(None),) * axis
+            parts = [a[(*lead, _run(*piece))] for piece in pieces]
+            joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
+            return joined.reshape((*a.shape[:axis], *np.shape(held), *a.shape[axis + 1 :]))
+        try:
+            indices = Traced(placed(where.reshape(np.shape(held)).astype(np.float64), "float32", line_now()), "i")
+        except NotLowered:
             refused(
                 f"indexing by {len(pieces)} runs of constant positions",
-                f"a run has equal steps; use at most {MOST_RUNS}",
+                f"a run has equal steps; use at most {MOST_RUNS}, or compute the positions by a few steps of np.arange",
             )
-        lead = (slice(None),) * axis
-        parts = [a[(*lead, _run(*piece))] for piece in pieces]
-        joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
-        return joined.reshape((*a.shape[:axis], *np.shape(held), *a.shape[axis + 1 :]))
     indices = _within(wrapped(indices), a.shape[axis])
     table = Traced(array_of(a), a.kind).part(lambda array: np.moveaxis(array, axis, 0))
     found = Traced(whole(gathered(table.view, indices.view, line_now())), a.kind)
@@ -145,7 +148,7 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
 def _hits(a: Traced, key: tuple[Any, ...]) -> tuple[Traced, Traced]:
     """Return (positions [stores], hits [rows, stores]) of a store to rows of ``a`` that an array names.
 
-    A hit is True where the store goes to the row. NotLowered if the array names anything but whole rows.
+    A hit is True where the store goes to the row. Raise NotLowered if the array names anything but whole rows.
     """
     if sum(isinstance(one, Traced | np.ndarray) for one in key) > 1:
         refused("a store to positions that several arrays name", "choose by np.where and a mask of positions")
@@ -159,9 +162,38 @@ def _hits(a: Traced, key: tuple[Any, ...]) -> tuple[Traced, Traced]:
     return rows, np.equal(rows, positions(wide, 0))
 
 
+def _one_each(a: Traced, key: tuple[Any, ...]) -> Traced | None:
+    """Return the positions of one element in each row, as a column, if ``key`` is ``(np.arange(rows), positions)``.
+
+    Return None for any other key.
+    """
+    if a.ndim != 2 or len(key) != 2 or not isinstance(key[1], Traced) or key[1].shape != (a.shape[0],):
+        return None
+    first = key[0].known() if isinstance(key[0], Traced) else np.asarray(key[0])
+    column: Traced | None = _within(key[1], a.shape[1]).reshape((-1, 1)) if _counts_rows(first, a.shape[0]) else None
+    return column
+
+
+def _add_to_constant_rows(a: Traced, held: np.ndarray[Any, Any], b: Any) -> None:
+    """Add values to the rows whose constant numbers are in ``held``: a sum of each run of values for one row."""
+    if held.dtype.kind not in "iu" or (held.size and not (0 <= held.min() and held.max() < a.shape[0])):
+        raise IndexError(f"a position is no integer, or out of bounds for axis 0 with size {a.shape[0]}")
+    pieces = [(row, runs(np.flatnonzero(held.reshape(-1) == row))) for row in range(a.shape[0])]
+    count = sum(len(found) for _, found in pieces)
+    if count > MOST_RUNS:
+        refused(f"np.add.at with {count} runs of constant positions", f"use at most {MOST_RUNS} runs for all rows")
+    spread: Any = np.broadcast_to(b, (*held.shape, *a.shape[1:])).reshape((held.size, *a.shape[1:]))
+    for row, found in pieces:
+        for piece in found:
+            a[row] = a[row] + spread[_run(*piece)].sum(axis=0)
+
+
 @lowers("__setitem__")
 def _stored_rows(a: Traced, key: tuple[Any, ...], value: Any) -> None:
     """Store ``value`` to the rows that an array of positions names. Of several stores to a row the last one remains."""
+    if (places := _one_each(a, key)) is not None:
+        called("put_along_axis", a, places, np.reshape(value, (-1, 1)) if np.ndim(value) else value, 1)
+        return
     rows, hits = _hits(a, key)
     last = np.where(hits, positions(hits.shape, 1), -1).max(axis=1)
     chosen: Any = value
@@ -175,8 +207,15 @@ def _stored_rows(a: Traced, key: tuple[Any, ...], value: Any) -> None:
 def _added_rows(a: Any, indices: Any, b: Any) -> None:
     """Add values to the rows that an array of positions names, once for each time that the array names the row."""
     key = indices if isinstance(indices, tuple) else (indices,)
-    if not isinstance(a, Traced) or not isinstance(key[0], Traced):
-        refused("np.add.at unless both the array and the positions depend on an input", "add to slices by +=")
+    if not isinstance(a, Traced):
+        refused("np.add.at to a constant array", "make the array by np.zeros")
+    if (places := _one_each(a, key)) is not None:
+        a.assign(a + np.where(places == positions(a.shape, 1), np.reshape(b, (-1, 1)) if np.ndim(b) else b, 0))
+        return
+    held = key[0].known() if isinstance(key[0], Traced) else np.asarray(key[0])
+    if held is not None and all(one == slice(None) for one in key[1:]):
+        _add_to_constant_rows(a, np.where(held < 0, held + a.shape[0], held), b)
+        return
     rows, hits = _hits(a, key)
     spread = np.broadcast_to(b, (*key[0].shape, *a.shape[1:])).reshape((rows.shape[0], -1))
     a.assign(a + (np.where(hits, 1.0, 0.0) @ spread).reshape(a.shape))

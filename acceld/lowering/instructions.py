@@ -59,7 +59,7 @@ class Operand:
     """Operand number ``number`` of an instruction, which is operand number ``place`` of ``node``.
 
     ``negative``: the sign has to be changed first. ``spread``: there is one number in each row, and it has to
-    be repeated along the columns.
+    be repeated along the columns. ``bits``: the bits are read as an integer.
     """
 
     number: int
@@ -67,6 +67,7 @@ class Operand:
     place: int
     negative: bool = False
     spread: bool = False
+    bits: bool = False
 
     @property
     def value(self) -> View | float:
@@ -101,7 +102,7 @@ class _Read:
 
 
 class Surroundings(Protocol):
-    """Questions about a region that the choice of instructions asks."""
+    """The facts about a region that the choice of instructions depends on."""
 
     nodes: list[Node]
     kept: set[int]
@@ -248,6 +249,9 @@ class Selection:
             return Selected("tensor_copy", (data,), (("src", data),))
         if node.name == "neg":
             return self._chained(node, read, "multiply", -1.0, False)
+        if node.name == "signbit":  # an integer with the bits of -0.0 is negative, but -0.0 itself is not
+            bits = Operand(0, read.node, read.place, bits=True)
+            return Selected("tensor_scalar", (bits,), (("data", bits), ("op0", "less"), ("operand0", 0)))
         if node.name == "not":
             return self._chained(node, read, "equal", 0.0, False)
         raise NotLowered(

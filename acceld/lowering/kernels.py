@@ -114,8 +114,8 @@ class _Loop:
     def write(self) -> None:
         """Append the statements of the loop to the kernel.
 
-        What a step reads of the step before stays on the chip, if there is room. What no step moves is loaded before
-        the loop, if there is room beside the tiles of a step.
+        Values that a step reads from the step before stay on the chip, if there is room. Operands that are the
+        same in all steps are loaded before the loop, if there is room beside the tiles of a step.
         """
         room, stores = OTHERS, Counter(name for nest in self.nests for name in nest.stored())
         for nest in self.nests:
@@ -356,9 +356,9 @@ Body = Sequence[tuple[Region, list[Access]]]
 
 
 def _alike(steps: Sequence[Body], memory: HbmPlacement) -> tuple[int, int]:
-    """Return the first and the end of the steps that differ only in offsets, in the middle of ``steps``.
+    """Return the range (first, end) of those of ``steps`` that differ only in offsets.
 
-    The last step may be another one, because no step reads its values.
+    The last step may differ in more, because no step reads its values.
     """
     signatures = [[_signature(region, reach, memory) for region, reach in body] for body in steps]
     first = middle = len(steps) // 2
@@ -371,9 +371,9 @@ def _alike(steps: Sequence[Body], memory: HbmPlacement) -> tuple[int, int]:
 
 
 def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | None:
-    """Return the regions of one step, with what their accesses move from step to step.
+    """Return the regions of one step, and how far each of their accesses moves from step to step.
 
-    Return None if there are too few steps, or if they do not move equally far.
+    Return None if there are too few steps, or if an access does not move equally far in each.
     """
     if len(steps) < LEAST_STEPS:
         return None

@@ -1,6 +1,6 @@
 """Replace a loop over time, which tracing has unrolled, by operations on whole tensors with time as last axis.
 
-What one iteration passes on to the next becomes a scan.
+A value that each iteration passes on to the next becomes a scan.
 """
 
 from __future__ import annotations

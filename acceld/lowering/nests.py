@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acceld.lowering.axes import (
     PARTITIONS,
@@ -32,8 +32,8 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.building import KernelBuilder, full
-from acceld.lowering.choices import BANK, BYTES, CHUNK_BYTES, SBUF, WIDEST, Choices, HbmPlacement, Rolled
-from acceld.lowering.graph import INDEX, Node, NotLowered, View
+from acceld.lowering.choices import BANK, BYTES, CHUNK_BYTES, FLOATS, SBUF, WIDEST, Choices, HbmPlacement, Rolled
+from acceld.lowering.graph import INDEX, Node, NotLowered, View, dense
 from acceld.lowering.instructions import BITWISE, SCANS, Operand, Selected
 from acceld.lowering.regions import Access
 from acceld.lowering.statements import (
@@ -63,8 +63,8 @@ class Chunk:
     """A range of a group's columns.
 
     ``position`` is its first column, ``size`` its number of columns, and ``number`` its number among the
-    group's chunks. In this chunk each access of HBM begins ``offsets`` behind the start of a row, and reads the
-    axes in ``inner``.
+    group's chunks. ``offsets`` has, for each access of HBM, the distance from the start of a row to this
+    chunk's elements. ``inner`` has the axes of these elements.
     """
 
     position: Affine
@@ -100,6 +100,10 @@ class Nest(Choices):
         """Tiles that hold what the nest reads of the step before, by the key of the access."""
         self.passed: dict[int, Tile] = {}
         """The same tiles by the id of the node that the step computes them with."""
+        self.totals: dict[int, Tile] = {}
+        """Tiles of the sums over the rows on partitions, by the id of the node."""
+        self.ones: dict[str, Tile] = {}
+        """Tiles of ones that sum over partitions in a product, by their type."""
 
     def write(self) -> None:
         """Append the statements of the loop nest to the kernel."""
@@ -134,8 +138,9 @@ class Nest(Choices):
     def load_states(self, room: int, stores: Mapping[str, int]) -> int:
         """Load what the first step of the loop around the nest reads of the step before it, and keep it on the chip.
 
-        These tiles take at most ``room`` bytes of a partition. Return what is left of them. ``stores`` has the number
-        of stores to each tensor in a step: with several, what one of them stored is not what the next step reads.
+        These tiles take at most ``room`` bytes of a partition. Return how many of these bytes are left.
+        ``stores`` has the number of stores to each tensor in a step. A tensor with several stores is not kept,
+        because no single store has all that the next step reads.
         """
         self.part, self.block, self.first = self.rows, 1, ZERO
         for n, node in self._passed_on():
@@ -225,9 +230,7 @@ class Nest(Choices):
         return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
-        """Return the number of outer loops inside of which access ``n`` is loaded: up to the last one that it
-        depends on.
-        """
+        """Return inside of how many outer loops access ``n`` is loaded: of all up to the last loop that it depends on."""
         return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
 
     def _row_loops(self) -> None:
@@ -235,12 +238,38 @@ class Nest(Choices):
         extent = self.extents[self.partition]
         tiles = extent // self.rows
         within = self.together if self.shared_axis == self.partition else 1
-        with self.build.loop("block" if within > 1 else "row", tiles // within) as name:
+        self.totals = self._totals() if self.partition in self.folds.values() else {}
+        with self.build.loop("block" if within > 1 else "row", tiles // within, ordered=bool(self.totals)) as name:
             self.first = variable(name) * (self.rows * within)
             self._tile(self.rows, self.together)
         if extent % self.rows:
             self.first = Affine(tiles * self.rows)
             self._tile(extent % self.rows, 1)
+        self.first, self.part = ZERO, 1
+        self._store_folds(self.totals)
+
+    def _totals(self) -> dict[int, Tile]:
+        """Return a tile of zeros for each sum over the rows on partitions, and set the ones that the rows are multiplied
+        with.
+        """
+        found = {}
+        for node in self.nodes:
+            if id(node) not in self.folds:
+                continue
+            found[id(node)] = self.build.tile("total", (1, self.width[id(node)]), "float32")
+            self.build.call("memset", full(found[id(node)]), value=0.0)
+            dtype = node.views[0].dtype
+            if dtype not in self.ones:
+                self.ones[dtype] = self.build.tile("ones", (self.rows, 1), dtype)
+                self.build.call("memset", full(self.ones[dtype]), value=1.0)
+        return found
+
+    def _store_folds(self, sums: Mapping[int, Tile]) -> None:
+        """Store sums over rows to every part of HBM that needs them."""
+        for node in self.nodes:
+            if id(node) in sums:
+                for n in self.stores_of(node):
+                    self._store_rows(n, sums[id(node)])
 
     def _tile(self, rows: int, together: int) -> None:
         """Write the statements of one row tile of ``rows`` rows, or of ``together`` row tiles that share loads."""
@@ -249,10 +278,11 @@ class Nest(Choices):
         self.parts: dict[int, Tile] = {}
         self.turned: dict[object, Tile] = {}
         self.rows_loaded: dict[object, Tile] = dict(self.states)
-        sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in self.folds}
+        inside = () if self.totals else self.folds
+        sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in inside}
         for tile in sums.values():
             self.build.call("memset", full(tile), value=0.0)
-        self.tiles |= sums
+        self.tiles |= sums or self.totals
         if self.inner_axes and not self.folds:
             self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
             self._turn_lefts([node for node in self.nodes if node.kind == "dot"])
@@ -265,10 +295,7 @@ class Nest(Choices):
             self._shared_rows()
             for level in range(max(self.level.values(), default=0) + 1):
                 self._level(level)
-        for node in self.nodes:
-            if id(node) in self.folds:
-                for n in self.stores_of(node):
-                    self._store_rows(n, self.tiles[id(node)])
+        self._store_folds(sums)
 
     @contextmanager
     def _inner(self, place: int) -> Iterator[None]:
@@ -283,7 +310,7 @@ class Nest(Choices):
             yield
             return
         axis = self.inner_axes[place]
-        with self.build.loop("step", self.extents[axis], ordered=bool(self.folds)) as name:
+        with self.build.loop("step", self.extents[axis], ordered=bool(self.folds) and not self.totals) as name:
             self.values[axis] = variable(name)
             with self._inner(place + 1):
                 yield
@@ -640,6 +667,7 @@ class Nest(Choices):
         # affine_select runs on GpSimd, which can not read PSUM
         if isinstance(data, Piece) and data.tile.space == "psum":
             data = self._copied(data)
+        data = self._gathered(data) if isinstance(data, Strided) else data
         dst = self._destination(node)
         further = {key: value for key, value in selected.arguments if not isinstance(value, Operand)}
         self.build.call("affine_select", dst, pattern=positions, on_true_tile=data, **further)
@@ -688,6 +716,9 @@ class Nest(Choices):
         if operand.negative:
             return self._negative(operand)
         found = self.operand(operand.node, operand.place)
+        if operand.bits:
+            part = self._gathered(found) if isinstance(found, Strided) else found
+            return replace(part, bits_as="int32" if BYTES[part.tile.dtype] == 4 else "int16")
         if isinstance(found, Piece) and found.spans[-1].count == 1 and self.chunk.size > 1:
             if operand.node.name in BITWISE:
                 return self._spread(found, "bitwise_or") if operand.spread else found
@@ -771,12 +802,15 @@ class Nest(Choices):
         """Return this chunk's columns of a row that was copied to all partitions."""
         return Piece(self.broadcast[n], (Span(ZERO, self.part), Span(self.chunk.position, self.chunk.size)))
 
-    def _loaded(self, n: int) -> Piece:
-        """Return what access ``n`` reads in this chunk, as a piece of a tile. It is loaded first if it is not
+    def _loaded(self, n: int) -> Piece | Strided:
+        """Return what access ``n`` reads in this chunk, as a part of a tile. It is loaded first if it is not
         on the chip.
         """
         reach = self.reach[n]
         key = self._key(n)
+        beside, lead, length = self._beside(n) if self.region.pure and not reach.scalar else ([], 0, 0)
+        if beside:
+            return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
             if key not in self.rows_loaded:
                 with self._before_group():
@@ -789,9 +823,72 @@ class Nest(Choices):
             return self._piece(self._whole_rows(n), self.chunk.position, self.chunk.size, self.row)
         if key not in self.loaded:
             tile = self.build.tile(self._source_name(n), (self.part, self.chunk.size), reach.dtype)
-            self._fetch(full(tile), n, self.chunk.offsets[n], self.chunk.inner[n], self.row)
+            place, axes = self._once(full(tile), n, self.chunk.inner[n])
+            self._fetch(place, n, self.chunk.offsets[n], axes, self.row)
+            self._repeat(full(tile), place, self.chunk.inner[n])
             self.loaded[key] = full(tile)
         return self.loaded[key]
+
+    def _beside(self, n: int) -> tuple[list[int], int, int]:
+        """Return accesses that read the same tensor as access ``n`` at other offsets, such as the taps of a stencil.
+
+        Ranges of contiguous elements have the elements of all of them, and have no more elements than they have. The last two
+        results are the number of column axes that lead to the ranges, and the length of a range. Return no accesses if
+        there are no such ranges.
+        """
+        reach, inner = self.reach[n], self.chunk.inner[n]
+        found = [
+            m
+            for m, one in enumerate(self.reach)
+            if one.access.role == "value"
+            and one.access.view.node is reach.access.view.node
+            and (one.start.terms, one.strides, self.chunk.inner[m]) == (reach.start.terms, reach.strides, inner)
+        ]
+        starts = {self.reach[m].start.constant for m in found}
+        if len(starts) > 1 and reach.access.view.node is not INDEX and n not in self.broadcast:
+            most = min(len(starts) * self.chunk.size, WIDEST)
+            for lead in range(len(inner) if all(s > 0 for _, s in inner) else 0):
+                length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
+                if length * math.prod(e for e, _ in inner[:lead]) <= most:
+                    return found, lead, length
+        return [], 0, 0
+
+    def _from_ranges(self, n: int, beside: Sequence[int], lead: int, length: int) -> Strided:
+        """Return what access ``n`` reads in this chunk, as a part of the ranges of :meth:`_beside`."""
+        first = min(beside, key=lambda m: self.reach[m].start.constant)
+        outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
+        key = ("range", self._key(first))
+        if key not in self.loaded:
+            width = length * math.prod(e for e, _ in outer)
+            tile = self.build.tile(self._source_name(n), (self.part, width), self.reach[n].dtype)
+            self._fetch(full(tile), first, self.chunk.offsets[first], (*outer, (length, 1)), self.row)
+            self.loaded[key] = full(tile)
+        held = self.loaded[key]
+        behind = Affine(self.reach[n].start.constant - self.reach[first].start.constant)
+        steps = dense([*(e for e, _ in outer), length])
+        pattern = (*((step, e) for step, (e, _) in zip(steps, outer, strict=False)), *((s, e) for e, s in ranged))
+        return Strided(held.tile, self.part, behind, pattern)
+
+    def _once(self, dst: Piece, n: int, axes: Axes) -> tuple[Piece, Axes]:
+        """Return where the elements of access ``n`` along ``axes`` are loaded, and the axes to load.
+
+        Elements that ``axes`` repeat one beside the other are loaded once, to a smaller tile than ``dst``.
+        """
+        apart = tuple(axis for axis in axes if axis[1])
+        if not apart or axes[-1][1] or self.reach[n].access.view.node is INDEX:
+            return dst, axes
+        width = math.prod(extent for extent, _ in apart)
+        return full(self.build.tile(self._source_name(n), (dst.tile.shape[0], width), dst.tile.dtype)), apart
+
+    def _repeat(self, dst: Piece, loaded: Piece, axes: Axes) -> None:
+        """Copy to ``dst`` what :meth:`_once` has loaded elsewhere, with its repetitions."""
+        if loaded == dst:
+            return
+        steps = iter(dense([extent for extent, stride in axes if stride]))
+        pattern = tuple((next(steps) if stride else 0, extent) for extent, stride in axes)
+        repeated = Strided(loaded.tile, loaded.tile.shape[0], ZERO, pattern)
+        shaped = _reshaped(dst, (loaded.tile.shape[0], *(extent for extent, _ in axes)))
+        self.build.call("tensor_copy", shaped, src=repeated)
 
     def _whole_rows(self, n: int) -> Tile:
         """Return a tile with the whole rows of access ``n``. They are loaded once, for all groups that read them."""
@@ -832,7 +929,7 @@ class Nest(Choices):
         inner = axes or ((1, 1),)
         apart = len(inner) == 1 and inner[0][1] not in (0, 1) and reach.access.view.node is not INDEX
         # only the tensor engine transposes so many elements, and it has no integers
-        floats = dst.tile.dtype in ("float32", "bfloat16", "float16")
+        floats = dst.tile.dtype in FLOATS
         if apart and floats and step == 1 and inner[0][0] >= 32 and self.part >= 32:
             self._fetch_turned(dst, tensor, offset, inner[0])
             return
@@ -874,10 +971,12 @@ class Nest(Choices):
         offset = reach.start
         for axis, stride in enumerate(reach.strides):
             offset += self.values[axis] * stride
-        axes = merged([reach.columns])[0]
+        columns = merged([reach.columns])[0]
+        place, axes = self._once(full(tile), n, columns)
         pattern = ((0, tile.shape[0]), *((s, e) for e, s in axes))
-        shaped = full(tile) if len(axes) == 1 else _reshaped(full(tile), (tile.shape[0], *(e for e, _ in axes)))
+        shaped = place if len(axes) == 1 else _reshaped(place, (tile.shape[0], *(e for e, _ in axes)))
         self._read(shaped, self.memory.tensor(reach.access.view.node), offset, pattern)
+        self._repeat(full(tile), place, columns)
         return tile
 
     def _load_right(self, n: int, further: Affine, size: int, inner: Axes | None) -> Tile:
@@ -1182,10 +1281,23 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _accumulate(self, node: Node) -> None:
-        """Write the addition of this chunk to a sum over the rows of a loop."""
+        """Write the addition of this chunk to a sum over the rows of a loop, or over the rows on partitions."""
         data = self.operand(node, 0)
         total = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
-        self.build.call("tensor_tensor", total, data1=total, data2=data, op="add")
+        if not self.totals:
+            self.build.call("tensor_tensor", total, data1=total, data2=data, op="add")
+            return
+        if isinstance(data, Strided) or data.tile.space == "psum":
+            data = self._gathered(data) if isinstance(data, Strided) else self._copied(data)
+        ones = Piece(self.ones[data.tile.dtype], (Span(ZERO, self.part), Span(ZERO, 1)))
+        total = Piece(total.tile, (Span(ZERO, 1), total.spans[-1]))
+        for count, first, size in blocks_of(self.chunk.size, min(self.chunk.size, BANK)):
+            with self.build.loop("bank", count) as name:
+                at = variable(name) * size + first
+                added = self.build.tile("added", (1, size), "float32", psum=True)
+                self.build.call("nc_matmul", full(added), stationary=ones, moving=_shifted(data, at, size))
+                part = _shifted(total, at, size)
+                self.build.call("tensor_tensor", part, data1=part, data2=full(added), op="add")
 
     def _store(self, node: Node, source: Piece) -> None:
         """Write a node's value in this chunk to every part of HBM that needs it."""

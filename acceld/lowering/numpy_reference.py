@@ -118,7 +118,7 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
             return plain(*args)
         if name is None or getattr(pyfunc, "__module__", "") != "math":
             raise NotLowered(
-                "np.vectorize of a function that is not of math is not lowered; write the function on whole arrays",
+                "np.vectorize of a function from outside of the module math is not lowered; write the function on whole arrays",
                 line_now(),
             )
         return Traced(applied(name, args))
@@ -240,7 +240,7 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
             output = wrapped(output)
         if not isinstance(output, Traced):
             raise NotLowered(
-                "forward returns something that does not depend on its arguments, which is not lowered; return arrays made of them"
+                "forward returns something that does not depend on its arguments, which is not lowered; return arrays that do"
             )
         views.append(_in_own_type(output))
     lines = tuple(source.read_text().splitlines())

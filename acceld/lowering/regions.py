@@ -28,6 +28,12 @@ products.
 In float32 they take 160 of the 192 KiB of a partition. A region without products may be wider, because it can
 compute values again instead of keeping them.
 """
+WIDEST_PART = 4 * 1024
+"""Most columns of a value that reads parts of rows on the chip, because such a value is computed whole."""
+FEW_ROWS = 32
+"""Most rows with which most partitions are idle."""
+LONG_ROW = 4096
+"""Least number of elements of a row for which a way through HBM takes less time than idle partitions."""
 LEAST_COLUMNS = 64
 """Least number of columns of a matrix product. With fewer columns the tensor engine is mostly idle."""
 MOST_NODES = 40
@@ -148,7 +154,7 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
     for node in nodes:
         if node in sums:
             axis = _folded_row(node, rows, columns)
-            if axis is None:
+            if axis is None or set(folds.values()) - {axis}:  # the loops of a nest sum over one row axis
                 return None
             folds[id(node)] = axis
             columns[id(node)] = columns[id(node.views[0].node)]
@@ -159,6 +165,8 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
             if id(access.view.node) in inside:
                 width = columns[id(access.view.node)]
                 if id(access.view.node) in folds or not in_place(access, width):
+                    return None
+                if columns[id(node)] > WIDEST_PART and not conforms(access, width):
                     return None
     return Layout(rows, columns, folds)
 
@@ -260,7 +268,7 @@ def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
     """Return how a node writes its result to ``target`` in HBM."""
     parts = prefix(squeezed(target.shape, target.strides), math.prod(rows))
     if parts is None or columns != math.prod(n for n, _ in parts[1]) or refined(rows, [n for n, _ in parts[0]]) != rows:
-        raise AssertionError("a stored value has its target's shape")
+        raise AssertionError("a stored value must have the shape of the place that it is stored to")
     return Access(node, -1, "store", target, split(parts[0], rows), parts[1])
 
 
@@ -320,7 +328,8 @@ def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOS
 def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tuple[Region | Turns, ...]:
     """Return the regions with those of each loop over steps together. ``turn`` has the loop and step of each node.
 
-    If regions of a loop have to run in another order, or others between them, all regions are returned as they are.
+    All regions are returned as they are if a loop's regions can not run step by step without other regions
+    between.
     """
     if not turn:
         return tuple(found)
@@ -387,6 +396,22 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
     return sorted(
         total for total in found if total > own and total % own == 0 and product.size // total >= LEAST_COLUMNS
     )
+
+
+def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
+    """Return True if element-wise nodes would compute long rows on few partitions, and no other node needs them there.
+
+    In a region of their own, such nodes fill all partitions.
+    """
+    if math.prod(found.rows) > FEW_ROWS or all(node.kind == "elementwise" for node in nodes):
+        return False
+    needed: set[int] = set()
+    for node in reversed(nodes):
+        if node.kind != "elementwise" or id(node) in needed:
+            needed.update(id(view.node) for view in node.views)
+        elif found.columns[id(node)] >= LONG_ROW:
+            return True
+    return False
 
 
 def _own_inputs(node: Node) -> list[View]:
@@ -500,6 +525,8 @@ class _Division:
             return None
         outside = self._outside(nodes)
         found = layout(nodes, outside)
+        if found is not None and not products and _crowded(nodes, found):
+            return None
         if not products or len(nodes) == 1 or (found is not None and _widest(found) <= WIDEST_VALUES):
             return found
         finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))
@@ -554,8 +581,8 @@ class _Division:
     def _join(self) -> None:
         """Join regions that can share rows, until no two regions can.
 
-        One of two joined regions has to run before the other. Of all regions that can take a region before them,
-        the one that was made first takes it first.
+        A region is joined only with a region that has to run before it. Regions are tried in the order in which
+        they were made.
         """
         every = list(self.regions.values())
         changes = [0] * len(every)

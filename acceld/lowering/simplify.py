@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from acceld.lowering.axes import DEEPEST
+from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, prefix, squeezed
 from acceld.lowering.bounds import NARROW_INTEGERS
 from acceld.lowering.graph import (
     INDEX,
+    NEUTRAL,
     Graph,
     Node,
     Operand,
@@ -27,12 +29,19 @@ from acceld.lowering.graph import (
     whole,
 )
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
+from acceld.lowering.regions import FEW_ROWS, LONG_ROW
 
 Rule = Callable[[Node, set[int]], View | None]
 MOST_STORES = 256
 """Most stores to one buffer that are compared with each other."""
 MOST_FOLDED = 9
 """Most elements of a window that is folded step by step."""
+MOST_TERMS = 64
+"""Most terms of a product that may be computed element by element."""
+PRODUCT, LEAST_CYCLES, BANK_COLUMNS = 1000, 64, 512
+"""Cycles of the vector engine that a small product takes, the least that an instruction takes, the columns of a product."""
+MOST_PARTS = 1024
+"""Most parts into which such a fold is divided. The second fold combines them on one partition."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
@@ -130,22 +139,28 @@ def _moved_view(view: View, made: dict[int, View]) -> View:
     # ``view``.
     strides = dense(base.shape)
     offset, rest = base.offset, view.offset
+    ends: list[list[int]] = []  # the least and the greatest position along each axis of the replacement
     for stride, step in zip(strides, base.strides, strict=True):
         offset += rest // stride * step
+        ends.append([rest // stride] * 2)
         rest %= stride
     found = []
+    inside = True
     for extent, by in zip(view.shape, view.strides, strict=True):
         axis = next(
             (a for a, (s, n) in enumerate(zip(strides, base.shape, strict=True)) if by % s == 0 and n > 1), None
         )
         if extent == 1 or by == 0:
             found.append(0)
-        elif axis is not None and by // strides[axis] * (extent - 1) < base.shape[axis]:
-            found.append(by // strides[axis] * base.strides[axis])
+        elif axis is None:
+            inside = False
         else:
-            kept = whole(elementwise("copy", [base]))
-            made[id(view.node)] = kept
-            return View(kept.node, view.shape, view.strides, view.offset)
+            found.append(by // strides[axis] * base.strides[axis])
+            ends[axis][by > 0] += by // strides[axis] * (extent - 1)
+    if not inside or any(low < 0 or high >= n for (low, high), n in zip(ends, base.shape, strict=True)):
+        kept = whole(elementwise("copy", [base]))
+        made[id(view.node)] = kept
+        return View(kept.node, view.shape, view.strides, view.offset)
     return View(base.node, view.shape, tuple(found), offset)
 
 
@@ -228,7 +243,7 @@ def _number(arg: Operand) -> float | None:
 
 def _narrow(node: Node, once: set[int]) -> View | None:
     """Drop casts to float32 before element-wise operations, because the engines compute in float32 anyway."""
-    if node.name in ("copy", "where") or node.dtype != "float32":
+    if node.name in ("copy", "where", "signbit") or node.dtype != "float32":
         return None
     args = [_uncast(arg) if isinstance(arg, View) else arg for arg in node.args]
     if tuple(args) == node.args:
@@ -438,6 +453,54 @@ def _summed(node: Node, once: set[int]) -> View | None:
     return whole(made).reshaped(node.shape)
 
 
+def _by_elements(node: Node, once: set[int]) -> View | None:
+    """Replace a product of many small vectors with many small matrices by element-wise products and sums.
+
+    Such is a convolution of each channel by itself. The tensor engine would compute one of them after another, each with
+    one row or one column.
+    """
+    if len(node.views) != 2:
+        return None
+    left, right = node.views
+    kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
+    batch = kept + columns - len(node.shape)
+    many, terms = math.prod(node.shape[:batch]), math.prod(left.shape[kept:])
+    rows, width = math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])
+    if min(rows, width) > 1 or not 1 < terms <= MOST_TERMS:
+        return None
+    products = many * -(-rows // PARTITIONS) * -(-width // BANK_COLUMNS) * PRODUCT
+    if terms * max(LEAST_CYCLES, node.size // PARTITIONS) >= products or not _overlaps(
+        left if width == 1 else right, node.folded
+    ):
+        return None
+    found: View | None = None
+    spread = [
+        (*view.shape[:end], *(1,) * (other - batch))
+        for view, end, other in ((left, kept, columns), (right, columns, kept))
+    ]
+    spread[1] = (*right.shape[:batch], *(1,) * (kept - batch), *right.shape[batch:columns])
+    for at in itertools.product(*(range(n) for n in left.shape[kept:])):
+        parts = []
+        for view, end, shape in ((left, kept, spread[0]), (right, columns, spread[1])):
+            offset = view.offset + sum(i * s for i, s in zip(at, view.strides[end:], strict=True))
+            one = View(view.node, view.shape[:end], view.strides[:end], offset)
+            parts.append(one.reshaped(shape).broadcast(node.shape))
+        term = elementwise("mul", parts, "float32", node.line, node.shape)
+        term.order = node.order
+        made = term if found is None else elementwise("add", [found, whole(term)], "float32", node.line, node.shape)
+        made.order = node.order
+        found = whole(made)
+    assert found is not None
+    return found if node.dtype == "float32" else whole(_derived(node, "copy", [found]))
+
+
+def _overlaps(view: View, folded: int) -> bool:
+    """Return True if neighboring results read some of the same elements of a product's operand, as in a convolution."""
+    kept = len(view.shape) - folded
+    axes = list(zip(view.shape, view.strides, strict=True))
+    return any(s > 0 and t > 0 and t % s == 0 and t // s < n for n, s in axes[:kept] for _, t in axes[kept:])
+
+
 def _rolled_terms(node: Node, once: set[int]) -> View | None:
     """Replace the terms of a product that read at equal distances, such as the taps of a convolution, by one
     term.
@@ -534,6 +597,56 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
     return found
 
 
+def _folded_twice(node: Node, once: set[int]) -> View | None:
+    """Fold many elements into few results by two folds, because each result would be computed on one partition.
+
+    The first fold has a result for each of at least 64 parts.
+    """
+    source = node.views[0]
+    kept = len(source.shape) - node.folded
+    total = math.prod(source.shape[kept:])
+    if node.size > FEW_ROWS or total < LONG_ROW or _from_product(node):
+        return None
+    axes = squeezed(source.shape[kept:], source.strides[kept:])
+    parts = next((found for count in _parts_of(axes) if (found := prefix(axes, count)) is not None), None)
+    if parts is None:
+        return None
+    lead, rest = parts
+    shape, strides = zip(*lead, *rest, strict=True)
+    view = View(source.node, source.shape[:kept] + shape, source.strides[:kept] + strides, source.offset)
+    wide = "float32" if node.dtype in ("bfloat16", "float16") and node.name in NEUTRAL else node.dtype
+    made = Node("reduce", node.name, (view,), view.shape[: kept + len(lead)], wide, node.line, folded=len(rest))
+    made.order = node.order
+    last = replace(node, args=(whole(made),), folded=len(lead))
+    last.order = node.order
+    return whole(last)
+
+
+def _parts_of(axes: Axes) -> Iterator[int]:
+    """Yield numbers of parts into which a long fold may be divided, the best first.
+
+    Parts that are rows of the operand come first, because what computes the rows can then be in the same loop nest.
+    """
+    natural = list(itertools.accumulate((n for n, _ in axes), operator.mul))
+    yield from (count for count in natural[:-1] if PARTITIONS <= count <= MOST_PARTS)
+    yield from (count for count in range(PARTITIONS, PARTITIONS // 2 - 1, -1) if natural[-1] % count == 0)
+    yield from (count for count in range(PARTITIONS + 1, MOST_PARTS) if natural[-1] % count == 0)
+
+
+def _from_product(node: Node) -> bool:
+    """Return True if a node folds columns of a matrix product, as in an attention, which one loop nest computes."""
+    todo = [view.node for view in node.views]
+    while todo:
+        one = todo.pop()
+        if one.kind == "dot":
+            rows = len(one.views[0].shape) - one.folded
+            if math.prod(one.views[0].shape[:rows]) == node.size:
+                return True
+        elif one.kind == "elementwise":
+            todo += [view.node for view in one.views if view.whole and view.shape == one.shape]
+    return False
+
+
 def _counted_operands(node: Node, once: set[int]) -> View | None:
     """Let a product read its positions from memory, because the tensor engine can not count."""
     held = [whole(elementwise("copy", [v], "float32", node.line)) if v.node is INDEX else v for v in node.views]
@@ -547,7 +660,7 @@ def _counted_operands(node: Node, once: set[int]) -> View | None:
 RULES: dict[str, tuple[Rule, ...]] = {
     "elementwise": (_copied, _made_narrow, _constant, _narrow, _neutral, _power, _negation, _divided, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
-    "dot": (_wide, _gathered, _scaled_product),
+    "dot": (_wide, _by_elements, _gathered, _scaled_product),
 }
 """Rules that are applied first, by kind of node, in this order."""
 
@@ -555,5 +668,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_counted_operands, _rolled_terms)}
 """Rules that are applied after :data:`RULES`, when sums of products have become single products."""
 
-LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,)}
+LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_twice,)}
 """Rules that are applied at the end, because they undo results of other rules."""

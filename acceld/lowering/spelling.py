@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acceld.lowering.graph import coordinates, dense
 from acceld.lowering.statements import (
@@ -319,6 +319,9 @@ class _Printer:
 
     def _piece(self, piece: Piece) -> str:
         """Return a piece of a tile as text."""
+        if piece.bits_as:
+            text = self._piece(replace(piece, bits_as=""))
+            return f"{text}.view({_nl(piece.bits_as)})"
         tile = piece.tile
         if piece.reshaped is not None and not self.spelling.has_patterns:
             return _gridded_piece(piece, list(piece.reshaped))

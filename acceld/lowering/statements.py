@@ -72,11 +72,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a tile. ``reshaped`` is the shape in which an instruction sees it; None for its own shape."""
+    """A part of a tile. ``reshaped`` is the shape in which an instruction sees it; None for its own shape.
+
+    ``bits_as`` is the type as which an instruction reads its bits; "" for its own type.
+    """
 
     tile: Tile
     spans: tuple[Span, ...]
     reshaped: Shape | None = None
+    bits_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

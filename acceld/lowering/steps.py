@@ -26,10 +26,10 @@ Codes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of one loop after another. ``body[t][j]`` is node ``j`` of step ``t``.
+    """A sequence of steps, and the loops that they form. ``body[t][j]`` is node ``j`` of step ``t``.
 
-    Each of ``loops`` has the first step of a loop and the one behind its last. Its steps are alike. Steps of no loop
-    stay by themselves: the first ones may read other values, such as the state at the beginning.
+    Each of ``loops`` is a range (first, end) of steps that are alike. A step outside of all loops stays unrolled. The
+    first step often does, because it reads other values, such as the state at the beginning.
     """
 
     body: list[list[Node]]
@@ -70,7 +70,7 @@ def repeated(nodes: Sequence[Node]) -> list[Steps]:
 
 
 def _key(node: Node) -> object:
-    """Return a key that is equal for nodes that do the same with operands that may differ."""
+    """Return a key that is equal for nodes with the same function, shape and dtype. Their operands may differ."""
     target = None if node.target is None else (node.target.shape, node.target.strides)
     return (node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args), target)
 
@@ -119,7 +119,9 @@ def _moving(node: Node) -> list[View]:
 
 
 def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
-    """Return how many nodes behind ``start`` steps begin, so that least elements pass from step to step."""
+    """Return the distance from ``start`` to the node with which steps should begin, so that fewest elements
+    pass between steps.
+    """
     place = {id(node): at for at, node in enumerate(sequence[start:end])}
     middle = (end - start) // period // 2 * period
     last: dict[int, int] = {}
@@ -138,7 +140,7 @@ def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> in
 def _operands(node: Node, step: int, where: dict[int, tuple[int, int]]) -> list[object]:
     """Return a description of the operands of a step's node that compares equal for steps that are alike.
 
-    Where a view begins is not part of this: it may move from step to step.
+    The description leaves out where a view begins, because that may move from step to step.
     """
     found: list[object] = []
     for arg in node.args:
@@ -158,9 +160,9 @@ def _carries(body: Sequence[Node], step: int, where: dict[int, tuple[int, int]])
 
 
 def with_results_apart(graph: Graph) -> Graph:
-    """Return the graph with copies of values of loops, where not each step of the loop does the same with its value.
+    """Return the graph with a copy of each value that only some steps of a loop store or return.
 
-    These are outputs, and values that only some steps store, such as the state after the last step.
+    The state after the last step is an example. With the copies, all steps of the loop are alike.
     """
     loops = repeated(graph.nodes())
     where = {

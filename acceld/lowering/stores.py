@@ -47,7 +47,7 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
         nodes = ordered(found.nodes(), before)
         if nodes is not None:
             return found, nodes, before
-    raise AssertionError("stores that are copies can keep the reference's order")
+    raise AssertionError("the stores have no order that keeps the reference's results, although each is a copy")
 
 
 def rebuilt(graph: Graph, change: Change) -> Graph:

@@ -408,7 +408,7 @@ def _meaning(meaning: str, operation: str, signature: str) -> str:
 
 
 def _own_words(operation: str) -> frozenset[str]:
-    """Return the names of an operation's operands and attributes, which occur in the text of its meaning."""
+    """Return the names of an operation's operands and attributes, by which the text of its meaning calls them."""
     one = OPS[operation]
     return frozenset({operand.name for operand in (*one.dsts, *one.srcs)} | one.attrs | {"oob", "src"})
 

@@ -81,15 +81,15 @@ def worth(status: Status, found: Gain | None) -> float | None:
 
 
 def split(workload: str) -> str:
-    """Return ``train`` or ``test`` for a workload. All its rows get the same, so that no kernel of a test workload is
-    used for training.
+    """Return ``train`` or ``test`` for a workload. All rows of a workload get the same split, so that no kernel of a
+    test workload is used for training.
     """
     return "test" if int(hashlib.sha256(workload.encode()).hexdigest(), 16) % TEST_SHARE == 0 else "train"
 
 
 def three_way_split(key: str) -> str:
-    """Return ``train``, ``validation`` or ``test`` for a key. ``test`` is as in :func:`split`, and as many keys are
-    for validation.
+    """Return ``train``, ``validation`` or ``test`` for a key. ``test`` is as in :func:`split`; equally many keys get
+    ``validation``.
     """
     place = int(hashlib.sha256(key.encode()).hexdigest(), 16) % TEST_SHARE
     return {0: "test", 1: "validation"}.get(place, "train")

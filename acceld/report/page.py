@@ -332,7 +332,7 @@ def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, s
     """Return what starts the same search: (command, lines of acceld.toml, other parameters by name).
 
     The command has every option that differs from the preset. The lines of acceld.toml set what has no option. The
-    other parameters are those that neither can set. Both are often empty.
+    other parameters are those that neither can set. Lines and other parameters are often empty.
     """
     target = [run["workload"]]
     if run.get("root_sha256"):

@@ -1,5 +1,5 @@
-"""Draw the figures of a report as SVG. Inside a page a figure uses the page's colors, as a file of its own those of
-:data:`STYLE`.
+"""Draw the figures of a report as SVG. A figure inside a page uses the page's colors. A figure in a file of its own
+uses the colors of :data:`STYLE`.
 """
 
 from __future__ import annotations

@@ -29,22 +29,24 @@ def beats(challenger: Candidate, best: Candidate) -> bool:
     challenger that was timed interleaved with its parent must also have won against its parent. A latency without a
     validated interval never replaces a latency with one. Of two latencies without an interval, the lower one wins.
     """
-    if _validated(best) and not _validated(challenger):
+    if is_validated(best) and not is_validated(challenger):
         return False
     latency_us, best_us = rank(challenger)[0], rank(best)[0]
     band_us = max(_band_us(challenger), _band_us(best))
     return latency_us < best_us - band_us and not _tied_with_parent(challenger)
 
 
-def _validated(candidate: Candidate) -> bool:
+def is_validated(candidate: Candidate) -> bool:
+    """Return True if the latency of a candidate is measured, or predicted with an interval."""
     return candidate.evaluation is not None and validated(candidate.evaluation.profile)
 
 
 def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
     """Return the candidate of ``beam`` that the strict gate must compare with the best so far; None if there is none.
 
-    It is the first one that beats the best. If none does, it is the head of a measured beam, because the strict gate
-    times it interleaved with its parent and may find it faster. The head of a simulated beam is not compared again.
+    It is the first candidate that beats the best. If none does, it is the head of a measured beam, because the strict
+    gate times the head interleaved with its parent and may find the head faster. The head of a simulated beam is not
+    compared again.
     """
     head = beam[0] if _is_measured(beam[0]) else None
     return next((one for one in beam if beats(one, best)), head)

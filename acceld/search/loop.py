@@ -219,7 +219,7 @@ class Search:
 
     async def _asked(self, ask: Callable[[], Awaitable[T | None]]) -> T | None:
         """Return what ``ask`` gets from the proposer. None if the call failed, or if models are no longer asked
-        because they fail for good.
+        because they fail permanently.
         """
         if self._stopped is not None:
             return None
@@ -232,7 +232,7 @@ class Search:
             return None
 
     def _check_answers(self) -> None:
-        """Pause the run if its models fail for good, or if calls failed in this iteration and no plan led to a kernel.
+        """Pause the run if its models fail permanently, or if calls failed in this iteration and no plan led to a kernel.
 
         The iteration is not closed, so a resumed run asks the models again.
         """

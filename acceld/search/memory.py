@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from acceld.gains import validated
 from acceld.model import (
     SIMULATED_LESSON_PERCENT,
     Candidate,
@@ -29,6 +28,7 @@ from acceld.model import (
     Status,
 )
 from acceld.proposers.interface import NO_PLAN, RewritePair
+from acceld.search.beam import is_validated
 
 POLICIES = get_args(MemoryPolicy)
 
@@ -153,10 +153,10 @@ def rewrites(
 ) -> tuple[list[RewritePair], list[RewritePair]]:
     """Return the pairs that could teach, best first: (positive pairs (parent, child), negative pairs (child, parent)).
 
-    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals its
-    parent's or was offered before, or if its or its parent's latency has no validated interval. A pair whose latencies
-    differ by less than the noise comes last and teaches only a hypothesis; its ``tie_percent`` is the noise, that of
-    any other pair None.
+    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals
+    its parent's or was offered before, or if its or its parent's latency has no validated interval. A pair whose
+    latencies differ by less than the noise comes last and teaches only a hypothesis; its ``tie_percent`` is the noise.
+    The ``tie_percent`` of any other pair is None.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -164,7 +164,7 @@ def rewrites(
         parent = by_id.get(child.parent) if child.parent is not None else None
         if parent is None or not (_timed(parent) and _timed(child)) or _program(parent) == _program(child):
             continue
-        if not (_validated(parent) and _validated(child)):
+        if not (is_validated(parent) and is_validated(child)):
             continue
         groups.setdefault((parent.id, child.plan), []).append((_latency(parent) / _latency(child), child))
     positive: list[RewritePair] = []
@@ -444,10 +444,6 @@ def _timed(candidate: Candidate) -> bool:
     return (
         evaluation is not None and evaluation.status in (Status.PASSED, Status.UNTESTED) and bool(evaluation.latency_us)
     )
-
-
-def _validated(candidate: Candidate) -> bool:
-    return candidate.evaluation is not None and validated(candidate.evaluation.profile)
 
 
 def _latency(candidate: Candidate) -> float:

@@ -137,6 +137,22 @@ class RunOutcome:
         return asdict(self) | {"counts": dict(self.counts)}
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Figures from the evaluation of a run's baseline or best kernel; each is None without an evaluation."""
+
+    latency_us: float | None = None
+    percent_of_peak: float | None = None
+    percent_of_attainable: float | None = None
+    profile: Profile | None = None
+
+
+def _side(found: Evaluation | None) -> _Side:
+    if found is None:
+        return _Side()
+    return _Side(found.latency_us, found.percent_of_peak, found.percent_of_attainable, found.profile)
+
+
 def outcome(
     run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan], refused: Sequence[Attempt] = ()
 ) -> RunOutcome:
@@ -148,15 +164,15 @@ def outcome(
     before = baseline.evaluation if baseline else None
     after = best.evaluation if best else None
     passed = before is not None and before.status is Status.PASSED
-    base_us = before.latency_us if before and passed else None
-    best_us = after.latency_us if after else None
+    base, end = _side(before), _side(after)
+    base_us = base.latency_us if passed else None
+    best_us = end.latency_us
     speedup = base_us / best_us if base_us and best_us else None
     wins = _chain(best, by_id, plans)
     turns = paired_speedup(_line(best, by_id))
     found = gain(before.profile, after.profile, turns) if before and passed and after else None
-    profile = (after.profile if after else None) or (before.profile if before else None)
+    profile = end.profile or base.profile
     evaluated = next((e.correctness for e in (after, before) if e and e.correctness), None)
-    end = run.ended_at or time.time()
     return RunOutcome(
         run=run.id,
         name=run.spec.name,
@@ -173,7 +189,7 @@ def outcome(
         baseline_latency_us=base_us,
         best_latency_us=best_us,
         interval_percent=profile.interval_percent if profile else None,
-        baseline_interval_percent=before.profile.interval_percent if before and before.profile else None,
+        baseline_interval_percent=base.profile.interval_percent if base.profile else None,
         speedup=speedup,
         improved=found is not None and found.improved,
         paired=turns,
@@ -187,19 +203,19 @@ def outcome(
         tie_reason=found.reason if found else "",
         model=profile.model if profile else "",
         timed_again=run.timed_again,
-        percent_of_peak_before=before.percent_of_peak if before else None,
-        percent_of_peak_after=after.percent_of_peak if after else None,
-        percent_of_attainable_before=before.percent_of_attainable if before else None,
-        percent_of_attainable_after=after.percent_of_attainable if after else None,
-        bound_before=before.profile.bound if before and before.profile else "",
-        bound_after=after.profile.bound if after and after.profile else "",
+        percent_of_peak_before=base.percent_of_peak,
+        percent_of_peak_after=end.percent_of_peak,
+        percent_of_attainable_before=base.percent_of_attainable,
+        percent_of_attainable_after=end.percent_of_attainable,
+        bound_before=base.profile.bound if base.profile else "",
+        bound_after=end.profile.bound if end.profile else "",
         counts={status.value: counts[status] for status in Status},
         wins=wins,
         refusals=_refusals(refused, plans),
         workload_folder=run.spec.workload_folder,
         baseline=baseline.id if baseline else None,
         best=best.id if best else None,
-        elapsed_s=max(0.0, end - (run.started_at or run.created_at)),
+        elapsed_s=max(0.0, (run.ended_at or time.time()) - (run.started_at or run.created_at)),
         has_reference=evaluated.has_reference if evaluated else None,
         screened=_screened(candidates),
         shapes=_by_shape(before, after),

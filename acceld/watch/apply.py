@@ -1,6 +1,6 @@
-"""Write a better kernel over the file it came from: only a win, only a drop-in, with a backup, and never over edits.
+"""Write a better kernel over the file it came from: only a win, only a drop-in replacement, with a backup, and never over edits.
 
-Whoever writes a file calls :func:`check_win`, :func:`seen`, :func:`check_drop_in`, evaluates the new text, and calls
+To write a file, call :func:`check_win`, :func:`seen` and :func:`check_drop_in`, evaluate the new text, and call
 :func:`apply`, in this order.
 """
 
@@ -72,7 +72,9 @@ _NO_BAND = {Source.SIMULATED: UNVALIDATED, Source.MEASURED: APART}
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:
-    """Raise UsageError if the file's callers would have to change for ``kernel``, so that it is no drop-in."""
+    """Raise UsageError if the file's callers would have to change for ``kernel``, so that it is no drop-in
+    replacement.
+    """
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
         raise UsageError(
@@ -85,7 +87,7 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
         raise UsageError(f"{path} can not be read as a kernel: {error}", hint="to write a new file: -o FILE") from error
     if found:
         raise UsageError(
-            f"the kernel is not a drop-in for {path}: {'; '.join(found)}",
+            f"the kernel is not a drop-in replacement for {path}: {'; '.join(found)}",
             hint="compare them, and write a new file: acceld apply r12 -o FILE",
         )
 
@@ -168,11 +170,10 @@ def restore(path: Path, backup: Path, written_sha256: str) -> None:
 
 
 def python_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return what callers of the old file would miss in the new file, as texts; [] if it is a drop-in.
-
-    Compared are name, decorators and arguments of the kernel, the imports at the top level (what is imported, and as
-    which name), and the public names defined there. The new file may have more of both. Raises SyntaxError if one of
-    the texts is not Python.
+    """Return what callers of the old file would miss in the new file, as texts; [] if the new file is a drop-in
+    replacement. Compared are name, decorators and arguments of the kernel, the imports at the top level (what is
+    imported, and as which name), and the public names defined there. The new file may have more of both. Raises
+    SyntaxError if one of the texts is not Python.
     """
     before, after = signature(old, entry), signature(new, entry)
     if not before:

@@ -9,7 +9,7 @@ of a workload is imported only by :func:`load_reference`, :func:`make_inputs` an
 from acceld.workloads.checks import MetamorphicPair, metamorphic_pair
 from acceld.workloads.discovery import find_workloads, workload
 from acceld.workloads.inputs import PAPER_SEEDS, make_inputs, supported_distributions
-from acceld.workloads.loading import every_shape, hidden_shapes, load_unchanged, load_workload
+from acceld.workloads.loading import address_of, every_shape, hidden_shapes, load_unchanged, load_workload
 from acceld.workloads.oracle import (
     Reference,
     kernel_inputs,
@@ -57,6 +57,7 @@ __all__ = [
     "Variant",
     "WeightedShape",
     "Workload",
+    "address_of",
     "every_shape",
     "find_workloads",
     "hidden_shapes",

@@ -36,14 +36,14 @@ def supported_distributions(workload: Workload) -> list[str]:
 
 
 def make_inputs(
-    workload: Workload, seed: int | None, distribution: str = "own", dtype: Any = None, room: Room | None = None
+    workload: Workload, seed: int | None, distribution: str = "own", *, room: Room | None = None
 ) -> list[Any]:
     """Return a workload's inputs, in order and in the reference's layout; scalars are Python numbers.
 
     The same ``seed`` gives the same inputs; None draws a seed from the operating system. For ``own``, numpy's global
     generator is seeded as the published workloads do, and its state is put back, so :data:`PAPER_SEEDS` give the
     published inputs. A workload that is ``drawn`` does this for these seeds alone; for other seeds its inputs come
-    from the distributions of its arguments. ``dtype`` replaces the type of every floating-point array after drawing.
+    from the distributions of its arguments.
     ``room`` returns arrays; inputs that need no conversion are drawn into them.
 
     Raises WorkloadError for an unknown distribution, or one that the workload refuses.
@@ -61,7 +61,7 @@ def make_inputs(
         )
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    own = _own(workload, seed, room if distribution == "own" and dtype is None else None)
+    own = _own(workload, seed, room if distribution == "own" else None)
     rng = np.random.default_rng([seed, list(DISTRIBUTIONS).index(distribution)])
     change = _changes().get(distribution)
     made: list[Any] = []
@@ -71,8 +71,6 @@ def make_inputs(
             continue
         if change and argument.distribution and not argument.distribution.fixed:
             array = change(array.astype(np.float32), argument, rng).astype(array.dtype)
-        if dtype is not None and array.dtype.kind not in "iub":
-            array = array.astype(dtype)
         made.append(np.ascontiguousarray(array))
     return made
 

@@ -7,6 +7,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from acceld.errors import WorkloadError, nearest_of
 from acceld.workloads.checks import METAMORPHIC_KINDS
@@ -134,7 +135,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     """Return the workload in ``folder``. Raises WorkloadError, which names the file, the key, and the nearest known
     key.
 
-    ``instead`` gives some symbols other values; then shapes and hash are others too.
+    ``instead`` gives some symbols other values, which change shapes and hash.
     """
     folder = Path(folder)
     path = folder / FILE
@@ -201,13 +202,20 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     )
 
 
-def load_unchanged(folder: Path | str, instead: Mapping[str, int] | None, known: str) -> Workload:
-    """Return the workload in ``folder``. Raises WorkloadError if its hash is not ``known`` any more.
+def address_of(workload: Workload) -> dict[str, Any]:
+    """Return what :func:`load_unchanged` needs to load a workload in another process, as data for JSON."""
+    values = dict(workload.values) if workload.reshaped else None
+    return {"workload": str(workload.folder), "hash": workload.hash, "values": values}
 
-    Processes that make data and expected outputs load the workload so: their results are stored under that hash.
+
+def load_unchanged(address: Mapping[str, Any]) -> Workload:
+    """Return the workload of an address. Raises WorkloadError if its files were changed since.
+
+    Processes that make data and expected outputs load the workload in this way, because their results are stored under
+    that hash.
     """
-    found = load_workload(folder, instead)
-    if found.hash != known:
+    found = load_workload(address["workload"], address["values"])
+    if found.hash != address["hash"]:
         raise WorkloadError(
             f"the files of workload {found.name!r} were changed while a kernel was evaluated",
             hint="evaluate the kernel again; a run of the former files can not continue",

@@ -48,7 +48,7 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
     strange = set(values) - set(allowed)
     if strange:
         raise StoreError(
-            f"an insight that is {what} does not set {', '.join(sorted(strange))}",
+            f"the change {what!r} of an insight does not set {', '.join(sorted(strange))}",
             hint=f"It may set {', '.join(allowed)}." if allowed else "It sets no column.",
         )
     row = the_row(tx.connection, "insight", insight, "SELECT run FROM insights WHERE id = ?")

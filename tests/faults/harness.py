@@ -92,7 +92,7 @@ class Resumed:
     repeated: int = 0
     """Keys with more than one evaluation row."""
     evaluated_again: int = 0
-    """Evaluations that were done a second time because the first was not yet written."""
+    """Evaluations that were done twice because the first result was not yet written."""
     problems: tuple[str, ...] = ()
 
 
@@ -232,11 +232,13 @@ while True:
     if status == 0:
         break
 """
-"""Kills a migration at its first, second, ... statement, until one gets through; prints what is left each time."""
+"""Kills a migration at its first, second, ... statement, until a migration ends; prints what each kill leaves."""
 
 
 def kill_migrations(path: Path) -> list[tuple[int, ...]]:
-    """(statement, version, sound, all of the new schema, any of it) after each kill; the last got through."""
+    """Return (statement, version, sound, all of the new schema, any of it) after each kill, and after the migration
+    that ended.
+    """
     done = subprocess.run(
         [sys.executable, "-c", MIGRATE_KILLED, str(path)],
         cwd=ROOT,

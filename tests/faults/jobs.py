@@ -1,4 +1,6 @@
-"""Faults of evaluated processes as functions with a number of rounds: killed workers, trees that escape, bombs."""
+"""Faults of evaluated processes as functions with a number of rounds: killed workers, processes that escape, and
+bombs.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ async def kill_jobs(kills: int, seed: int = 0) -> Killed:
             while result.kills < kills or result.jobs < kills:
                 await asyncio.sleep(rng.uniform(0.02, 0.2))
                 if zygote.pid is not None and result.kills < kills:
-                    # Rarely the zygote: one that is killed while it starts, again and again, tests nothing else.
+                    # Rarely kill the zygote: a zygote that is killed again and again while it starts runs no jobs.
                     found = descendants(zygote.pid) if rng.random() < 0.9 else (zygote.pid,)
                     if found and _signal(rng.choice(found), rng.choice(SIGNALS)):
                         result.kills += 1
@@ -99,7 +101,9 @@ async def kill_jobs(kills: int, seed: int = 0) -> Killed:
 
 
 async def end_trees(rounds: int) -> float:
-    """Cancel trees of six that ignore signals and leave their session; seconds until the slowest was gone."""
+    """Cancel trees of six processes that ignore signals and leave their session. Return seconds until the slowest was
+    gone.
+    """
     slowest_s = 0.0
     async with zygote_with("escape") as zygote:
         for _ in range(rounds):
@@ -128,7 +132,9 @@ class Bombs:
 
 
 async def set_off_bombs(rounds: int) -> Bombs:
-    """Memory, forks, processor time and output without end, beside honest jobs; the caller's own growth."""
+    """Run jobs that use memory, forks, processor time and output without end, beside honest jobs. Return how the
+    bombs ended, the growth of this process, and the failures of honest jobs.
+    """
     result = Bombs()
     async with zygote_with("echo", *_BOMBS) as zygote:
         await zygote.run("echo", b"", Jail())

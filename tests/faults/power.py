@@ -1,6 +1,6 @@
 """Simulated power cuts below SQLite: what was not synced is lost, torn at a sector, or kept, at random.
 
-Needs the package apsw, whose virtual file system can be written in Python; None without it. The pragmas are those of
+Needs the package apsw, with which a virtual file system can be written in Python. The pragmas are those of
 the store. The write-ahead log's index is kept in memory (exclusive locking), which changes nothing about what is synced.
 """
 
@@ -55,7 +55,9 @@ def apply(image: bytearray, write: tuple[int, bytes | None]) -> None:
 
 
 def cut_power(folder: Path, rounds: int, seed: int = 0) -> dict[str, Any] | None:
-    """Cut the power at a random write of each round, for FULL and for NORMAL. Return what was lost or damaged."""
+    """Cut the power at a random write of each round, for FULL and for NORMAL. Return what was lost or damaged; None
+    without apsw.
+    """
     try:
         apsw = importlib.import_module("apsw")
     except ImportError:
@@ -74,7 +76,9 @@ def cut_power(folder: Path, rounds: int, seed: int = 0) -> dict[str, Any] | None
 
 
 def _write_until_cut(apsw: Any, path: Path, mode: str, rng: random.Random) -> tuple[int, dict[str, bytes]]:
-    """Write until the power is cut. Return the commits acknowledged before, and each file as found after a reboot."""
+    """Write until the power is cut. Return the number of commits acknowledged before the cut, and each file as found
+    after a reboot.
+    """
     disks: dict[str, Disk] = {}
     state = {"left": rng.randrange(20, 400), "acknowledged": 0}
     found: dict[str, Any] = {}

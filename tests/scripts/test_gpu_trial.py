@@ -209,7 +209,7 @@ def test_a_trial_that_is_ended_keeps_what_it_learnt(machine: Machine, number: si
     found = machine.found()
     assert found["steps"][0]["step"] == "check" and found["gpu" if number is signal.SIGTERM else "steps"]
     if number is signal.SIGTERM:
-        assert code == gpu_trial.INTERRUPTED and found["errors"]["interrupted"] == "by SIGTERM"
+        assert code == gpu_trial.INTERRUPTED and found["errors"]["interrupted"] == "the trial was ended by SIGTERM"
 
 
 def test_shapes_are_copies_of_the_workload_that_can_be_loaded(

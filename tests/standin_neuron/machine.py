@@ -91,7 +91,7 @@ def stand_in_machine(
 
 
 def tool(folder: Path, name: str, *, called: str = "") -> str:
-    """Put one of the stand-in's tools into ``folder``, under another name where ``called`` says so; its path."""
+    """Put one of the stand-in's tools into ``folder``, under the name ``called`` if given. Return the tool's path."""
     return str(
         python_program(folder / (called or name), f"import runpy\nrunpy.run_path({str(STANDIN / 'bin' / name)!r})\n")
     )
@@ -104,7 +104,7 @@ def _script(path: Path, named: str, *program: str) -> Path:
 
 
 def small_silu(folder: Path, kernel: str = "", *, lnc: int = 1) -> Path:
-    """Return a workload named ``small_silu``: SiLU of 128 x 2048 elements; its baselines work in tiles of 512."""
+    """Return a workload named ``small_silu``: SiLU of 128 x 2048 elements, with baselines that work in tiles of 512."""
     made = folder / "small_silu"
     made.mkdir()
     (made / "workload.toml").write_text(_WORKLOAD)
@@ -178,7 +178,7 @@ def kernel(x):
         nl.store(out[p, 512 * tile + f], value=y_tile)
     return out
 """
-"""Its baseline."""
+"""The baseline of ``small_silu``."""
 NARROW = KERNEL.replace("512", "128").replace("affine_range(4)", "affine_range(16)")
 """``small_silu`` in tiles of 128, which is slower."""
 
@@ -202,7 +202,7 @@ def kernel(x):
         nisa.dma_copy(dst=out[0:128, nl.ds(512 * tile, 512)], src=x_tile)
     return out
 """
-"""Its baseline in the package nki."""
+"""The baseline of ``small_silu`` in the package nki."""
 CURRENT_NARROW = CURRENT.replace("512", "64").replace("affine_range(4)", "affine_range(32)")
 CURRENT_LNC2 = CURRENT.replace("affine_range(4)", "affine_range(2)").replace(
     "512 * tile", "512 * (2 * nl.program_id(0) + tile)"

@@ -1,7 +1,7 @@
 """NEFFs of the stand-in in the documented layout: a header, and a tarball with the variables of one subgraph.
 
 STANDIN_NAMES changes the outputs: ``python`` names them as a kernel's variables, ``swapped`` lists them the other way
-round, ``missing`` leaves the last one out. STANDIN_LNC is a logical core size that the compiler took instead of the one
+round, ``missing`` leaves the last one out. STANDIN_LNC is a logical core size that the compiler used instead of the size
 it was given. STANDIN_NEEDS is what the compiler asks of its system.
 """
 
@@ -71,7 +71,7 @@ def outputs_of(program: str) -> list[tuple[str, int]]:
 
 
 def say(text: str) -> None:
-    """Print a tool's output. STANDIN_NOISE puts warnings before it, and all of it on stderr."""
+    """Print a tool's output. STANDIN_NOISE can put warnings before the output, and print all on stderr."""
     noise = os.environ.get("STANDIN_NOISE", "")
     out = sys.stderr if "stderr" in noise else sys.stdout
     if "warnings" in noise:

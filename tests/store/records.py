@@ -83,7 +83,7 @@ def passed(latency_us: float = 100.0, gate: Gate = Gate.SEARCH, sha256: str = "a
 def failed(
     status: Status = Status.COMPILE_ERROR, message: str = "free size 1024 exceeds the limit of 512"
 ) -> Evaluation:
-    """Return a result of a kernel that is not."""
+    """Return a result of a kernel that is not right."""
     return Evaluation(
         status=status,
         source_sha256="b" * 64,
@@ -191,8 +191,8 @@ async def child_of(
 
 
 async def small_run(store: Store, spec: RunSpec = SPEC, best_us: float = 80.0) -> Run:
-    """Return a finished run of one iteration: a best of 80 us, which is a tie, a failure, an attempt without code, one
-    insight, one call.
+    """Return a finished run of one iteration. It has a best candidate of ``best_us`` that counts as a tie, a failure, an
+    attempt without code, an insight and a call.
     """
     run, baseline = await begin(store, spec)
     lesson = await store.change(write_insight, insight(run.id))

@@ -1,4 +1,4 @@
-"""A GPU that is Triton's interpreter: its builder is the real one, its worker runs the source on the host.
+"""A stand-in for a GPU: kernels are built as for a real GPU, and Triton's interpreter runs them on the host.
 
 Its times are made up, so nothing but tests may use it; :class:`StandinDriver` is named by no configuration.
 """

@@ -31,7 +31,7 @@ WORKLOADS = (
 def rewritten(text, chain):
     """``text`` after the first variant of each rule in ``chain``."""
     for rule in chain:
-        site = next(one.site for one in suggestions(text, "triton") if one.site.rule == rule)
+        site = next(one for one in suggestions(text, "triton") if one.rule == rule)
         text = rewrite(text, "triton", site, site.variants[0])
     return text
 
@@ -44,8 +44,7 @@ def test_every_rule_that_applies_keeps_the_answer(name, tmp_path, monkeypatch):
     one = workload(name)
     text, small = one.baselines["triton"].read_text(), small_shapes(name)[-1]
     seen = set()
-    for found in suggestions(text, "triton"):
-        site = found.site
+    for site in suggestions(text, "triton"):
         if site.rule in seen and site.rule != "block_sizes":
             continue
         seen.add(site.rule)

@@ -1,4 +1,4 @@
-"""The stand-in for torch with memory behind it, for Triton's interpreter: tensors lie in numpy arrays on the host."""
+"""A stand-in for torch whose tensors hold data, for Triton's interpreter: the data lies in numpy arrays on the host."""
 
 import sys
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from acceld.workloads.inputs import numpy_dtype
 
 
 class Memory(Allocation):
-    """An allocation that exists, at a multiple of 64 bytes."""
+    """An allocation of real memory, at a multiple of 64 bytes."""
 
     def __init__(self, kind, number, size_bytes, fill=None):
         super().__init__(kind, number, size_bytes, fill)
@@ -24,7 +24,7 @@ class Memory(Allocation):
 
 
 class Storage:
-    """The part of a storage that the interpreter uses; it is on the host already."""
+    """The part of a storage that the interpreter uses. The storage is on the host."""
 
     def __init__(self, memory):
         self.memory = memory

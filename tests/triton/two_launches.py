@@ -1,4 +1,4 @@
-"""A matrix product, and a second kernel that adds a bias and cuts off at zero: what the rule for epilogues joins."""
+"""A matrix product, and a second kernel that adds a bias and applies ReLU. The rule for epilogues joins the kernels."""
 
 import torch
 import triton

@@ -174,7 +174,7 @@ def events_of(
 
 
 def _worth(speedup: float) -> dict[str, Any]:
-    """Return what the events say of a speed-up by predictions."""
+    """Return the fields with which events judge a predicted speed-up."""
     found = verdict(speedup, speedup > 1 + SIMULATED_TIE_PERCENT / 100, SIMULATED_TIE_PERCENT, Source.SIMULATED)
     return {"improved": found is Verdict.CERTAIN, "verdict": found}
 

@@ -320,7 +320,7 @@ class ConsoleScreen(Screen[None]):
         self.app.switch_mode("candidate" if isinstance(candidate, int) else "beam")
 
     def action_find(self, step: int) -> None:
-        """Go to the next line with the text that was searched for, or with ``step`` -1 to the one before."""
+        """Go to the next line with the text that was searched for, or with ``step`` -1 to the line before."""
         lists = self.query(LineList)
         if not self.query_text or not lists:
             self.notify(f"Type {key_of(self, 'filter')} and a text first.", title="Nothing to search for")

@@ -22,7 +22,7 @@ LEVELS = ("everything", "warnings", "errors")
 
 
 class LogsScreen(ConsoleScreen):
-    """Screen with the events in the order of time, or with the daemon's log."""
+    """Screen with the events in order of time, or with the daemon's log."""
 
     NAME = "logs"
     AUTO_FOCUS: ClassVar[str | None] = "#log"

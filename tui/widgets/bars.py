@@ -9,15 +9,13 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = "▁▂▃▄▅▆▇█"
 
 
-def bar(part: float, whole: float, width: int, *, track: str = "·") -> str:
-    """Return a bar of exactly ``width`` cells that shows ``part`` of ``whole``; cells beyond the bar are
-    ``track``.
-    """
+def bar(part: float, whole: float, width: int) -> str:
+    """Return a bar of exactly ``width`` cells that shows ``part`` of ``whole``; cells beyond the bar are dots."""
     if whole <= 0 or width <= 0:
-        return track * max(0, width)
+        return "·" * max(0, width)
     eighths = round(min(max(part / whole, 0.0), 1.0) * width * 8)
     text = "█" * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
-    return text + track * (width - len(text))
+    return text + "·" * (width - len(text))
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -93,10 +93,15 @@ class Keys(Footer):
 
     def __init__(self) -> None:
         super().__init__(compact=True)
+        self._made: list[tuple[object, ...]] = []
 
     async def recompose(self) -> None:
-        await super().recompose()
-        self._hide_cut()
+        """Make the keys again if they have changed, because making them takes longer than drawing a screen."""
+        keys = [(key, one.binding, one.enabled, one.tooltip) for key, one in self.screen.active_bindings.items()]
+        if keys != self._made:
+            self._made = [*keys]
+            await super().recompose()
+            self._hide_cut()
 
     def on_resize(self) -> None:
         self._hide_cut()

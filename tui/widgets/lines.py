@@ -116,7 +116,7 @@ class LineList(ScrollView, can_focus=True):
         header: Callable[[int], Text] | None = None,
         content_width: int = 0,
     ) -> None:
-        """Replace all lines. The cursor stays on its key; if that is gone, near its former position."""
+        """Replace all lines. The cursor stays on its key; if the key is gone, near its former position."""
         before, old = self.key, self._cursor
         same = keys == self._keys
         self._keys, self._draw, self._header = keys, draw, header
@@ -173,8 +173,8 @@ class LineList(ScrollView, can_focus=True):
         return True
 
     def find(self, text: str, step: int) -> bool:
-        """Move the cursor to the next line that contains ``text`` in any case; with ``step`` -1, to the one
-        before. Return False if no line contains it.
+        """Move the cursor to the next line that contains ``text`` in any case; with ``step`` -1, to the line before.
+        Return False if no line contains it.
         """
         room, count = max(self.virtual_size.width, self.size.width, 1), len(self._keys)
         at = self._cursor if self._pointer else round(self.scroll_y)

@@ -354,7 +354,7 @@ def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float 
     if turns is None:
         return "the kernel that it beat can not be timed here" if case.won else ""
     if case.won and not turns.win:
-        return "no win beyond interval and resolution"
+        return "the gain does not exceed its interval and the clock's resolution"
     if case.won and most_percent is None:
         return ""
     before = case.stored_ratio if case.won else 1.0

@@ -127,7 +127,7 @@ def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: st
     if result.profile is None:
         why = result.failure.message if result.failure else result.status.value
         raise UsageError(
-            f"c{candidate['id']} does not pass today: {why}", hint=f"acceld check r{found['id']} evaluates it again"
+            f"c{candidate['id']} does not pass now: {why}", hint=f"acceld check r{found['id']} evaluates it again"
         )
 
 

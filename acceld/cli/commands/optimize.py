@@ -107,7 +107,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(ends, "max_usd_per_percent", amount, "USD")
     search = parser.add_argument_group("how it searches")
     search.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
-    search.add_argument("--strategy", choices=get_args(StrategyName), help=option_text("strategy"))
+    search.add_argument(
+        "--strategy",
+        choices=get_args(StrategyName),
+        help=option_text("strategy") + " (default: tune with rules on the simulator, else beam)",
+    )
     add_option(search, "beam_width", count, "B", flag="--beam")
     add_option(search, "plans", count, "N")
     add_option(search, "attempts", count, "K")
@@ -203,7 +207,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
         backend=where.backend,
         proposer=settings.search.proposer,
         preset=settings.search.preset,
-        search=parameters(arguments, resolved, writes_first=writes_first),
+        search=parameters(arguments, resolved, where.backend, writes_first=writes_first),
         root=root,
         name=arguments.name,
     )
@@ -274,7 +278,7 @@ def _reference(arguments: argparse.Namespace, path: Path, where: Choice, setting
 
 
 def parameters(
-    arguments: argparse.Namespace, resolved: config.Resolved, *, writes_first: bool = False
+    arguments: argparse.Namespace, resolved: config.Resolved, backend: str, *, writes_first: bool = False
 ) -> SearchParameters:
     """Return the search parameters. Flags win over the configuration, which wins over the preset."""
     from acceld.daemon.specs import configured_search
@@ -283,7 +287,7 @@ def parameters(
     given = {name: value for name in SEARCH_OPTIONS if (value := getattr(arguments, name, None)) is not None}
     given.pop("screen", None)  # ``--screen`` belongs to the device, and is in the configuration already
     given["from_reference"] = writes_first
-    return configured_search(given, resolved.config, resolved.origins, settings.preset, settings.proposer)
+    return configured_search(given, resolved.config, resolved.origins, settings.preset, settings.proposer, backend)
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:
@@ -297,8 +301,8 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
-    """Return what the daemon compares with its own configuration. A run is refused if the two differ, so that
-    none uses other settings than its author sees.
+    """Return what the daemon compares with its own configuration. A run is refused if the two differ, so that no run
+    uses other settings than its author sees.
     """
     from acceld.watch.settings import digests
 

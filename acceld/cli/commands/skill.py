@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"can not write {target}: {error.strerror or error}", hint="choose another folder with --to"
         ) from error
     print(target)
-    say("its tools over MCP: enter `acceld mcp` in the agent's settings; without, it uses the commands")
+    say("to give the agent acceld's tools, enter `acceld mcp` in its MCP settings; without them it uses the commands")
     return 0
 
 

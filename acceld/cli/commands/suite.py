@@ -214,9 +214,8 @@ def _begin(
     from acceld.cli.main import parser_of
 
     words = [str(entry.root), "--workload", entry.workload] if entry.root is not None else [entry.workload]
-    strategy = arguments.strategy or ("tune" if arguments.proposer in (None, "rules") else None)
     options = {"proposer": arguments.proposer, "preset": arguments.preset, "chip": arguments.chip}
-    options |= {"api": arguments.api, "backend": arguments.backend, "strategy": strategy}
+    options |= {"api": arguments.api, "backend": arguments.backend, "strategy": arguments.strategy}
     words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
     spec, _ = specification(parser_of("optimize").parse_args(words))
     search = replace(spec.search, time_limit_s=length_s)
@@ -247,10 +246,10 @@ def _search(client: Client, number: int, length_s: float) -> dict[str, Any]:
 
 
 def _wait(client: Client, number: int, seen: int, ends: float) -> None:
-    """Wait until a run has ended, by its events after the number ``seen``, or until the time ``ends``, and pause it then
-    at once. Cancel it if it paused itself because its money is spent or its models fail.
+    """Follow a run, by its events after the number ``seen``, until it has ended; at the time ``ends``, pause the run.
 
-    A strict gate that runs at the time ``ends`` is waited for, because its result would be lost.
+    If a strict gate runs at the time ``ends``, the run is paused after the gate, so that the gate's result is kept. A
+    run that paused itself, because its money is spent or its models fail, is cancelled.
     """
     actions, pausing = f"/v1/runs/{number}/actions", False
     for page in client.pages(seen, number, _LOOK_S):

@@ -56,7 +56,7 @@ class HostRates:
     how: str
 
     def greatest(self, other: HostRates) -> HostRates:
-        """Return the greater of each rate of two measurements."""
+        """Return the rates of two measurements, each the greater of the two."""
         both = {name: max(getattr(self, name), getattr(other, name)) for name in _RATES}
         return replace(other, **both)
 

@@ -172,7 +172,7 @@ class Tensor:
 
     def contiguous(self) -> Tensor:
         if not self.is_contiguous():
-            raise refused("contiguous() on a tensor that is not contiguous, which copies,")
+            raise refused("contiguous() of a tensor that is not contiguous (a copy)")
         return self
 
     def detach(self) -> Tensor:

@@ -44,7 +44,7 @@ def _refusal(node: ast.AST) -> tuple[str, str, str] | None:
         case ast.ImportFrom():
             return _module(node.module or "") if not node.level else _module(".")
         case ast.Try() | ast.TryStar():
-            return "try", "try/except is not allowed: a kernel that fails must fail", "remove the fallback"
+            return "try", "try/except is not allowed, because it would hide a kernel's failure", "remove the fallback"
         case ast.Name(id=name) if name in _BUILTINS:
             return "builtin", f"a candidate may not use {name}", ""
         case ast.Name(id=name) if name.startswith("__") and name not in _OWN_NAMES:

@@ -2,7 +2,7 @@
 
 Before each timed sequence of launches, everything that could carry data from an earlier call is reset:
 
-- The module is loaded anew, which resets variables of the device code.
+- The module is loaded again, which resets variables of the device code.
 - The plan's allocations are filled with a byte that no earlier launch left there.
 - The inputs are written again. In all sequences but the last, two elements of each input array have changed places,
   other ones in each sequence. So no sequence finds inputs of an earlier one, wherever device code may keep results. The
@@ -170,7 +170,7 @@ class InputChanged(Exception):
 
 
 class _Changing:
-    """A copy of an array in which two elements change places, other ones each time.
+    """A copy of an array in which two elements change places, a different pair each time.
 
     Whole numbers stay, because they may be indices. If all elements are equal, nothing changes.
     """

@@ -39,7 +39,7 @@ _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.e
 def run(request: bytes, reply: int) -> None:
     """Start the worker in the jail, send it the record, and write its answer to the file descriptor ``reply``.
 
-    If the worker ends without an answer, the end of its error output is written in place of one, under the key
+    If the worker ends without an answer, the end of its error output is written in place of the answer, under the key
     ``lost``.
     """
     raw = json.loads(request)

@@ -1,7 +1,7 @@
 """Find a jail and a compile route with which a toolchain works on this machine.
 
-The jails are tried from the strictest on, and in each jail the routes in their order. The first pair wins with
-which a known-good kernel compiles and runs. A route is one way of calling the compiler.
+The jails are tried from the strictest on, and in each jail the routes in their order. The first jail and route with
+which a known-good kernel compiles and runs are used. A route is one way of calling the compiler.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
             header, _ = parse(reply)
         except BadMessage as error:
             raise WorkloadError(
-                f"admitting workload {workload.name!r} did not end: it {outcome.text}",
+                f"the examination of workload {workload.name!r} did not end: its process {outcome.text}",
                 hint=f"acceld doctor workloads --admit {workload.name} tries again",
             ) from error
     if "error" in header:

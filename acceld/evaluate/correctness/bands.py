@@ -11,14 +11,14 @@ offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
 spikes           one element of each innermost vector is 30 to 300 standard deviations large
 tails            magnitudes from 1e-10 to 3e5, of either sign
 zeros            nine of ten elements zero
-aligned          a vector is a multiple of one that it is multiplied with, plus part of a neighbor of that
+aligned          a vector is a multiple of a vector that it is multiplied with, plus part of that one's neighbor
 tiny-v, huge-v   the argument v alone
-nan              a few elements are NaN, where the workload says what must then come out
+nan              a few elements are NaN, if the workload says what the outputs must then be
 ===============  =========================================================================================
 
-A band decides nothing if its outputs can not show whether a kernel is right. That is so where the reference is
-not finite, where float32 arithmetic or a change as small as a rounding moves it far, and where its outputs are
-too small for float32.
+A band decides nothing if its outputs can not show whether a kernel is right. There are three such cases. The reference
+is not finite. The reference's outputs differ by much in float32 arithmetic, or after a change of the inputs as small
+as a rounding. Or the outputs are too small for float32.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _aligned(
 ) -> NDArray[Any]:
     """Return vectors in place of ``part`` that are multiples of the vectors which ``part`` is multiplied with.
 
-    Each of those vectors in turn then gives the greatest product.
+    So each of those vectors has the greatest product with one of the returned vectors.
     """
     import numpy as np
 

@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any, Self
 from acceld.evaluate.correctness.bands import Piece
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.tolerance import Tolerance
+from acceld.workloads.inputs import numpy_dtype
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _WIDE_BYTES = 64 << 20
 _NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 """Dtypes of outputs whose rounding is at least a thousand times that of float32, and whose range is no wider."""
 _SURELY_RIGHT = 1e-6
-"""Relative L2 error below which nobody looks for the position of the largest error."""
+"""Relative L2 error below which the position of the largest error is not looked for."""
 _EMPTY_S = 60.0
 """An empty folder that is older than this many seconds was left by a process that has ended."""
 
@@ -200,7 +200,7 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
     """Return an array in a new file, which gets its full size at once. Raises OSError if the disk has no room."""
     import numpy as np
 
-    kind = _dtype(dtype)
+    kind = numpy_dtype(dtype)
     # without this, a process that fills the array could die of SIGBUS when the disk is full
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, math.prod(shape) * kind.itemsize)
@@ -305,7 +305,7 @@ def read_inputs(folder: Path) -> list[Any]:
         if "value" in one:
             values.append(one["value"])
         else:
-            mapped = np.memmap(folder / f"input{number}.bin", _dtype(one["dtype"]), "c", shape=tuple(one["shape"]))
+            mapped = np.memmap(folder / f"input{number}.bin", numpy_dtype(one["dtype"]), "c", shape=tuple(one["shape"]))
             values.append(mapped.view(np.ndarray))
     return values
 
@@ -316,7 +316,10 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
 
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     return [
-        (np.memmap(folder / f"expected{i}.bin", _dtype(one["kept_as"]), "r", shape=tuple(one["shape"])), one["dtype"])
+        (
+            np.memmap(folder / f"expected{i}.bin", numpy_dtype(one["kept_as"]), "r", shape=tuple(one["shape"])),
+            one["dtype"],
+        )
         for i, one in enumerate(meta["outputs"])
     ]
 
@@ -380,16 +383,9 @@ def _folders(root: Path) -> list[tuple[float, int, Path]]:
 
 def expected_bytes(elements: int, dtype: str) -> int:
     """Return the bytes that one expected output takes on disk. ``dtype`` is that of the kernel's output."""
-    return elements * _dtype(_kept_as(elements, dtype)).itemsize
+    return elements * numpy_dtype(_kept_as(elements, dtype)).itemsize
 
 
 def _kept_as(elements: int, dtype: str) -> str:
     """Return the dtype in which an expected output is stored."""
     return "float32" if elements * 8 > _WIDE_BYTES or dtype in _NARROW else "float64"
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    import ml_dtypes
-    import numpy as np
-
-    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

@@ -4,7 +4,7 @@
 own, scaled_up, ...       a distribution of :mod:`acceld.workloads`
 metamorphic/2-permute     own inputs, changed by the workload's third metamorphic relation
 boosted/delta-10          own inputs with the argument ``delta`` times 10, where ``scaled_up`` as a whole is refused
-outliers/k-30             own inputs with a few of the innermost vectors of ``k`` times 30, where it is refused
+outliers/k-30             own inputs with a few of the innermost vectors of ``k`` times 30, in the same case
 banded/M                  many hard distributions, by bands of an axis: :mod:`acceld.evaluate.correctness.bands`
 ========================  =================================================================================
 

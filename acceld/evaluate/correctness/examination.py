@@ -48,7 +48,7 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
     raw, _ = unpack(request)
     try:
         with np.errstate(all="ignore"):
-            workload = load_unchanged(raw["workload"], raw["values"], raw["hash"])
+            workload = load_unchanged(raw)
             send(reply, asdict(examine(workload, raw["seed"], expect or _reference)))
     except MemoryError:
         send(reply, asdict(Admission(untried="two sets of its inputs do not fit into [evaluate] memory_gib")))
@@ -82,7 +82,9 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
         if not tried and (
             not _passes(expect(workload, inputs), expected, limits) or given != list(map(_digest, inputs))
         ):
-            return Admission("its reference gives other outputs for equal inputs, or changes them", regions, (variant,))
+            return Admission(
+                "its reference gives other outputs for equal inputs, or changes its inputs", regions, (variant,)
+            )
         if not tried and expect is _reference:
             _check_rows(workload, inputs, expected, limits)
         tried.append(variant)
@@ -177,7 +179,7 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
     ``dull``: a constant passes. ``silent``: (argument, region) pairs to which the outputs do not react.
     """
     if dull:
-        return "a constant passes: its outputs hardly vary"
+        return "a constant passes as a result, because the outputs hardly vary"
     if not silent:
         return ""
     position, region = silent[0]

@@ -54,8 +54,8 @@ class Trial:
     again: bool = False
     """True if the program runs a second time as a chip might run it, which must give the same bits."""
     as_timed: bool = False
-    """True if the program runs as the performance model times it: without dropped instructions, and with merged ones
-    once.
+    """True if the program runs as the performance model times it. Instructions that the model drops are left out, and
+    instructions that it merges run once.
     """
 
     @property
@@ -143,8 +143,8 @@ def strict_trials(
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
         timed = [replace(own, as_timed=True, again=True)] if modelled else []
-        # Trials on the search gate's data set need no other data set. The trial with shuffled loops takes longest, so
-        # it begins early and runs beside the others.
+        # For trials on the search gate's data set no new data set is made. The trial with shuffled loops takes
+        # longest, so it begins early and runs beside the others.
         there = [*timed, replace(own, shuffled=True)]
         return [*there, *(Trial(name, seeds.seed(name), kept=True) for name in tried)]
     own_seeds = [
@@ -192,9 +192,9 @@ def splits(workload: Workload, variant: str, floor: Errors) -> bool:
     """Tell whether a kernel may make products of bfloat16 parts on a variant, with the error that such products
     have.
 
-    False for a workload of strict float32. False too for small whole numbers on which every result is a whole
-    number: there such products are exact. numpy's ``floor`` is zero in that case. It is not zero if a norm or a
-    gate makes fractions.
+    False for a workload of strict float32, and for small whole numbers if numpy makes no error on them (its
+    ``floor`` is zero): products of parts are then exact too. If a norm or a gate makes fractions of the numbers,
+    the floor is not zero.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +40,7 @@ from acceld.workloads import (
     outputs_in_reference_layout,
     reference_outputs,
 )
+from acceld.workloads.inputs import numpy_dtype
 from acceld.workloads.oracle import as_float32, as_float64
 from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks, sampled
 
@@ -74,7 +74,7 @@ def make(request: bytes, reply: int) -> None:
     raw, payload = unpack(request)
     try:
         with np.errstate(all="ignore"):
-            workload = load_unchanged(raw["workload"], raw.get("values"), raw["hash"])
+            workload = load_unchanged(raw)
             send(reply, _make(workload, raw, _oracle_of(workload, payload), lambda: os.write(_BEGUN, b".")))
     except KernelFailure as error:
         send(reply, {"error": f"the kernel of {raw['workload']} can not stand in for a reference: {error.message}"})
@@ -251,12 +251,12 @@ class ByRows:
         return Made(floors, sum(seconds), list(map(sum, zip(*squares, strict=True))))
 
     def _noises(self, samples: Mapping[int, RowBlock]) -> list[_Noise]:
-        """Compute the sampled rows in float32. Return for each output what measures their errors."""
+        """Compute the sampled rows in float32. Return, for each output, an object that measures their errors."""
         reference = self._reference(False)
 
         def one(number: int) -> list[NDArray[Any]]:
             found = zip(self._outputs, reference(samples[number]), strict=True)
-            return [computed.astype(_dtype(output.dtype), copy=False) for output, computed in found]
+            return [computed.astype(numpy_dtype(output.dtype), copy=False) for output, computed in found]
 
         numbers = sorted(samples)
         rounded = zip(*on_several_cores(one, numbers), strict=True)
@@ -381,10 +381,9 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong
-    ones.
+    """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong ones.
 
-    If there is no other piece, return the reason why the inputs are not used.
+    If that is so for all pieces, return the reason why the inputs are not used.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
@@ -418,12 +417,13 @@ def _floors(
     pieces: Sequence[Piece],
 ) -> list[Errors]:
     """Return the errors of the reference in float32, rounded to the output's dtype as a kernel's output would be."""
-    rounded = [one.astype(_dtype(dtype)) for one, dtype in zip(oracle(inputs, False), dtypes, strict=True)]
+    rounded = [one.astype(numpy_dtype(dtype)) for one, dtype in zip(oracle(inputs, False), dtypes, strict=True)]
     floors = compare_pieces(rounded, expected, pieces)
     if all(dtype == "float32" for dtype in dtypes):
         return floors
     narrow = [
-        one if dtype == "float32" else one.astype(_dtype(dtype)) for one, dtype in zip(expected, dtypes, strict=True)
+        one if dtype == "float32" else one.astype(numpy_dtype(dtype))
+        for one, dtype in zip(expected, dtypes, strict=True)
     ]
     return list(map(Errors.worst, floors, compare_pieces(narrow, expected, pieces)))
 
@@ -461,7 +461,3 @@ def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
     return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(np.float32)
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

@@ -34,7 +34,7 @@ from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, pa
 from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
 from acceld.evaluate.sandbox.reply import Reply
 from acceld.model import Failure, Status
-from acceld.workloads import Workload
+from acceld.workloads import Workload, address_of
 
 EMPTY = "acceld.evaluate.hosted.worker:empty"
 _ORACLE_S = 900.0
@@ -267,9 +267,7 @@ class Bench:
         Raises WorkloadError if the workload's reference is at fault.
         """
         request = {
-            "workload": str(workload.folder),
-            "hash": workload.hash,
-            "values": dict(workload.values) if workload.reshaped else None,
+            **address_of(workload),
             "seed": seed,
             "reference": self._driver.reference,
             "libraries": self._libraries(),
@@ -307,9 +305,7 @@ class Bench:
         hands = self._dealt(layout, draws)
         headers = [
             {
-                "workload": str(workload.folder),
-                "hash": workload.hash,
-                "values": dict(workload.values) if workload.reshaped else None,
+                **address_of(workload),
                 "layout": layout.plain(),
                 "numbers": numbers,
                 "trials": [draws[number].plain() for number in numbers],

@@ -115,7 +115,7 @@ class Driver(Protocol):
     def check(self, api: str | None = None) -> None:
         """Raise DeviceError, with what to install, if this machine can not run kernels of ``api``.
 
-        For None, raise it if this machine can run kernels of no API of the backend.
+        If ``api`` is None, raise DeviceError only if this machine can run kernels of no API of the backend.
         """
         ...
 

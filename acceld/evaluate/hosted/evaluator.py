@@ -150,7 +150,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
                 if not left:
                     raise lost from error
                 log.warning("%s; the kernel is evaluated again", lost.message)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("not reached, because the last try returns or raises")
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> HostedCase:
         """Return the state of a new evaluation.
@@ -198,9 +198,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """Time the kernel interleaved with its competitor, and check every timed call. Return a failure, or
         None.
 
-        A request that may lead to a win takes several sessions, any other request one. Other work on the machine may
-        make a time suspect, so the rates that limit the time and the kernel are measured again before the suspicion
-        counts.
+        A request that may lead to a win takes several sessions, any other request one. Other work on the machine can
+        make a time look too short. So the machine's rates and the kernel are measured again before the kernel is
+        called suspect.
         """
         for left in reversed(range(_TIMINGS)):
             case.checks.clear()
@@ -208,7 +208,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
             if failed is not None or not left or self.suspicion(case) is None:
                 return failed
             await asyncio.to_thread(self._driver.learn, self._folder, again=True)
-        raise AssertionError("the last timing returns")
+        raise AssertionError("not reached, because the last timing returns")
 
     async def _measure(self, case: HostedCase) -> Failed | None:
         """Time the kernel once, and check every timed call. Return a failure, or None."""
@@ -357,9 +357,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _try_everything(self, case: HostedCase) -> Failed | None:
         """Try every distribution, every metamorphic relation and the published seeds, then the hidden shapes.
 
-        One call is repeated, and repeated with changed inputs, to find a kernel that keeps something between
-        calls. A kernel that knows the addresses of its arrays is also tried where it was timed, in sessions of as many
-        calls: there nothing tells it that it is not timed. Return the first failure, or None.
+        One call is repeated, and repeated with changed inputs, to find a kernel that keeps something between calls. A
+        kernel on the host can see the addresses of its arrays. So it is also tried at the addresses of the timed
+        sessions, with as many calls, where it can not see that it is not timed. Return the first failure, or None.
         """
         kept = case.artefact.counters.get(STATIC_BYTES, 0.0)
         knows = self._driver.clock == "processor"  # kernels on a device see other addresses than those on the host

@@ -39,7 +39,7 @@ def generate(request: bytes, reply: int) -> None:
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
-        workload = load_unchanged(raw["workload"], raw["values"], raw["hash"])
+        workload = load_unchanged(raw)
         for number, trial in zip(raw["numbers"], raw["trials"], strict=True):
             cursor = number * layout.input_bytes
             inputs = kernel_inputs(workload, _inputs(workload, trial))
@@ -68,7 +68,7 @@ def check(request: bytes, reply: int) -> None:
     layout = Layout.from_plain(raw["layout"])
     _load(raw["libraries"])
     try:
-        workload = load_unchanged(raw["workload"], raw["values"], raw["hash"])
+        workload = load_unchanged(raw)
         with np.errstate(all="ignore"):
             send(reply, {"calls": _evaluated(workload, layout, raw), "floors": raw["floors"]})
     except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen
@@ -109,7 +109,7 @@ def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[A
 def _load(libraries: Sequence[str]) -> None:
     """Load shared libraries that packages of the reference find by name.
 
-    A library that can not be loaded is passed over, because the package that needs it reports the error.
+    A library that can not be loaded is skipped, because the package that needs it reports the error.
     """
     for path in libraries:
         with contextlib.suppress(OSError):

@@ -42,11 +42,10 @@ def find() -> Delegation:
 
 
 def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
-    """Return a cgroup of version 2 around this process whose memory and pids controllers are delegated, or why
-    not.
+    """Return a cgroup of version 2 around this process whose memory and pids controllers are delegated.
 
-    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; None to read them from
-    the system.
+    If there is none, return the reason. ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in
+    it; if they are None, they are read from the system.
     """
     mount = mount or mounted()
     if mount is None:
@@ -66,11 +65,10 @@ def find_second(mount: Path | None = None, own: str | None = None) -> Delegation
 
 
 def find_first(mounts: str | None = None, places: str | None = None) -> Delegation:
-    """Return this process's version 1 cgroups for memory and pids if further cgroups can be made in them, or
-    why not.
+    """Return this process's version 1 cgroups for memory and pids, in which further cgroups can be made.
 
-    ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and /proc/self/cgroup; None to read these
-    files.
+    If none can be made in them, return the reason. ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and
+    /proc/self/cgroup; if they are None, these files are read.
     """
     mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
     places = _text("/proc/self/cgroup") if places is None else places

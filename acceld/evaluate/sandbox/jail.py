@@ -101,7 +101,7 @@ class Jail:
 
 
 def enter(jail: Jail, level: Level, *, slot: int) -> None:
-    """Lock this process in for good. At level L3 and above it must be the first process of new namespaces.
+    """Lock this process in permanently. At level L3 and above it must be the first process of new namespaces.
 
     Raises OSError if a protection of the level is refused. The caller must then end without running evaluated
     code.
@@ -161,7 +161,7 @@ def _enter_trusted(jail: Jail, level: Level) -> None:
 
 
 def _become(uid: int) -> None:
-    """Change this process's user and group for good."""
+    """Change this process's user and group permanently."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

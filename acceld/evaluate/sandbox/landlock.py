@@ -48,7 +48,7 @@ def _file_rights(version: int) -> int:
 
 
 def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: Iterable[str] = ()) -> None:
-    """Restrict this process for good to the given folders and files. The process must have no_new_privs set.
+    """Restrict this process permanently to the given folders and files. The process must have no_new_privs set.
 
     Raises OSError if the system has no Landlock or a path can not be opened.
     """

@@ -100,7 +100,7 @@ _CLASSES = {
 
 
 def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
-    """Return the status and the failure of a header that any process made. Raises BadMessage if the header is
+    """Return the status and the failure of a header, which need not be trusted. Raises BadMessage if the header is
     not valid.
     """
     record = header.get("failure")

@@ -283,7 +283,7 @@ class Zygote:
                 return outcome, reply
             log.warning("a job %r died of SIGKILL; it is done again", task)
             reply.close()
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("not reached, because the last try returns or raises")
 
     async def _once(
         self,

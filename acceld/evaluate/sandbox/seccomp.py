@@ -139,7 +139,7 @@ def supported() -> bool:
 
 
 def restrict(rules: Filter) -> None:
-    """Apply a filter to this process for good. The process must have no_new_privs set.
+    """Apply a filter to this process permanently. The process must have no_new_privs set.
 
     Raises OSError if the system refuses.
     """

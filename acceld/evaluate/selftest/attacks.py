@@ -23,12 +23,12 @@ The values of ``expect`` mean:
 If an attack is refused for a reason that its file does not name, the self-test fails, because the attack no
 longer reaches its target. The suite's own files must name the refusal, files of a ``further`` folder need not.
 
-A folder is read with all folders below it. ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same
-keys. If ``expect`` is missing, it is taken from words of the path (``honest/``, ``controls/``, ``cheat_1.py``) or
-from an id like those of acceld's own suite (``H01_`` is honest, any other letter an attack). A file with neither
-is ``unlabeled``: nobody knows whether it should pass, so it is reported and counted separately. If ``workload``
-is missing, it is the one whose name is in the path, or else the only one with the kernel's arguments. The suite's
-own workloads are tried last.
+A folder is read with all folders below it. ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys. If
+``expect`` is missing, it is taken from words of the path (``honest/``, ``controls/``, ``cheat_1.py``) or from an id
+like those of acceld's own suite (``H01_`` is honest, any other letter an attack). A file with neither is
+``unlabeled``: nobody knows whether the kernel should pass, so its result is reported and counted separately. If
+``workload`` is missing, the workload is the one whose name is in the path, or else the only one with the kernel's
+arguments. The suite's own workloads are tried last.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
                         hint=f"it has {', '.join(loaded.baselines) or 'none'}",
                     )
             elif not found.caught_by and found.expect not in ("pass", "truthful"):
-                raise UsageError("it does not name the refusal that catches it", hint="add '# caught by: status.rule'")
+                raise UsageError(
+                    "the header does not name the refusal of the attack", hint="add '# caught by: status.rule'"
+                )
             attacks.append(found)
         except (AcceldError, OSError, ValueError) as error:
             broken.append(Broken(name, f"{path}: {error}"))
@@ -181,9 +183,9 @@ def _left_out(path: Path) -> bool:
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     """Return the attack in a file. Raises UsageError if it is not valid."""
     if not path.is_file():
-        raise UsageError("it is not a regular file")
+        raise UsageError("the path is not a regular file")
     if path.stat().st_size > MAX_BYTES:
-        raise UsageError(f"it has more than {MAX_BYTES >> 20} MiB")
+        raise UsageError(f"the file has more than {MAX_BYTES >> 20} MiB")
     data = path.read_bytes()
     forged = path.suffix == ".bin"
     text = _PROGRAM % base64.b64encode(data).decode() if forged else data.decode("utf-8", "surrogateescape")

@@ -55,8 +55,8 @@ _OWN_TIMES = 20
 _PUBLISHED_BELOW_S = 1.0
 """Seconds of a trial below which the published gate is run. For a request of a person it is always run.
 
-A win is shown only after this gate, which decides nothing. Its five data sets also take the place of the search gate's
-on disk.
+The gate decides nothing, but a win waits for its end. Its five data sets also displace that of the search gate on
+disk.
 """
 
 
@@ -142,7 +142,8 @@ class Checker:
             again.close()
         message = "run as the permitted subset of Python, the source gives another program"
         return Failed(
-            Status.REJECTED, Failure("another_program", message, hint="Make its result depend on its text alone.")
+            Status.REJECTED,
+            Failure("another_program", message, hint="Let the traced program depend on the source alone."),
         )
 
     async def published(self, case: TracedCase) -> bool | None:
@@ -170,8 +171,8 @@ class Checker:
     async def _try_all(self, case: TracedCase, seeds: Seeds) -> Failed | None:
         """Run every trial of the strict gate, and sort the recorded checks by the order of the trials.
 
-        Trials that an earlier kernel of the run failed come first: they end the gate of another such kernel soonest.
-        Return the first failure; None if all pass.
+        Trials that an earlier kernel of the run failed come first, because a kernel with the same fault then fails
+        soonest. Return the first failure; None if all pass.
         """
         key = (case.request.run, case.workload.hash)
         before = self._failed.keep(key, set)

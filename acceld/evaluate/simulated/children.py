@@ -45,7 +45,7 @@ from acceld.evaluate.simulated.tracer_modules import ALWAYS, FRONT_ENDS, tracer_
 from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
 from acceld.targets import nki_version
-from acceld.workloads import Arguments, ArraySpec, Precision, Workload
+from acceld.workloads import Arguments, ArraySpec, Precision, Workload, address_of
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +127,36 @@ class UnusedVariant:
 
     variant: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A data set that is to be made."""
+
+    workload: Workload
+    variant: str
+    seed: int
+    folder: Path
+    known: NumpyFloor | None
+    """The noise floors of the variant, if they are known."""
+    measured: bool
+    """True if floors are measured on these very inputs."""
+    beside: Beside[Any]
+    """The trial that begins as soon as the inputs are written."""
+
+    def request(self, partial: Path) -> dict[str, Any]:
+        """Return what the oracle is asked, which writes into the folder ``partial``."""
+        workload, known = self.workload, self.known
+        return {
+            **address_of(workload),
+            "seed": self.seed,
+            "variant": self.variant,
+            "folder": str(partial),
+            "floors": None if known is None or self.measured else [floor.plain() for floor in known.floors],
+            "closely": self.measured,
+            "split": workload.precision is not Precision.FP32_STRICT,
+            "least": astuple(least_tolerance(workload, self.variant)),
+        }
 
 
 class Children:
@@ -279,8 +309,8 @@ class Children:
     ) -> Tried | Failed:
         """Run a traced program on the data set in ``folder``. Return the errors of its outputs, or a failure.
 
-        If there are ``shared`` descriptors, the data set may be incomplete. It is complete when the first of
-        them closes. ``ran`` is that of :meth:`attempt`.
+        If there are ``shared`` descriptors, the data set may be incomplete. It is complete when the first of them
+        closes. ``ran`` is the argument of :meth:`attempt`.
         """
         header: dict[str, Any] = {
             "folder": folder,
@@ -320,12 +350,13 @@ class Children:
         allowed: asyncio.Event | None = None,
         ran: Tried | None = None,
     ) -> AsyncIterator[tuple[DataSet, Tried | Failed] | None]:
-        """Run a program on a trial's data set. Yield the data set, which stays for the block, and the result.
+        """Run a program on a trial's data set. Yield the data set, which stays on disk during the block, and the result.
 
-        The program starts once ``allowed`` is set. On a new data set it runs while the reference is computed.
-        ``ran`` is that of :meth:`attempt`.
-        Yields None, and records that in the case, if the workload does not use the variant. Raises
-        WorkloadError as :meth:`data_for` does.
+        The program starts once ``allowed`` is set. If the data set is new, the program runs while the reference is
+        computed. ``ran`` is the argument of :meth:`attempt`.
+
+        If the workload does not use the variant, record that in the case and yield None. Raises the errors of
+        :meth:`data_for`.
         """
 
         async def begin(complete: int, folder: int) -> Tried | Failed:
@@ -380,9 +411,8 @@ class Children:
         name = hashlib.sha256(f"{origin}\0{kind}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
-            found = await asyncio.to_thread(datasets.hold, folder) or await self._write_with_room(
-                workload, variant, seed, folder, known, measured, beside or Beside(_nothing)
-            )
+            wanted = _Wanted(workload, variant, seed, folder, known, measured, beside or Beside(_nothing))
+            found = await asyncio.to_thread(datasets.hold, folder) or await self._write_with_room(wanted)
         if isinstance(found, UnusedVariant):
             yield found
             return
@@ -409,90 +439,52 @@ class Children:
         """Return how many data sets of a workload fit on disk, besides that of the search gate."""
         return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
 
-    async def _write_with_room(
-        self,
-        workload: Workload,
-        variant: str,
-        seed: int,
-        folder: Path,
-        known: NumpyFloor | None,
-        measured: bool,
-        beside: Beside[Any],
-    ) -> tuple[DataSet, int] | UnusedVariant:
+    async def _write_with_room(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:
         """Make a data set. While the disk has no room, remove unused data sets, wait, and try again.
 
         Return the data set with the descriptor that locks it, or the reason why the variant is not used.
         """
         while True:
             try:
-                found = await self._write(workload, variant, seed, folder, known, measured, beside)
+                found = await self._write(wanted)
             except NoRoomError as full:
                 if not self.waits_for:
                     log.error("%s; evaluations wait for room", full)
                 self.waits_for = str(full)
-                await beside.again()
+                await wanted.beside.again()
                 self._held_bytes = await asyncio.to_thread(datasets.trim, self._root, 0)
                 await asyncio.sleep(ROOM_S)
             else:
                 self.waits_for = ""
                 return found
 
-    async def _write(
-        self,
-        workload: Workload,
-        variant: str,
-        seed: int,
-        folder: Path,
-        known: NumpyFloor | None,
-        measured: bool,
-        beside: Beside[Any],
-    ) -> tuple[DataSet, int] | UnusedVariant:
+    async def _write(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:
         """Make a data set, after unused ones were removed to make room.
 
         Return the data set with the descriptor that locks it, or the reason why the variant is not used.
         """
-        coming_bytes = _disk_bytes(workload)
+        coming_bytes = _disk_bytes(wanted.workload)
         self._coming_bytes += coming_bytes
         try:
             await self.trim(again=True)
             try:
-                begun = datasets.begin(folder)
+                begun = datasets.begin(wanted.folder)
             except OSError as error:
                 raise WorkloadError(
-                    f"a data set of {workload.name} can not be written: {error}",
-                    hint=f"Free space on the disk of {folder.parent}.",
+                    f"a data set of {wanted.workload.name} can not be written: {error}",
+                    hint=f"Free space on the disk of {wanted.folder.parent}.",
                 ) from error
             with begun:
-                return await self._written(workload, variant, seed, begun, known, measured, beside)
+                return await self._written(wanted, begun)
         finally:
             self._coming_bytes -= coming_bytes
 
-    async def _written(
-        self,
-        workload: Workload,
-        variant: str,
-        seed: int,
-        begun: datasets.Begun,
-        known: NumpyFloor | None,
-        measured: bool,
-        beside: Beside[Any],
-    ) -> tuple[DataSet, int] | UnusedVariant:
+    async def _written(self, wanted: _Wanted, begun: datasets.Begun) -> tuple[DataSet, int] | UnusedVariant:
         """Let the oracle write a data set.
 
         Return the data set with the descriptor that locks it, or the reason why the variant is not used.
         """
-        request = {
-            "workload": str(workload.folder),
-            "hash": workload.hash,
-            "values": dict(workload.values) if workload.reshaped else None,
-            "seed": seed,
-            "variant": variant,
-            "folder": str(begun.partial),
-            "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
-            "closely": measured,
-            "split": workload.precision is not Precision.FP32_STRICT,
-            "least": astuple(least_tolerance(workload, variant)),
-        }
+        workload, variant = wanted.workload, wanted.variant
         jail = Jail(
             memory_bytes=self._memory_bytes,
             wall_s=_ORACLE_S,
@@ -504,8 +496,8 @@ class Children:
             nice=_ORACLE_NICE,
             write_paths=(str(begun.partial),),
         )
-        async with beside.following(begun.partial) as ready:
-            outcome, reply = await self._make(workload, pack(request), jail, ready)
+        async with wanted.beside.following(begun.partial) as ready:
+            outcome, reply = await self._make(workload, pack(wanted.request(begun.partial)), jail, ready)
         with reply:
             try:
                 header, _ = parse(reply)
@@ -536,8 +528,9 @@ class Children:
     async def data_for(
         self, case: Case, trial: Trial, beside: Beside[Any] | None = None
     ) -> AsyncIterator[DataSet | None]:
-        """Yield a trial's data set, which stays for the block. Yield None, and record that in the case, if it
-        is not used.
+        """Yield a trial's data set, which stays on disk during the block.
+
+        If the workload does not use the variant, record that in the case and yield None.
 
         Raises WorkloadError if the workload's own distribution can not be used, or if the reference is at
         fault.
@@ -586,9 +579,7 @@ class Children:
         Raises WorkloadError if the workload's reference is at fault.
         """
         request = {
-            "workload": str(workload.folder),
-            "hash": workload.hash,
-            "values": dict(workload.values) if workload.reshaped else None,
+            **address_of(workload),
             "seed": seed,
         }
         jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it

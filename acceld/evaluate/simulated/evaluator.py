@@ -213,7 +213,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     async def _begin_ahead(self, case: TracedCase) -> None:
         """Prepare the strict gate of the run in the background, whenever a slot is free.
 
-        An earlier run gets no further piece: it may be paused, and would take the processor from this run.
+        Nothing more is prepared for an earlier run. It may be paused, and would take the processor from this run.
         """
         run, loaded, work = case.request.run, case.workload, running(self._work)
         if (run, loaded.hash) in self._ahead:

@@ -154,7 +154,7 @@ def _check_random(program: Program, header: dict[str, Any]) -> None:
         return
     for instruction, _ in program.walk():
         if instruction.op in RANDOM:
-            message = f"{instruction.op} draws random numbers; the workload's answer has none"
+            message = f"{instruction.op} draws random numbers, but the workload's outputs follow from its inputs alone"
             raise _Refused(Status.REJECTED, "random", message, line=instruction.line)
 
 

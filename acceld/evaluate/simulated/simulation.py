@@ -53,7 +53,7 @@ def attempt(request: bytes, reply: int) -> None:
         shuffle = header["shuffle"] if _has_order(program) else None
         repeats = program == written and not turns and shuffle is None and (settled or not header["again"])
         found = None
-        """The errors; None if they are those of an earlier run, which did exactly what this one would do."""
+        """The errors; None if nothing ran, because an earlier run did exactly what this run would do."""
         outputs: list[list[NDArray[Any]]] = []
         if not (header["ran"] and repeats):
             outputs = _outputs(program, arrays, header, shuffle=shuffle, turns=turns, again=not settled)
@@ -168,10 +168,10 @@ def check_order(
 ) -> None:
     """Raise KernelCrash if the order of affine iterations decides a result.
 
-    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another
-    order of a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is
-    proved that the order changes nothing else. There rounding is a billion times smaller than anything that one
-    iteration could pass on to another.
+    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another order
+    of a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that
+    the order changes nothing else. In float64, rounding is a billion times smaller than a value that one iteration
+    could pass on to another.
     """
     if all(one.tobytes() == other.tobytes() for one, other in zip(shuffled, backwards, strict=True)):
         return

@@ -125,6 +125,7 @@ def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
         permitted=PERMITTED if raw["guarded"] else None,
         nki=raw["nki"],
         sample_after=_IN_FULL if raw["guarded"] else SAMPLE_AFTER,
+        sample_closely=raw["guarded"],
     )
     return traced(
         raw["source"],

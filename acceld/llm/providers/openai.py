@@ -199,7 +199,7 @@ class _Answer(Received):
         self._count(data, "prompt_tokens", "completion_tokens")
 
     def _count(self, data: Mapping[str, Any], sent: str, received: str) -> None:
-        """Record the tokens that an answer counts, if it does. ``sent`` and ``received`` name the two counts."""
+        """Record the token counts of an answer, if it has any. ``sent`` and ``received`` name the two counts."""
         usage = data.get("usage")
         if not usage:
             return

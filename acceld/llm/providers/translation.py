@@ -284,7 +284,9 @@ def _redirects(status: int | None) -> bool:
 
 
 def _words(error: BaseException, body: Mapping[str, str], status: int | None) -> str:
-    """Return the text of a failure: the provider's own words, or to where no connection was made and why."""
+    """Return the text of a failure: the provider's own words, or the address that could not be reached, with the
+    reason.
+    """
     if _redirects(status):
         target = getattr(getattr(error, "response", None), "headers", {}).get("location", "another address")
         return f"the endpoint redirects to {target}, and nothing was sent there"
@@ -323,7 +325,7 @@ def _body(error: BaseException) -> dict[str, str]:
 
 
 def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
-    """Return the name of the setting that an answer 400 or 422 refuses; "" if the answer names none.
+    """Return the name of the setting that an answer with status 400 or 422 refuses; "" if the answer names none.
 
     OpenAI names it in ``param``. Azure leaves ``param`` null and quotes the name in the message. Mistral and others
     built on FastAPI list ``detail`` entries with a location such as ``["body", "seed"]``.

@@ -116,7 +116,9 @@ class Subject:
 
 
 class _NotMade(NotLowered):
-    """Report that a module can not be made or recorded, whatever acceld lowers."""
+    """Report that a module can not be made or recorded. The cause is not an operator that acceld does not
+    lower.
+    """
 
 
 class _Untouched(torch.overrides.TorchFunctionMode):
@@ -249,7 +251,8 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
-    """Return an input of indices with the least and the greatest index that all its operators accept.
+    """Return an input that holds indices, with the range of indices that is valid for every operator that reads
+    it.
 
     Any other input is returned unchanged.
     """
@@ -651,7 +654,10 @@ def _region(part: Part) -> dict[str, Any]:
         for name, one in zip(argument_names(program), program.inputs, strict=True)
     ]
     try:
-        text = reference_text(program) + f'\nREGION = "{part.signature}"\n"""What all runs of the region share."""\n'
+        text = (
+            reference_text(program)
+            + f'\nREGION = "{part.signature}"\n"""A digest that is equal for all runs of the region."""\n'
+        )
         graph = _traced(text, [(one["name"], (one["shape"], one["dtype"])) for one in found["arguments"]])
     except NotLowered as error:
         results = {one.name: one.results for one in program.calls}
@@ -673,7 +679,7 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
         try:
             return vectorized(traced(space["forward"], path, given))
         except (TypeError, ValueError, IndexError) as error:
-            raise NotLowered(f"its reference can not be traced: {error}") from error
+            raise NotLowered(f"the reference that is made of the module can not be traced: {error}") from error
 
 
 class _Drawn(torch.nn.Module):

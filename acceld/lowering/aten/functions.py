@@ -186,8 +186,8 @@ def adaptively_pooled(x, extents, fold):
 def interpolated(x, axis, count, step, aligned):
     """Return x with count places along an axis. Each is a mean of its two neighbors, weighted by how near they are.
 
-    step is the distance of the new places. If aligned, the first one is the first place of x; else the borders of x
-    are kept, half a place before its first one.
+    step is the distance between new places. If aligned, the first new place is the first place of x. Otherwise
+    both axes begin at the same border, half a step before their first place.
     """
     n = x.shape[axis]
     first = 0.0 if aligned else 0.5 * step - 0.5

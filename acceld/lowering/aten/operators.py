@@ -49,7 +49,9 @@ class Value:
 
 
 _MOST_ROWS_BY_DIFFERENCE = 25
-"""Most rows of which torch.cdist subtracts each from each, unless its compute_mode says otherwise."""
+"""Most rows for which torch.cdist subtracts every two rows. With more rows it uses a matrix product, unless
+compute_mode forbids it.
+"""
 Writer = Callable[..., Expression]
 OPERATORS: dict[str, Writer] = {}
 """Writers by the operator's name. A writer takes the arrays of the results first, and then the operands."""
@@ -1309,7 +1311,7 @@ def written(
         inspect.signature(writer).bind(out, *args, **named)
     except TypeError as error:
         raise NotLowered(
-            f"aten.{operator} with these operands is not lowered ({error}); leave out what is unexpected"
+            f"aten.{operator} with these operands is not lowered ({error}); leave out the argument that is named"
         ) from error
     return writer(out, *args, **named)
 

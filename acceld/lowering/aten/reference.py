@@ -37,8 +37,10 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     if "bfloat16" in text:
         header += "import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)\n"
     paths = {_names(program)[one.name]: one.path for one in program.inputs if one.role != "argument"}
-    header += _table("PARAMETERS", "Paths in the module of what is no argument of its forward.", paths)
-    others = "Other arguments of the module's forward as they were recorded; ... for an array that is not read, or in a list."
+    header += _table(
+        "PARAMETERS", "Weights and buffers of the module: the path of each, by the name of its argument here.", paths
+    )
+    others = "Arguments of the module's forward that are not passed here, as recorded; ... for an unread array, or one in a list."
     header += _table("OTHERS", others, dict(program.others))
     if places := {name: one.place for name, one in zip(names, program.inputs, strict=True) if len(one.place) > 1}:
         header += _table("PLACES", "Arguments of forward that are parts of a list or dict, with their places.", places)

@@ -102,8 +102,8 @@ class Context:
             crash(f"{self.op} has an integer that is too large for a float", "operand_kind", self.instruction.line)
 
     def reader(self, number: int, *, arranged: bool = True) -> Reader:
-        """Return a function that reads source operand ``number`` as reals: a tile, an immediate, or a value
-        affine in loops.
+        """Return a function that reads source operand ``number`` as real numbers. The operand is a tile, an immediate,
+        or a value that is affine in loop variables.
         """
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access):

@@ -14,6 +14,7 @@ from acceld.nki.execute.elementwise import crop
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.windows import Window
 from acceld.nki.ir.numerics import ALU, BITWISE, NUMPY_DTYPES, Array
+from acceld.nki.ir.operations import GENERATOR_WORDS
 from acceld.nki.ir.program import Engine
 
 
@@ -197,10 +198,6 @@ def xorwow(words: Array, count: int) -> Array:
     return out.reshape(words.shape[0], -1)[:, :count]
 
 
-WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
-"""Number of words of random state in each partition, by engine."""
-
-
 def _generators(context: Context) -> Array:
     """Return the random state of the instruction's engine, one row for each partition.
 
@@ -208,7 +205,9 @@ def _generators(context: Context) -> Array:
     """
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
-        machine.generators[engine] = machine.random.integers(0, 2**32, (machine.partitions, WORDS[engine]), np.uint32)
+        machine.generators[engine] = machine.random.integers(
+            0, 2**32, (machine.partitions, GENERATOR_WORDS[engine]), np.uint32
+        )
     return machine.generators[engine]
 
 

@@ -50,7 +50,8 @@ class ExecuteOptions:
     - ``float64``: compute every float in float64, without rounding to narrow formats.
     - ``uninitialized``: the contents of memory that was never written.
     - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
-      holds random finite values. Of several values written to one run-time position, another one remains if any differs.
+      holds random finite values. If different values are written to one run-time position, one other than the last
+      remains.
     - ``held``: with ``chance``, the number that all memory which was never written holds, in each dtype that has it.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
@@ -107,11 +108,11 @@ def execute(
     return _Execution(program, options, member).run(inputs)
 
 
-def is_settled(program: Program, options: ExecuteOptions = DEFAULT_OPTIONS) -> bool:
+def is_settled(program: Program) -> bool:
     """Tell whether it is proved that nothing which a chip leaves to chance (``ExecuteOptions.chance``) decides
     a result.
     """
-    return _Execution(program, options).settled
+    return _Execution(program, DEFAULT_OPTIONS).settled
 
 
 class _Execution:
@@ -331,7 +332,7 @@ class _Execution:
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             crash(
-                "a core waits at a barrier or sends a tile, and the other core does not: it waits forever",
+                "a core waits forever: it waits at a barrier or sends a tile, and the other core does not",
                 "exchange_cores",
                 _line_of_meeting(body[position]),
                 "let both cores meet equally often",

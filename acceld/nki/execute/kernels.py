@@ -22,7 +22,9 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "scalar_tensor_tensor": elementwise.tensor_scalar,
     "print": control.nothing,
 }
-"""A function of one of these modules for each operation: the one with its name, or the one that is named here."""
+"""The function that compiles each operation: the function of the same name in one of these modules, or the one given
+here.
+"""
 
 
 def build(context: Context) -> Step:

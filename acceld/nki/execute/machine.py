@@ -65,11 +65,11 @@ class Machine:
     keeps_nan: bool = False
     """True if a comparison with NaN gives NaN, so that no comparison hides an undefined operand."""
     answers: Answers | None = None
-    """What comparisons said in an earlier run; None if nothing is compared with another run."""
+    """The results of the comparisons of an earlier run; None if nothing is compared with another run."""
     checks_ranges: bool = False
     """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False
-    """True if, of several values written to one run-time place, another one remains than the last, if any differs."""
+    """True if, of different values written to one run-time position, one other than the last remains."""
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)

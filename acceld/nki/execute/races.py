@@ -20,11 +20,10 @@ from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Window
 from acceld.nki.ir.def_use import reads_destination, uses_of
 from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.operations import MEETINGS
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program, Space
 
-MEETINGS = frozenset({"barrier", "exchange"})
-"""Operations at which a core waits for the other core."""
-_HINT = "let each core use its own part, or put nisa.core_barrier between"
+_HINT = "let each core use its own part, or put nisa.core_barrier between the two accesses"
 
 
 @dataclass(frozen=True, slots=True)

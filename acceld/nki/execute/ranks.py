@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from acceld.errors import UsageError
 from acceld.nki.execute.collectives import Ranks
-from acceld.nki.execute.interpreter import DEFAULT_OPTIONS, ExecuteOptions, execute
+from acceld.nki.execute.interpreter import execute
 from acceld.nki.execute.machine import Member
 from acceld.nki.ir.numerics import Array
 from acceld.nki.ir.program import Program
@@ -15,9 +15,7 @@ from acceld.nki.ir.program import Program
 MOST_RANKS = 128
 
 
-def execute_ranks(
-    program: Program, inputs: Sequence[Sequence[Array]], options: ExecuteOptions = DEFAULT_OPTIONS
-) -> list[list[Array]]:
+def execute_ranks(program: Program, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
     """Run the program on all ranks side by side. Return the outputs of each rank, for its own inputs.
 
     Raise the error of the rank that failed first. Raise UsageError for no rank, or for more than
@@ -32,7 +30,7 @@ def execute_ranks(
 
     def run(rank: int) -> None:
         try:
-            found[rank] = execute(program, inputs[rank], options, member=Member(rank, ranks))
+            found[rank] = execute(program, inputs[rank], member=Member(rank, ranks))
         except BaseException as error:  # noqa: BLE001  # raised again by the caller's thread
             failed.append(error)
             ranks.abort()

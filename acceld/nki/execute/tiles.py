@@ -154,7 +154,7 @@ class Tile:
         return values
 
     def read(self, stored: Array) -> Array:
-        """Return the values that an engine reads where ``stored`` is in memory: values of the access's dtype.
+        """Return the values of the access's dtype that an engine reads from the memory content ``stored``.
 
         If the dtype is narrower than its storage, values are rounded at each read, because the bits may have
         been written as another dtype.

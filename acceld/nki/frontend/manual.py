@@ -9,6 +9,7 @@ from typing import Final
 from acceld import chips
 from acceld.chips import CHIPS, NKI_DEFAULT
 from acceld.nki.frontend import reference
+from acceld.nki.frontend.permitted import HIDDEN_NAMES
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.timing.parameters import default_params
 
@@ -162,7 +163,7 @@ def _methods() -> dict[str, str]:
     for name in dir(NkiTensor):
         one = inspect.getattr_static(NkiTensor, name)
         text = (inspect.getdoc(getattr(NkiTensor, name, None)) or "").strip()
-        if name.startswith("_") or name in _OWN or not text or not (callable(one) or isinstance(one, property)):
+        if name.startswith("_") or name in HIDDEN_NAMES or not text or not (callable(one) or isinstance(one, property)):
             continue
         first = text.split("\n\n")[0].replace("\n", " ")
         found[name] = f": {first}" if isinstance(one, property) else f"(...): {first}"
@@ -178,11 +179,6 @@ def _example() -> str:
     return f"relu(x @ w) for x of 256 x 128 and w of 128 x 512 float32; it passes the strict gate:\n\n{EXAMPLE}"
 
 
-_OWN = frozenset(
-    "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
-    "no_operator".split()
-)
-"""Attributes that only the simulator's tensors have, so that the manual does not list them."""
 _MEMORIES = frozenset({"sbuf", "psum", "hbm", "shared_hbm", "private_hbm"})
 _ENGINES = frozenset({"tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "engine"})
 TOPICS: Final[Mapping[str, Callable[[], str]]] = {

@@ -8,6 +8,13 @@ from dataclasses import dataclass
 
 RULE = "interpreter"
 """The rule id of the failure of a kernel that uses more than the permitted subset."""
+HIDDEN_NAMES = frozenset(
+    "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
+    "no_operator".split()
+)
+"""Attributes that the simulator's tiles have and a chip's compiler lacks. A kernel's own classes may not define them
+either.
+"""
 METHODS = frozenset({"__init__", "__post_init__", "__call__"})
 """Special methods that a class in a kernel's file may define."""
 

@@ -33,9 +33,9 @@ class FrontEnd(Protocol):
     def statements(self) -> Mapping[str, Callable[..., object]]:
         """Return the functions that a traced kernel calls where Python's own statement means something else.
 
-        The function under :data:`WHILE` is called for ``while``, and the one under :data:`IS` for ``is``. The one
-        under :data:`PLAIN` is called with each value whose type the kernel asks for: by ``isinstance``, ``type``,
-        ``hasattr``, ``getattr`` or a class pattern.
+        The function under :data:`WHILE` is called for ``while``, and the function under :data:`IS` for ``is``. The
+        function under :data:`PLAIN` is called with each value whose type the kernel asks for: by ``isinstance``,
+        ``type``, ``hasattr``, ``getattr`` or a class pattern.
         """
         ...
 

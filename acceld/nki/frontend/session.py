@@ -65,6 +65,8 @@ class TraceOptions:
     - ``nki``: the version of the current API that the kernel must fit, such as ``0.6``; None for any version.
     - ``sample_after``: number of instructions above which a kernel of the current API is traced again with samples
       (:mod:`acceld.nki.frontend.current.sampling`).
+    - ``sample_closely``: True if more iterations of each loop are samples, so that a kernel whose iterations differ is
+      found out in more places.
     """
 
     max_instructions: int = MAX_INSTRUCTIONS
@@ -75,6 +77,7 @@ class TraceOptions:
     permitted: Permitted | None = None
     nki: str | None = None
     sample_after: int = SAMPLE_AFTER
+    sample_closely: bool = False
 
 
 @dataclass

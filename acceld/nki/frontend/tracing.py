@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, cast
@@ -119,12 +120,29 @@ def _traced(
         ) from error
     except BaseException as error:  # a kernel may raise anything, SystemExit too
         line, place = _line_of(error.__traceback__, filename), _place_of(error.__traceback__, session)
-        said = str(error) or ("" if place or not isinstance(error, AssertionError) else _asserted(source, line))
+        said = (
+            _no_member(error)
+            or str(error)
+            or ("" if place or not isinstance(error, AssertionError) else _asserted(source, line))
+        )
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         text = f"{text[:2000]} ({place})" if place else text[:2000]
         raise KernelCrash(text, rule="exception", line=line, hint=_meant(error)) from error
     finally:
         session.running = False
+
+
+def _no_member(error: BaseException) -> str:
+    """Return a sentence on a name that an enumeration lacks, such as ``nisa.engine.fast``; empty for any other error.
+
+    Python's own message is the name alone.
+    """
+    if not isinstance(error, AttributeError):
+        return ""
+    kind = error.obj
+    if not isinstance(kind, type) or not issubclass(kind, Enum):
+        return ""
+    return f"there is no {error.name!r} among {', '.join(kind.__members__)}"
 
 
 def check_target(api: str, chip: str, lnc: int) -> None:
@@ -156,7 +174,7 @@ _ASKING_OF_NUMPY = frozenset({"isscalar"})
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
-    """Return the expression for what Python shall see in place of ``value`` when a kernel asks for its type."""
+    """Return the expression that Python evaluates in place of ``value`` when a kernel asks for the type of ``value``."""
     return ast.copy_location(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
 
 

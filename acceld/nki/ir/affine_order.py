@@ -14,11 +14,10 @@ from acceld.nki.ir.def_use import (
     registers_read,
     uses_of,
 )
-from acceld.nki.ir.operations import RANDOM
+from acceld.nki.ir.operations import MEETINGS, RANDOM
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program
 from acceld.nki.ir.regions import box, coefficient
 
-_MEETINGS = frozenset({"exchange", "barrier"})
 _LOCAL = ("idle", "reset_reduce")
 """Commands to an engine's accumulators that leave nothing there which a later instruction may use."""
 _MOST_USES = 100_000
@@ -58,7 +57,7 @@ def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:
     """Tell whether an instruction may use or change something besides its tiles, such as a register."""
     return (
         instruction.op in RANDOM
-        or instruction.op in _MEETINGS
+        or instruction.op in MEETINGS
         or instruction.attr("loops") is not None
         or reduce_command(instruction) not in _LOCAL
         or bool(registers_read(instruction))

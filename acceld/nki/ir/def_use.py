@@ -21,8 +21,9 @@ class Use:
     ``whole`` is True if the instruction is proved to write every element of the accessed box. ``position`` is
     the instruction's number in program order.
 
-    ``reduce_loops`` is for the destination of a loop_reduce: the ids of the loops over which it folds. It
-    overwrites the destination in the first iteration of these loops, and folds into it in the others.
+    ``reduce_loops`` is for the destination of a loop_reduce: the ids of the loops over which it folds. The instruction
+    overwrites the destination in the first iteration of these loops, and folds into the destination in the other
+    iterations.
     """
 
     instruction: Instruction
@@ -197,12 +198,12 @@ class Coverage:
     """Prove that every read of a buffer sees elements that earlier instructions wrote.
 
     ``trips`` gives the greatest number of iterations of each loop, by loop id. A proof that would take more
-    than ``comparisons`` comparisons of boxes fails, so the time is bounded for any program.
+    than :data:`_COMPARISONS` comparisons of boxes fails, so the time is bounded for any program.
     """
 
-    def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:
+    def __init__(self, trips: Mapping[int, int]) -> None:
         self.trips = trips
-        self._left = comparisons
+        self._left = _COMPARISONS
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
         """Tell whether each read in ``uses`` is proved to see only elements that earlier instructions wrote.

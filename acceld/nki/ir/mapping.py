@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from acceld.nki.ir.program import Access, Affine, Attr, Loop, Node, Operand, Pattern
+from acceld.nki.ir.program import Access, Affine, Attr, Instruction, Loop, Node, Operand, Pattern
 
 
 def mapped(
@@ -25,11 +25,11 @@ def mapped(
     """
 
     def access(one: Access) -> Access:
-        indirect = tuple(i if i.index is None else replace(i, index=access(i.index)) for i in one.indirect)
+        indirect = one.indirect
+        if indirect:
+            indirect = tuple(i if i.index is None else replace(i, index=access(i.index)) for i in indirect)
         start = tuple([affine(start) for start in one.start])
-        if buffer is None:
-            return replace(one, start=start, indirect=indirect)
-        return replace(one, buffer=buffer(one.buffer), start=start, indirect=indirect)
+        return Access(one.buffer if buffer is None else buffer(one.buffer), start, one.dims, indirect, one.dtype)
 
     def pattern(one: Pattern) -> Pattern:
         return Pattern(affine(one.base), one.coefs)
@@ -47,13 +47,16 @@ def mapped(
         if isinstance(node, Loop):
             body = tuple([changed(child) for child in node.body])
             return replace(node, id=node.id if loop is None else loop(node.id), body=body)
-        return replace(
-            node,
-            dsts=tuple([access(dst) for dst in node.dsts]),
-            srcs=tuple([operand(src) for src in node.srcs]),
-            attrs=node.attrs if loop is None else tuple((name, attribute(name, value)) for name, value in node.attrs),
-            mask=tuple([pattern(one) for one in node.mask]),
-            pattern=None if node.pattern is None else pattern(node.pattern),
+        return Instruction(
+            node.op,
+            node.engine,
+            tuple([access(dst) for dst in node.dsts]),
+            tuple([operand(src) for src in node.srcs]),
+            node.attrs if loop is None else tuple([(name, attribute(name, value)) for name, value in node.attrs]),
+            tuple([pattern(one) for one in node.mask]) if node.mask else (),
+            None if node.pattern is None else pattern(node.pattern),
+            node.line,
+            node.place,
         )
 
     return changed(node)

@@ -505,6 +505,10 @@ DTYPE_BYTES: dict[str, int] = {
 """Bytes of an element by dtype. The keys are all dtypes that a buffer may have."""
 
 _FLOATS, _UNSIGNED = FLOAT_DTYPES, frozenset("uint8 uint16 uint32 bool".split())
+_PACKED, _EXPONENTS = (
+    frozenset(name for name in DTYPE_BYTES if name.endswith("_x4")),
+    frozenset({"float8_e8m0fnu", "uint8"}),
+)
 OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
     "copy_predicated": {"predicate": _UNSIGNED},
     "select": {
@@ -521,14 +525,24 @@ OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
     "nonzero_with_count": {"data": frozenset({"float32", "int32"}), "dst": frozenset({"int32"})},
     "tensor_scalar_cumulative": {"data": _FLOATS, "dst": _FLOATS},
     "exponential": {"dst": frozenset(DTYPE_BYTES) - {"uint32"}},
-    "quantize_mx": {"data": frozenset({"bfloat16", "float16"})},
-    "register_load": {"data": frozenset(DTYPE_BYTES) - {name for name in DTYPE_BYTES if name.endswith("_x4")}},
+    "quantize_mx": {
+        "data": frozenset({"bfloat16", "float16"}), "dst": _PACKED - {"float4_e2m1fn_x4"}, "dst_scale": _EXPONENTS,
+    },
+    "matmul_mx": {
+        "stationary": _PACKED, "moving": _PACKED, "stationary_scale": _EXPONENTS, "moving_scale": _EXPONENTS,
+        "dst": frozenset({"bfloat16", "float32"}),
+    },
+    "register_load": {"data": frozenset(DTYPE_BYTES) - _PACKED},
 }  # fmt: skip
 """Dtypes that an operand of the current API may have, by operation and operand (pages of nki.isa 0.6 and 0.7). Operands
 that are not listed may have any.
 """
 PARTIAL_OPS = frozenset({"copy_predicated", "match_replace8", "local_gather", "local_scatter"})
 """Operations that may leave some elements of their destination unchanged."""
+GENERATOR_WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
+"""Words of random state in each partition, by engine: of one generator on GpSimd, of four on the vector engine."""
+MEETINGS = frozenset({"barrier", "exchange"})
+"""Operations at which a core waits for the other core."""
 WIDE_OPS = frozenset({"dma_copy", "register_load", "register_store", "collective", "bitcast", "print"})
 """Operations that accept int64 (pages of NKI 0.7). All others compute with at most 32 bits."""
 SAME_DTYPES: dict[str, tuple[str, str]] = {

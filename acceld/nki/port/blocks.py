@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from acceld.nki.port.facts import Facts
 from acceld.nki.port.names import Names
@@ -137,7 +138,43 @@ def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
     The variable of that loop, and of each loop between it and the old declaration, must index one block
     dimension in every use of the tensor.
     """
-    uses: list[tuple[list[ast.For], list[ast.expr]]] = []
+    home, uses = _uses(tensor, function)
+    tensor.escapes = any(len(use.blocks) < len(tensor.blocks) for use in uses)
+    if not uses or tensor.escapes:
+        return
+    around = list(uses[0].loops)
+    for use in uses[1:]:
+        same = takewhile(lambda pair: pair[0] is pair[1], zip(around, use.loops, strict=False))
+        around = [loop for loop, _ in same]
+    dropped: dict[int, ast.For] = {}
+    for loop in around[len(home) :]:
+        place = next((at for at in range(len(tensor.blocks)) if at not in dropped and _is_index(loop, at, uses)), None)
+        if place is None:
+            break
+        dropped[place] = loop
+        tensor.inside = loop
+    tensor.dropped = frozenset(dropped)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A use of a tensor in a function."""
+
+    loops: Sequence[ast.For]
+    """The loops around it, outermost first."""
+    blocks: Sequence[ast.expr]
+    """The indices of the block dimensions; fewer, or none, for a use without an index for each."""
+
+
+def _is_index(loop: ast.For, place: int, uses: Sequence[_Use]) -> bool:
+    """Return True if the variable of ``loop`` is the index of block dimension ``place`` in every use."""
+    indices = (use.blocks[place] for use in uses)
+    return isinstance(loop.target, ast.Name) and all(ast.unparse(one) == loop.target.id for one in indices)
+
+
+def _uses(tensor: BlockTensor, function: ast.FunctionDef) -> tuple[list[ast.For], list[_Use]]:
+    """Return (loops around the declaration of a tensor, its uses in the function)."""
+    uses: list[_Use] = []
     home: list[ast.For] = []
 
     def walk(body: Sequence[ast.stmt], loops: list[ast.For]) -> None:
@@ -155,41 +192,13 @@ def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
                             note(part, loops)
 
     def note(part: ast.AST, loops: list[ast.For]) -> None:
-        inside = set()
+        indexed = set()
         for node in ast.walk(part):
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == tensor.name:
-                inside.add(id(node.value))
-                items = elements(node)
-                uses.append((loops, list(items[: len(tensor.blocks)])))
+                indexed.add(id(node.value))
+                uses.append(_Use(loops, elements(node)[: len(tensor.blocks)]))
         names = (node for node in ast.walk(part) if isinstance(node, ast.Name) and node.id == tensor.name)
-        uses.extend((loops, []) for node in names if id(node) not in inside)
+        uses.extend(_Use(loops, ()) for node in names if id(node) not in indexed)
 
     walk(function.body, [])
-    tensor.escapes = any(len(items) < len(tensor.blocks) for _, items in uses)
-    if not uses or tensor.escapes:
-        return
-    common = uses[0][0]
-    for loops, _ in uses[1:]:
-        length = 0
-        while length < min(len(common), len(loops)) and common[length] is loops[length]:
-            length += 1
-        common = common[:length]
-    dropped: dict[int, ast.For] = {}
-    for loop in common[len(home) :]:
-        if not isinstance(loop.target, ast.Name):
-            break
-        variable = loop.target.id
-        at = next(
-            (
-                k
-                for k in range(len(tensor.blocks))
-                if k not in dropped
-                and all(isinstance(items[k], ast.Name) and items[k].id == variable for _, items in uses)  # type: ignore[attr-defined]  # a Name, as tested before
-            ),
-            None,
-        )
-        if at is None:
-            break
-        dropped[at] = loop
-        tensor.inside = loop
-    tensor.dropped = frozenset(dropped)
+    return home, uses

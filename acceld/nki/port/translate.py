@@ -508,7 +508,7 @@ class Function(Values):
             if shown in ("nl.mod", "nl.fmod"):
                 raise Unportable(
                     args[key].lineno,
-                    f"no engine has {shown}",
+                    f"no engine computes {shown}",
                     WITHOUT[shown[3:]],
                 )
             divisor = made.get(operand)
@@ -608,7 +608,7 @@ class Function(Values):
         left, right = self.facts.of(x), self.facts.of(y)
         tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
         if word in ("mod", "fmod"):
-            raise Unportable(node.lineno, f"no engine has nl.{word}", WITHOUT[word])
+            raise Unportable(node.lineno, f"no engine computes nl.{word}", WITHOUT[word])
         if word == "divide":
             return self._quotient(node, x, y)
         operation = parse_expression(f"nl.{word}")
@@ -744,7 +744,6 @@ class Function(Values):
         mask, dtype = self._mask_and_dtype(args)
         if word in SAME and mask is None:
             return None  # both APIs have the function
-        op = self._function(node, word, args)
         op = self._function(node, word, args)
         dtype = None if word == "matmul" else dtype  # a product ignores its dtype
         return None if op is None else replace(op, mask=mask, dtype=dtype)

@@ -237,37 +237,15 @@ class Values(ABC):
         return fact is None or fact.kind != "tile"
 
     def _generic(self, node: ast.expr) -> ast.expr:
+        """Return an expression that no instruction computes, with its parts translated."""
         word = self.names.of(node)
         if word:
             return self._named(node, word)
         if isinstance(node, ast.Call):
-            word = self.names.of(node.func)
-            if word in ("nl.par_dim", "nl.nc"):
-                return self.value(node.args[0])
-            function = word.partition(".")[2]
-            if word.startswith("nl.") and function in ("ndarray", "zeros", "full", "ones", "empty_like", "zeros_like"):
-                if word in ("nl.zeros", "nl.full", "nl.ones"):
-                    self._filled(node, function)
-                return self.declaration(node, function)
-            if word in ("nl.arange", "nl.mgrid"):
-                raise Unportable(node.lineno, "an index grid is used outside of an index", "index with slices or nl.ds")
-            if word.endswith("_range"):
-                node = ast.Call(node.func, node.args, [k for k in node.keywords if k.arg in ("start", "stop", "step")])
-            mean = self.facts.of(node)
-            if word == "nl.mean" and mean is not None and prod(mean.shape[1:]) == 1:
-                kept = ast.keyword("keepdims", ast.Constant(True))
-                node = ast.Call(node.func, node.args, [*(k for k in node.keywords if k.arg != "keepdims"), kept])
-            kept_keywords = [k for k in node.keywords if k.arg != "mask" or ast.unparse(k.value) != "None"]
-            if len(kept_keywords) < len(node.keywords):
-                node = ast.Call(node.func, node.args, kept_keywords)
-            if isinstance(node.func, ast.Attribute) and self._is_tile(node.func.value):
-                tile, method = node.func.value, node.func.attr
-                if method == "expand_dims":
-                    return call(f"{ast.unparse(self.value(tile))}.expand_dim", *map(self.value, node.args))
-                if method == "broadcast_to":
-                    shape = node.args[0] if len(node.args) == 1 else ast.Tuple(list(node.args), ast.Load())
-                    shape = next((k.value for k in node.keywords if k.arg == "shape"), shape)
-                    return call("nl.broadcast_to", self.value(tile), shape=self.value(shape))
+            found = self._replaced_call(node)
+            if found is not None:
+                return found
+            node = self._without_legacy_options(node)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr == "shape":
             block = self.blocks.get(node.value.id)
             if block is not None and (block.psum or block.dropped):
@@ -282,8 +260,46 @@ class Values(ABC):
             raise Unportable(
                 node.lineno, f"the index grid or mask {node.id} is used outside of an index", "use slices and min()"
             )
-        if isinstance(node, ast.Constant | ast.Name):
-            return node
+        return node if isinstance(node, ast.Constant | ast.Name) else self._with_parts(node)
+
+    def _replaced_call(self, node: ast.Call) -> ast.expr | None:
+        """Return the expression that replaces a call of another form in the current API; None if the call stays."""
+        word = self.names.of(node.func)
+        if word in ("nl.par_dim", "nl.nc"):
+            return self.value(node.args[0])
+        function = word.partition(".")[2]
+        if word.startswith("nl.") and function in ("ndarray", "zeros", "full", "ones", "empty_like", "zeros_like"):
+            if word in ("nl.zeros", "nl.full", "nl.ones"):
+                self._filled(node, function)
+            return self.declaration(node, function)
+        if word in ("nl.arange", "nl.mgrid"):
+            raise Unportable(node.lineno, "an index grid is used outside of an index", "index with slices or nl.ds")
+        if not isinstance(node.func, ast.Attribute) or not self._is_tile(node.func.value):
+            return None
+        tile, method = node.func.value, node.func.attr
+        if method == "expand_dims":
+            return call(f"{ast.unparse(self.value(tile))}.expand_dim", *map(self.value, node.args))
+        if method == "broadcast_to":
+            shape = node.args[0] if len(node.args) == 1 else ast.Tuple(list(node.args), ast.Load())
+            shape = next((k.value for k in node.keywords if k.arg == "shape"), shape)
+            return call("nl.broadcast_to", self.value(tile), shape=self.value(shape))
+        return None
+
+    def _without_legacy_options(self, node: ast.Call) -> ast.Call:
+        """Return a call without keyword arguments that the current API lacks. ``nl.mean`` keeps the axes that it folds."""
+        word, kept = self.names.of(node.func), node.keywords
+        if word.endswith("_range"):
+            kept = [k for k in kept if k.arg in ("start", "stop", "step")]
+        mean = self.facts.of(node)
+        if word == "nl.mean" and mean is not None and prod(mean.shape[1:]) == 1:
+            kept = [*(k for k in kept if k.arg != "keepdims"), ast.keyword("keepdims", ast.Constant(True))]
+        kept = [k for k in kept if k.arg != "mask" or ast.unparse(k.value) != "None"]
+        return node if kept == node.keywords else ast.Call(node.func, node.args, kept)
+
+    def _with_parts(self, node: ast.expr) -> ast.expr:
+        """Return a copy of an expression with its parts translated. Raises Unportable if a part that may not be
+        evaluated computes a tile.
+        """
         deferred = isinstance(
             node, ast.BoolOp | ast.IfExp | ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp | ast.Lambda
         )
@@ -409,6 +425,9 @@ class Values(ABC):
         return isinstance(node, ast.Call) and self.names.of(node.func) == "nl.ds" and len(node.args) == 2
 
     def _sliced(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
+        """Return an index of slices. It becomes an access pattern if an axis of the tile is in two index grids, or if
+        positions along several axes do not nest.
+        """
         seen: set[int] = set()
         for grid in grids:
             wide = {atom.axis for atom in grid.atoms if atom.size.number != 1}
@@ -421,19 +440,14 @@ class Values(ABC):
         for at, grid in enumerate(grids):
             atoms = sorted((a for a in grid.atoms if a.size.number != 1), key=lambda a: -a.axis)
             if not atoms:
-                single = next((a.axis for a in grid.atoms), 0)
-                later = [a.axis for g in grids[at + 1 :] for a in g.atoms]
-                free = [axis for axis in range(1, rank + 1) if axis not in seen]
-                between = [a for a in free if (not order or a < min(order)) and (not later or a > max(later))]
-                axis = single if single in free else between[0] if between and not single else 0
-                if axis:
-                    seen.add(axis)
-                    order.append(axis)
-                    items.append(self._range(grid.base, Linear(1), Linear(1)))
-                else:
-                    items.append(grid.base.node)
-                continue
-            if len(atoms) > 1:
+                axis = _axis_of_single(grid, grids[at + 1 :], order, [a for a in range(1, rank + 1) if a not in seen])
+                seen |= {axis} - {0}
+                order += [axis] if axis else []
+                items.append(self._range(grid.base, Linear(1), Linear(1)) if axis else grid.base.node)
+            elif len(atoms) == 1:
+                order.append(atoms[0].axis)
+                items.append(self._limited(node, grid.base, atoms[0], clip))
+            else:
                 ordered = sorted(atoms, key=lambda a: -(a.stride.number or 0))
                 nested = all(one.stride == inner.stride.times(inner.size) for one, inner in itertools.pairwise(ordered))
                 if not nested or any(a.axis in clip.axes for a in atoms):
@@ -444,34 +458,22 @@ class Values(ABC):
                 splits.append((len(order), ordered))
                 order.extend(a.axis for a in ordered)
                 items.append(self._range(grid.base, total, ordered[-1].stride))
-                continue
-            atom = atoms[0]
-            start = grid.base
-            size = atom.size
-            if atom.axis in clip.starts:
-                low = Linear.of(clip.starts[atom.axis])
-                start = start + atom.stride.times(low)
-                high = Linear.of(clip.stops[atom.axis]) if atom.axis in clip.stops else atom.size
-                size = high - low
-            elif atom.axis in clip.stops:
-                size = Linear.of(clip.stops[atom.axis])
-            if atom.stride.number is not None and atom.stride.number < 1:
-                raise Unportable(node.lineno, "an index runs backwards", "reverse it with .ap()")
-            order.append(atom.axis)
-            items.append(self._range(start, size, atom.stride))
         index: ast.expr = items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())
-        made: ast.expr = ast.Subscript(base, index, ast.Load())
-        for place, atoms in splits:
-            sizes = ast.Tuple([a.size.node for a in atoms], ast.Load())
-            made = ast.Call(ast.Attribute(made, "reshape_dim", ast.Load()), [ast.Constant(place), sizes], [])
-        wanted = sorted(order, reverse=True)
-        if order != wanted:
-            places = ast.Tuple([ast.Constant(order.index(axis)) for axis in wanted], ast.Load())
-            made = ast.Call(ast.Attribute(made, "permute", ast.Load()), [places], [])
-        for axis in range(rank, 0, -1):
-            if axis not in wanted:
-                made = ast.Call(ast.Attribute(made, "expand_dim", ast.Load()), [ast.Constant(rank - axis)], [])
-        return made
+        return _with_axes(ast.Subscript(base, index, ast.Load()), order, splits, rank)
+
+    def _limited(self, node: ast.Subscript, start: Linear, atom: Atom, clip: Clip) -> ast.expr:
+        """Return the slice of the positions in ``atom`` that ``clip`` keeps. Raises Unportable for a stride below 1."""
+        size = atom.size
+        if atom.axis in clip.starts:
+            low = Linear.of(clip.starts[atom.axis])
+            start = start + atom.stride.times(low)
+            high = Linear.of(clip.stops[atom.axis]) if atom.axis in clip.stops else atom.size
+            size = high - low
+        elif atom.axis in clip.stops:
+            size = Linear.of(clip.stops[atom.axis])
+        if atom.stride.number is not None and atom.stride.number < 1:
+            raise Unportable(node.lineno, "an index runs backwards", "reverse it with .ap()")
+        return self._range(start, size, atom.stride)
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:
         """Return a slice of ``size`` elements from ``start`` on, ``stride`` apart."""
@@ -646,41 +648,12 @@ class Values(ABC):
             wide = [a for a in grid.atoms if a.size.number != 1 and a.stride.number != 0]
             if not wide:
                 guards.append(ast.Compare(left.base.node, one.ops, [right.base.node]))
-                continue
-            if len(wide) > 1 or wide[0].stride.number is None:
-                fact = self.facts.of(one) or self.facts.of(mask)
-                if fact is not None and fact.value is True:
-                    self.notes.append(
-                        (
-                            mask.lineno,
-                            f"the mask {ast.unparse(one)[:60]} holds everywhere for these arguments and is left out",
-                        )
-                    )
-                    continue
-                raise Unportable(
-                    mask.lineno,
-                    f"the mask {ast.unparse(one)[:60]} bounds two axes together",
-                    "loop over one axis and slice the other",
-                )
-            atom, word = wide[0], COMPARISONS.get(type(one.ops[0]).__name__, "")
-            stride, bound = atom.stride.number, grid.base.scaled(-1)
-            assert stride is not None
-            if stride < 0:
-                stride, bound = -stride, bound.scaled(-1)
-                word = _TURNED.get(word, word)
-            sizes[atom.axis] = atom.size
-            if word in ("less", "less_equal"):
-                limit = bound if word == "less" else bound + Linear(1)
-                stops.setdefault(atom.axis, []).append(self._divided(limit, stride))
-            elif word in ("greater", "greater_equal"):
-                limit = bound + Linear(1) if word == "greater" else bound
-                starts.setdefault(atom.axis, []).append(self._divided(limit, stride))
+            elif len(wide) > 1 or wide[0].stride.number is None:
+                self._note_mask_of_two_axes(mask, one)
             else:
-                raise Unportable(
-                    mask.lineno,
-                    f"the mask {ast.unparse(one)[:60]} selects by equality",
-                    "slice the row or column that it selects",
-                )
+                sizes[wide[0].axis] = wide[0].size
+                is_stop, limit = self._limit(mask, one, wide[0], grid.base)
+                (stops if is_stop else starts).setdefault(wide[0].axis, []).append(limit)
         ends = {axis: self._size(axis, "min", [sizes[axis].node, *found], mask) for axis, found in stops.items()}
         for axis, end in ends.items():
             self.widths[ast.unparse(end)] = sizes[axis].number
@@ -688,6 +661,30 @@ class Values(ABC):
         for axis in begins:
             ends.setdefault(axis, sizes[axis].node)
         return Clip(ends, begins, tuple(guards))
+
+    def _note_mask_of_two_axes(self, mask: ast.expr, comparison: ast.Compare) -> None:
+        """Note that a comparison which limits two axes together holds everywhere. Raises Unportable if it does not."""
+        fact, shown = self.facts.of(comparison) or self.facts.of(mask), f"the mask {ast.unparse(comparison)[:60]}"
+        if fact is None or fact.value is not True:
+            raise Unportable(mask.lineno, f"{shown} bounds two axes together", "loop over one axis and slice the other")
+        self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
+
+    def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
+        """Return (True if a comparison limits the end of an axis and not its begin, the limit). The comparison with zero
+        is of ``base`` and of the positions in ``atom``. Raises Unportable for a test of equality.
+        """
+        word, stride, bound = COMPARISONS.get(type(comparison.ops[0]).__name__, ""), atom.stride.number, base.scaled(-1)
+        assert stride is not None
+        if stride < 0:
+            stride, bound, word = -stride, bound.scaled(-1), _TURNED.get(word, word)
+        if word not in _TURNED:
+            raise Unportable(
+                mask.lineno,
+                f"the mask {ast.unparse(comparison)[:60]} selects by equality",
+                "slice the row or column that it selects",
+            )
+        beyond = word in ("less_equal", "greater")
+        return word.startswith("less"), self._divided(bound + Linear(1) if beyond else bound, stride)
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
         """Return the Clip of a mask that is a variable and depends on loop variables alone; None for any other
@@ -745,6 +742,37 @@ class Values(ABC):
                 ast.copy_location(ast.Compare(sides[k], [op], [sides[k + 1]]), mask) for k, op in enumerate(mask.ops)
             ]
         raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is no comparison", "slice with min()")
+
+
+def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:
+    """Return the axis of the tile, among the ``free`` ones, to which an index of one position belongs; 0 if it belongs to
+    none. ``order`` has the axes of the indices before, ``later`` are the indices after it.
+    """
+    single = next((a.axis for a in grid.atoms), 0)
+    if single:
+        return single if single in free else 0
+    after = [a.axis for g in later for a in g.atoms]
+    between = (a for a in free if (not order or a < min(order)) and (not after or a > max(after)))
+    return next(between, 0)
+
+
+def _with_axes(tile: ast.expr, order: Sequence[int], splits: Sequence[tuple[int, list[Atom]]], rank: int) -> ast.expr:
+    """Return a view of ``tile`` with ``rank`` axes, the first one first.
+
+    ``order`` has the axes of the tile as they stand now, ``splits`` the places at which one axis is several, nested in
+    each other.
+    """
+    for place, atoms in splits:
+        sizes = ast.Tuple([a.size.node for a in atoms], ast.Load())
+        tile = ast.Call(ast.Attribute(tile, "reshape_dim", ast.Load()), [ast.Constant(place), sizes], [])
+    wanted = sorted(order, reverse=True)
+    if order != wanted:
+        places = ast.Tuple([ast.Constant(order.index(axis)) for axis in wanted], ast.Load())
+        tile = ast.Call(ast.Attribute(tile, "permute", ast.Load()), [places], [])
+    for axis in range(rank, 0, -1):
+        if axis not in wanted:
+            tile = ast.Call(ast.Attribute(tile, "expand_dim", ast.Load()), [ast.Constant(rank - axis)], [])
+    return tile
 
 
 def dtype_word(dtype: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from acceld.nki.source.building import written
 from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import around, inside, place_of
 from acceld.nki.source.reading import KernelModule
@@ -41,8 +42,8 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]
-    written = {access.name for s in ops for access in s.results}
-    places = {name: place for name in written if (place := place_of(kernel, name, loop)) is not None}
+    made = {access.name for s in ops for access in s.results}
+    places = {name: place for name in made if (place := place_of(kernel, name, loop)) is not None}
     stay: dict[Statement, str] = {}
     reasons: dict[Statement, str] = {}
     for statement in loop.statements():
@@ -181,8 +182,7 @@ def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, read
         own = kernel.buffers[target.name].declaration.parent is loop
     else:
         own = target.dims is None and statement.parent is loop and writers == [statement]
-    written, read = [_place(loop, one) for one in writers], [_place(loop, one) for one in readers]
-    return own and max(written) < min(read)
+    return own and max(_place(loop, one) for one in writers) < min(_place(loop, one) for one in readers)
 
 
 def _place(loop: Loop, statement: Statement) -> int:
@@ -199,7 +199,7 @@ def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
     The position that they write may differ between iterations.
     """
     same: set[Statement] = set()
-    written = {access.name for s in loop.statements() if s.kind in ("op", "other") for access in s.results}
+    changed = written([loop])
     for statement in loop.statements():
         opaque = statement.kind != "op" or statement.second is not None
         if opaque or statement.augmented or statement.op in ("loop_reduce", "store"):
@@ -207,12 +207,12 @@ def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
         found = accesses(statement)
         uses = sum(name.id == loop.variable for name in names_in(statement.node))
         in_accesses = sum(name.id == loop.variable for access in found for name in names_in(access.node))
-        if uses == in_accesses and all(_same(kernel, loop, access, written, same) for access in statement.mentions):
+        if uses == in_accesses and all(_same(kernel, loop, access, changed, same) for access in statement.mentions):
             same.add(statement)
     return same
 
 
-def _same(kernel: KernelModule, loop: Loop, access: Access, written: set[str], same: set[Statement]) -> bool:
-    if access.name in written:
+def _same(kernel: KernelModule, loop: Loop, access: Access, changed: set[str], same: set[Statement]) -> bool:
+    if access.name in changed:
         return all(writer in same for writer in kernel.writers(access.name))
     return access.variables is not None and loop.variable not in access.variables

@@ -168,9 +168,8 @@ def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
     """Return the reason why the buffer's tiles can not be laid side by side; the empty text if they can."""
     if not one.folded:
         return ""
-    declaration = kernel.buffers[one.name].declaration
     found = all_accesses(kernel, one.name)
-    if found is None or not isinstance(declaration.args.get("shape"), ast.Tuple | ast.List):
+    if found is None or not kernel.buffers[one.name].is_written_out:
         return f"{one.name} may have a second name, or its shape is not written out: use one name, and a tuple of numbers as shape"
     for statement, access in found:
         where = f"in line {statement.line}"
@@ -190,12 +189,10 @@ def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequen
     if not one.folded:
         return
     buffer = kernel.buffers[one.name]
-    shape = buffer.declaration.args["shape"]
-    assert isinstance(shape, ast.Tuple | ast.List)
     columns = buffer.shape[-1] or 1
-    edits.replace(*kernel.span(shape.elts[-1]), str(columns * prod(buffer.shape[at] or 1 for at in one.folded)))
+    edits.replace(*kernel.span(buffer.extents[-1]), str(columns * prod(buffer.shape[at] or 1 for at in one.folded)))
     for at in one.folded:
-        edits.replace(*without_element(kernel, shape.elts, at), "")
+        edits.replace(*without_element(kernel, buffer.extents, at), "")
     for statement, access in all_accesses(kernel, one.name) or ():
         if statement in without:
             continue

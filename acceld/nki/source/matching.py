@@ -42,6 +42,15 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
     return writer
 
 
+def last_writer(kernel: KernelModule, reader: Statement, access: Access) -> Statement | None:
+    """Return the operation that last writes the tile of ``access`` before ``reader`` in the same loop body; None if there
+    is none.
+    """
+    before = [one for one in kernel.writers(access.name) if one.start < reader.start]
+    made = before[-1] if before else None
+    return made if made is not None and made.kind == "op" and made.parent is reader.parent else None
+
+
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
     """Return a reason unless ``reader`` reads the result of ``made`` once, and no other statement reads it;
     else the empty text.
@@ -87,8 +96,7 @@ def keeps_float32(kernel: KernelModule, made: Statement) -> str:
 
     The type of the tile that the statement writes counts too.
     """
-    buffer = kernel.buffers.get(made.made.name)
-    for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
+    for dtype in (kernel.text_of(made, "dtype"), kernel.declared_dtype(made.made.name)):
         if dtype and not _dtype(kernel, dtype).endswith("float32"):
             return f"the result in line {made.line} is rounded to {dtype}: make it a tile of float32"
     return ""
@@ -98,8 +106,9 @@ def _dtype(kernel: KernelModule, text: str) -> str:
     """Return the dtype that a text such as ``x.dtype`` stands for; the text itself if the dtype of ``x`` is not
     known.
     """
-    if text.endswith(".dtype") and (buffer := kernel.buffers.get(text.removesuffix(".dtype"))) is not None:
-        text = kernel.text_of(buffer.declaration, "dtype")
+    tile = text.removesuffix(".dtype")
+    if tile != text and tile in kernel.buffers:
+        text = kernel.declared_dtype(tile)
     return kernel.dtypes.get(text.removesuffix(".dtype"), text)
 
 

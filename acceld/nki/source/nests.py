@@ -71,7 +71,7 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
     buffer = kernel.buffers.get(name)
     if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
         return None
-    if not isinstance(buffer.declaration.args.get("shape"), ast.Tuple | ast.List):
+    if not buffer.is_written_out:
         return None
     found = all_accesses(kernel, name)
     if not found or inside(buffer.declaration, loop) or not all(inside(statement, loop) for statement, _ in found):

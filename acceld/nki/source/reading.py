@@ -11,6 +11,7 @@ from acceld.nki.source.parsing import SourceReader
 from acceld.nki.source.syntax import (
     BINARY,
     OPERATIONS,
+    PRODUCTS,
     Access,
     Binary,
     Dim,
@@ -25,7 +26,7 @@ from acceld.nki.source.syntax import (
 
 _PER_ROW = {"tensor_reduce": 1, "sum": 1, "max": 1, "bn_stats": 6, "bn_aggr": 2}
 """For each operation that folds all columns of a partition: the number of columns of its result."""
-_SHAPED = frozenset({*_PER_ROW, "matmul", "nc_matmul", "nc_transpose", "loop_reduce"})
+_SHAPED = frozenset({*_PER_ROW, *PRODUCTS, "nc_transpose", "loop_reduce"})
 """Operations whose result has another shape than their operands."""
 
 
@@ -119,9 +120,7 @@ class KernelModule(SourceReader):
         if name in self.buffers:
             space = self.buffers[name].space
             return "hbm" if space.endswith("hbm") else space
-        spaces = {
-            "psum" if writer.op in ("nc_matmul", "matmul", "nc_transpose") else "sbuf" for writer in self.writers(name)
-        }
+        spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in self.writers(name)}
         return spaces.pop() if len(spaces) == 1 else ""
 
     def stored(self, statement: Statement) -> Access | None:
@@ -148,6 +147,24 @@ class KernelModule(SourceReader):
         """Return the source text of the argument ``argument``; empty if the statement does not give it."""
         node = statement.args.get(argument)
         return "" if node is None else self.text(node)
+
+    def declaration(self, name: str) -> Statement | None:
+        """Return the statement that declares the tile or tensor ``name``; None if no statement does."""
+        return self.buffers[name].declaration if name in self.buffers else None
+
+    def declared_dtype(self, name: str) -> str:
+        """Return the dtype in the declaration of the tile or tensor ``name`` as source text; empty if there is none."""
+        declaration = self.declaration(name)
+        return "" if declaration is None else self.text_of(declaration, "dtype")
+
+    def folds_columns(self, statement: Statement) -> bool:
+        """Tell whether a reduction goes along the columns alone, by its argument ``axis``."""
+        return self.text_of(statement, "axis").strip("[](), ") in ("1", "-1")
+
+    def is_column(self, access: Access) -> bool:
+        """Tell whether an operand is known to be one number in each partition."""
+        shape = self.extents(access)
+        return shape is not None and shape[-1] == 1
 
     def extents(self, access: Access) -> tuple[int, ...] | None:
         """Return the shape of the tile that an access covers, partitions first; None if it is not known."""

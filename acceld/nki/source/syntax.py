@@ -20,13 +20,15 @@ _IN_BOTH = frozenset(
     "nc_transpose tensor_tensor_scan scalar_tensor_tensor bn_stats bn_aggr".split()
 )
 OPERATIONS = {
-    "nki": _IN_BOTH | {"dma_copy"},
+    "nki": _IN_BOTH | {"dma_copy", "dma_transpose"},
     "nki_legacy": _IN_BOTH
     | frozenset("load load_transpose2d store copy matmul loop_reduce sum max".split())
     | frozenset(BINARY)
     | frozenset(UNARY),
 }
 """Functions, by API, whose results and operands are understood. A call of any other function is opaque."""
+COPIES = ("copy", "tensor_copy")
+PRODUCTS = ("matmul", "nc_matmul")
 LOADS = ("load", "load_transpose2d", "dma_copy")
 TRANSFERS = (*LOADS, "store")
 NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())
@@ -229,6 +231,16 @@ class Buffer:
     space: str
     partition_axis: int
     declaration: Statement
+
+    @property
+    def extents(self) -> list[ast.expr]:
+        """Return the extents of the shape in the declaration, as expressions."""
+        return elements(self.declaration.args["shape"])
+
+    @property
+    def is_written_out(self) -> bool:
+        """Tell whether the declaration gives the shape as a tuple or list of extents."""
+        return isinstance(self.declaration.args.get("shape"), ast.Tuple | ast.List)
 
 
 def accesses(statement: Statement) -> list[Access]:

@@ -28,9 +28,9 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
-    """The time that one source line takes in the chain of operations before the first operation of the busiest
-    engine.
+class PathStep:
+    """The microseconds that one line takes of one engine in a chain of operations, each of which waits for the one before:
+    the critical path, or the chain before the first operation of the busiest engine.
     """
 
     line: int
@@ -48,7 +48,7 @@ class Binding:
     engine: str
     start_us: float
     """Time before the engine's first operation."""
-    start: tuple[Delay, ...]
+    start: tuple[PathStep, ...]
     """The chain of operations that the engine's first operation waits for: the longest steps first."""
     busy_us: float
     waits_us: float
@@ -95,7 +95,7 @@ def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
     )
 
 
-def _steps(machine: Machine, times: Schedule, first: int) -> tuple[Delay, ...]:
+def _steps(machine: Machine, times: Schedule, first: int) -> tuple[PathStep, ...]:
     """Return the steps of the chain of operations for which operation number ``first`` waits, longest first."""
     longest = sorted(times.before_us(machine, first).items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Delay(line, ENGINES[engine].value, us) for (line, engine), us in longest[:MOST_STEPS])
+    return tuple(PathStep(line, ENGINES[engine].value, us) for (line, engine), us in longest[:MOST_STEPS])

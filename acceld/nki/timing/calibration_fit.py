@@ -98,7 +98,7 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
     """
     targets = {(one.program.chip, one.program.api) for one in samples}
     if len(targets) > 1:
-        raise UsageError("these kernels are of several chips or APIs", hint="calibrate each by itself")
+        raise UsageError("these kernels are of several chips or APIs", hint="calibrate each chip and API by itself")
     timed = [(one, us) for one in samples if (us := _latency(one.program, {})) is not None]
     if len(timed) < FEWEST:
         raise UsageError(

@@ -8,8 +8,10 @@ from typing import Any
 from acceld.nki.timing.sbuf_allocation import ENGINES
 from acceld.nki.timing.timeline import Timeline
 
+_MOST_SLICES = 200_000
 
-def chrome_trace(line: Timeline, *, max_slices: int = 200_000) -> dict[str, Any]:
+
+def chrome_trace(line: Timeline) -> dict[str, Any]:
     """Return the trace as data for JSON; times are in microseconds.
 
     A trace of an extrapolated timeline has tracks without slices, because its operations are not known.
@@ -34,6 +36,6 @@ def chrome_trace(line: Timeline, *, max_slices: int = 200_000) -> dict[str, Any]
                 "dur": round(busy, 4),
                 "args": {"line": line},
             }
-            for engine, kind, start, busy, line in islice(slices, max_slices)
+            for engine, kind, start, busy, line in islice(slices, _MOST_SLICES)
         )
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"bound": line.bound, "api": line.api}}

@@ -458,7 +458,7 @@ class CostModel:
     def _neighbors(self, instruction: Instruction) -> bool:
         """Tell whether the elements along the innermost axis of each tile are contiguous in memory.
 
-        Axes of one element are passed over.
+        Axes of one element are ignored.
         """
         for access in instruction.accesses:
             steps = _element_steps(access, self.buffers[access.buffer])

@@ -626,8 +626,8 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
     """Return, for each buffer that is a view of another dtype, the tile of which it is one.
 
-    Whoever reads or writes the view reads or writes the tile: a later write to the tile waits for the readers of the
-    view, and a write to the view for the readers of the tile.
+    An instruction that reads or writes the view reads or writes the tile. So a later write to the tile waits for the
+    readers of the view, and a write to the view waits for the readers of the tile.
     """
     found: dict[int, Access] = {}
     for node, _ in nodes:
@@ -882,29 +882,25 @@ def _handed_over(
         if len(made) == 1 and node.op == "memset" and isinstance(node.srcs[0], int | float)
     }
     only = {buffer: made[0] for buffer, made in writers.items() if len(made) == 1}
-    pairs: list[tuple[int, int]] = []
-    for number, (node, _) in enumerate(nodes):
-        if node.op != "tensor_tensor":
-            continue
-        for src in node.srcs:
-            if not isinstance(src, Access) or len(readers[src.buffer]) != 1 or len(writers[src.buffer]) != 1:
-                continue
-            made = writers[src.buffer][0]
-            writer = nodes[made][0]
-            tile = program.buffers[src.buffer]
-            movable = tile.space is Space.SBUF and tile.address is None
-            small = movable and prod(tile.shape[tile.partition_axis + 1 :]) * 4 <= model.chip.psum_bank_bytes
-            scaled = (
-                writer.op == "tensor_scalar"
-                and _may_stay(writer)
-                and not _keeps_values(made, nodes, only, filled)
-                and place(writer, model) is Engine.SCALAR
-            )
-            spread = writer.op == "broadcast_partition" and not any(
-                loop.kind is LoopKind.SEQUENTIAL for loop in nodes[made][1]
-            )
-            if small and (scaled or spread):
-                pairs.append((made, number))
+
+    def may_stay(buffer: int) -> bool:
+        """Return True if a tile with a single writer may stay in PSUM, by its place and by how it is made."""
+        made, tile = only[buffer], program.buffers[buffer]
+        writer, loops = nodes[made]
+        movable = tile.space is Space.SBUF and tile.address is None
+        if not movable or prod(tile.shape[tile.partition_axis + 1 :]) * 4 > model.chip.psum_bank_bytes:
+            return False
+        if writer.op == "broadcast_partition":
+            return not any(loop.kind is LoopKind.SEQUENTIAL for loop in loops)
+        scales = writer.op == "tensor_scalar" and _may_stay(writer) and not _keeps_values(made, nodes, only, filled)
+        return scales and place(writer, model) is Engine.SCALAR
+
+    pairs = [
+        (only[src.buffer], number)
+        for number, (node, _) in enumerate(nodes)
+        for src in (node.srcs if node.op == "tensor_tensor" else ())
+        if isinstance(src, Access) and len(readers[src.buffer]) == 1 and src.buffer in only and may_stay(src.buffer)
+    ]
     found: set[int] = set()
     left: set[int] = set()
     held: list[int] = []  # readers of the tiles that are in PSUM now; each tile has a bank

@@ -21,8 +21,8 @@ array's rows in use.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import exp
 
 from acceld.chips import ChipSpec
@@ -116,6 +116,90 @@ class Schedule:
         return spent
 
 
+@dataclass(slots=True)
+class _Server:
+    """The queue of one engine, or of a part of the DMA engines, up to the operation that is placed now."""
+
+    end: float = 0.0
+    """The time at which the last operation ends, in microseconds."""
+    last: int = -1
+    """The operation that ends at ``end``; -1 for none."""
+    issued: int = 0
+    """Number of operations in the queue so far."""
+    gaps: deque[_Gap] = field(default_factory=deque)
+
+    def issue(self, window: int) -> int:
+        """Count one more operation, and return its position in the queue. Forget gaps more than ``window`` before it."""
+        position = self.issued
+        self.issued = position + 1
+        gaps = self.gaps
+        while gaps and gaps[0][2] < position - window:
+            gaps.popleft()
+        return position
+
+    def run(self, number: int, ready: float, busy: float, why: int, issued: int) -> tuple[float, float, int]:
+        """Place an operation in the first gap in which it fits, or else at the end; return its begin, end and cause.
+
+        ``issued`` is its position in the queue, ``why`` the operation for which it waits until ``ready``.
+        """
+        last, gaps = self.end, self.gaps
+        position = _fitting(gaps, ready, busy) if ready < last and gaps else -1
+        if position >= 0:
+            low, high, made, before = gaps[position]
+            begin = max(ready, low)
+            if begin == low and low > 0:
+                why = before
+            done = begin + busy
+            _replace(gaps, position, (low, begin, made, before), (done, high, made, number))
+            return begin, done, why
+        if ready > last:
+            begin = ready
+            if ready - last > SHORTEST_GAP_US:
+                _note(gaps, (last, ready, issued, self.last))
+        else:
+            begin, why = last, self.last
+        self.end, self.last = begin + busy, number
+        return begin, self.end, why
+
+    def stream(self, number: int, ready: float, busy: float, why: int, issued: int) -> tuple[float, float, int]:
+        """Place a transfer, which may fill several gaps; return its begin, end and cause. See :meth:`run`."""
+        last, gaps = self.end, self.gaps
+        if ready > last:
+            begin, done = ready, ready + busy
+            if ready - last > SHORTEST_GAP_US:
+                _note(gaps, (last, ready, issued, self.last))
+        elif ready < last and gaps:
+            begin, done, why = _interleave(gaps, ready, busy, last, why)
+        else:
+            begin, done, why = last, last + busy, self.last
+        if done > last:
+            self.end, self.last = done, number
+        return begin, done, why
+
+
+@dataclass(slots=True)
+class _Throttle:
+    """The average use of a tensor engine that throttles."""
+
+    ramp_us: float
+    half_use: float
+    use: float = 0.0
+    until: float = 0.0
+    lost_us: float = 0.0
+    """Additional busy time so far because the engine ran at half its rate."""
+
+    def busy_us(self, at: float, busy: float, rows: float) -> float:
+        """Return how long an operation takes that starts at ``at`` and uses the share ``rows`` of the array's rows."""
+        if at > self.until:
+            self.use *= exp((self.until - at) / self.ramp_us)
+        if self.use < self.half_use:
+            self.lost_us += busy
+            busy *= 2
+        self.use = rows + (self.use - rows) * exp(-busy / self.ramp_us)
+        self.until = at + busy
+        return busy
+
+
 def schedule(
     machine: Machine, params: TimelineParams, chip: ChipSpec, not_before: Mapping[int, float] | None = None
 ) -> Schedule:
@@ -127,29 +211,17 @@ def schedule(
     held = not_before or {}
     count = len(machine.engine)
     start, end, cause = [0.0] * count, [0.0] * count, [-1] * count
-    engines = len(ENGINES)
-    tail = [0.0] * engines
-    tail_op = [-1] * engines
-    gaps: list[deque[_Gap]] = [deque() for _ in range(engines)]
-    issued = [0] * engines
-    load = [0.0] * engines
-    dma, tensor = INDEX[Engine.DMA], INDEX[Engine.TENSOR]
-    server = list(range(engines))
+    servers = [_Server() for _ in ENGINES]
     if params.shared_sbuf_port:
-        server[INDEX[Engine.GPSIMD]] = INDEX[Engine.VECTOR]
+        servers[INDEX[Engine.GPSIMD]] = servers[INDEX[Engine.VECTOR]]
+    dma, tensor = INDEX[Engine.DMA], INDEX[Engine.TENSOR]
+    throttle = _Throttle(chip.tensor_ramp_us, params.half_use) if chip.tensor_ramp_us else None
+    quarters, numbers = machine.quarters, _queues(machine.quarters, 0)
+    parts = [_Server() for _ in range(max(map(max, numbers.values())) + 1)]
+    queues = {bits: [parts[at] for at in each] for bits, each in numbers.items()}
     semaphore, window = params.semaphore_us, params.window
-    latency = [0.0] * engines
-    latency[dma] = params.dma_latency_us
-    ramp = chip.tensor_ramp_us
-    quarters = machine.quarters
-    queues = _queues(quarters, engines)
-    for _ in range(max(map(max, queues.values())) + 1 - engines):
-        tail.append(0.0)
-        tail_op.append(-1)
-        gaps.append(deque())
-        issued.append(0)
-    use, use_until, throttled = 0.0, 0.0, 0.0
     choices = machine.choices if params.alternates_copies else _of_busiest(machine)
+    load = [0.0] * len(ENGINES)
     engine_of, busy_of = machine.engine, machine.busy_us
     for number, waits in enumerate(machine.waits):
         engine = engine_of[number]
@@ -166,75 +238,43 @@ def schedule(
             ready, why = held[number], -1
         if number in choices:
             other, there = choices[number]
-            if load[engine] + busy > load[other] + there:
-                usual, second = server[engine], server[other]
-                here = _earliest(gaps[usual], tail[usual], ready, busy)
-                if here > ready and _earliest(gaps[second], tail[second], ready, there) + there < here + busy:
-                    engine, busy = other, there
-                    engine_of[number], busy_of[number] = other, there
+            less = load[engine] + busy > load[other] + there
+            if less and _is_sooner(servers[other], there, servers[engine], busy, ready):
+                engine, busy = engine_of[number], busy_of[number] = other, there
         load[engine] += busy
         if engine == dma:
-            first, finish, reason = -1.0, -1.0, why
-            for queue in queues[quarters[number]] if number in quarters else queues[0]:
-                sequence, last, holes = issued[queue], tail[queue], gaps[queue]
-                issued[queue] = sequence + 1
-                while holes and holes[0][2] < sequence - window:
-                    holes.popleft()
-                if ready > last:
-                    begin, done, cause_here = ready, ready + busy, why
-                    if ready - last > SHORTEST_GAP_US:
-                        _note(holes, (last, ready, sequence, tail_op[queue]))
-                elif ready < last and holes:
-                    begin, done, cause_here = _interleave(holes, ready, busy, last, why)
-                else:
-                    begin, done, cause_here = last, last + busy, tail_op[queue]
-                if done > last:
-                    tail[queue], tail_op[queue] = done, number
-                if done > finish:
-                    finish, reason = done, cause_here
-                first = begin if first < 0 else min(first, begin)
-            late = machine.late_us.get(number, 0.0)
-            start[number], end[number], cause[number] = first, finish + latency[dma] + late, reason
-            continue
-        port = server[engine]
-        sequence = issued[port]
-        issued[port] = sequence + 1
-        holes = gaps[port]
-        while holes and holes[0][2] < sequence - window:
-            holes.popleft()
-        if engine == tensor and ramp and busy:
-            at = max(ready, tail[port])
-            if at > use_until:
-                use *= exp((use_until - at) / ramp)
-            if use < params.half_use:
-                throttled += busy
-                busy *= 2
-            weight = machine.rows.get(number, 1.0)
-            use = weight + (use - weight) * exp(-busy / ramp)
-            use_until = at + busy
-        last = tail[port]
-        position = _fitting(holes, ready, busy) if ready < last and holes else -1
-        if position >= 0:
-            low, high, made, before = holes[position]
-            begin = max(ready, low)
-            if begin == low and low > 0:
-                why = before
-            done = begin + busy
-            _replace(holes, position, (low, begin, made, before), (done, high, made, number))
+            begin, done, why = _transferred(queues[quarters.get(number, 0)], number, ready, busy, why, window)
+            done = done + params.dma_latency_us + machine.late_us.get(number, 0.0)
         else:
-            if ready > last:
-                begin = ready
-                if ready - last > SHORTEST_GAP_US:
-                    _note(holes, (last, ready, sequence, tail_op[port]))
-            else:
-                begin, why = last, tail_op[port]
-            done = begin + busy
-            tail[port] = done
-            tail_op[port] = number
-        start[number] = begin
-        end[number] = done + latency[engine]
-        cause[number] = why
-    return Schedule(start, end, cause, max(end, default=0.0), throttled)
+            server = servers[engine]
+            issued = server.issue(window)
+            if throttle is not None and engine == tensor and busy:
+                busy = throttle.busy_us(max(ready, server.end), busy, machine.rows.get(number, 1.0))
+            begin, done, why = server.run(number, ready, busy, why, issued)
+        start[number], end[number], cause[number] = begin, done, why
+    return Schedule(start, end, cause, max(end, default=0.0), 0.0 if throttle is None else throttle.lost_us)
+
+
+def _is_sooner(one: _Server, busy: float, other: _Server, usual: float, ready: float) -> bool:
+    """Return True if the engine ``other`` makes an operation wait, and it would end sooner on the engine ``one``.
+
+    The operation takes ``busy`` microseconds on ``one`` and ``usual`` on ``other``.
+    """
+    here = _earliest(other.gaps, other.end, ready, usual)
+    return here > ready and _earliest(one.gaps, one.end, ready, busy) + busy < here + usual
+
+
+def _transferred(
+    queues: Iterable[_Server], number: int, ready: float, busy: float, why: int, window: int
+) -> tuple[float, float, int]:
+    """Place a transfer in all of ``queues``; return its first begin, its last end, and the cause of the last end."""
+    first, finish, reason = -1.0, -1.0, why
+    for queue in queues:
+        begin, done, cause = queue.stream(number, ready, busy, why, queue.issue(window))
+        if done > finish:
+            finish, reason = done, cause
+        first = begin if first < 0 else min(first, begin)
+    return first, finish, reason
 
 
 def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:

@@ -123,7 +123,7 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
 
 @dataclass(slots=True)
 class _Operation:
-    """The properties that those executions of one instruction share that cost the same.
+    """The common properties of those executions of one instruction that have the same cost.
 
     ``count`` says how many of these executions were scheduled.
     """

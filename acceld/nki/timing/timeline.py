@@ -20,12 +20,12 @@ from math import prod
 from typing import Any
 
 from acceld.chips import ChipSpec, chip_spec
-from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.operations import DTYPE_BYTES, MEETINGS
 from acceld.nki.ir.program import Engine, Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
 from acceld.nki.timing import compiler_current, compiler_legacy, cores, sbuf_allocation, uncertainty, value_numbering
 from acceld.nki.timing.addresses import wait_for_places
-from acceld.nki.timing.binding import Binding, binding, plain
+from acceld.nki.timing.binding import Binding, PathStep, binding, plain
 from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule
@@ -69,15 +69,6 @@ FIGURE_CLASS: Mapping[str, str] = {
 """Class of each figure. exact: the figure follows from the program. modelled: it depends on what the compiler is
 assumed to do. predicted: it depends on an assumed schedule too.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PathStep:
-    """The microseconds that one line takes of one engine on the critical path."""
-
-    line: int
-    engine: str
-    us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +217,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Translate the numbers of dropped instructions to the program before :func:`compiler_legacy.sums_apart`
-    added some.
+    """Return the numbers that the instructions ``dropped`` have in the program as it was read: without the
+    instructions that :func:`compiler_legacy.sums_apart` added.
     """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
     if not added:
@@ -278,10 +269,6 @@ class _Run:
     extended: bool = False
 
 
-MEETINGS = frozenset({"exchange", "barrier"})
-"""Operations at which the two cores of a launch wait for each other."""
-
-
 def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
     """Return the run of one core. Beyond ``max_events`` executions its figures are extrapolated from two
     shorter runs.
@@ -303,7 +290,8 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
     """Return the runs of two cores in which the core that reaches an exchange or a barrier first waits for the other.
 
-    Each round settles at least one more meeting, because nothing before the first unsettled one changes any more.
+    Each round schedules both cores again and moves the meetings. After round n the first n meetings have their final
+    times, because the operations before them no longer change.
     """
     meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
     common = min(map(len, meetings))

@@ -204,74 +204,26 @@ class _Expander:
             for dst in template.instruction.dsts:
                 self.cells[dst.buffer].clear()
             return
-        variant = 0
-        if template.variants is not None:
-            variant = template.variants[at]
-            if variant < 0:
-                return
-        read: list[int] = []
-        for cells, bases, offsets, moved in site.reads:
-            base = bases[at]
-            for offset in offsets:
-                value = cells.get(base + offset)
-                if value is not None:
-                    read.append(value)
-            if moved and len(offsets) > 1:
-                self._read_together([base + offset for offset in offsets if base + offset in cells], moved)
-        first = template.first is not None and template.first[at]
-        kept = template.keeps is not None and template.keeps[at]
-        if template.accumulates or kept or template.first is not None:
-            for cells, bases, offsets, _ in site.writes:
-                base = bases[at]
-                for offset in offsets:
-                    value = cells.get(base + offset)
-                    if value is not None:
-                        read.append(value)
-        accumulator = template.accumulator
-        held = self.accumulators[accumulator.engine] if accumulator is not None else {}
-        if accumulator is not None and (accumulator.reads or kept):
-            read.extend(held.values())
-        ins = tuple(read)
+        variant = 0 if template.variants is None else template.variants[at]
+        if variant < 0:
+            return
+        ins = self._values_read(site, at)
         stream = self.stream
         event = len(stream.templates)
-        outs: tuple[int, ...] | None = None
-        merge = site.signature >= 0
-        if merge and template.invariant_only:
-            merge = max((stream.value_event[value] for value in ins), default=-1) < self.outermost
-        if merge:
-            within = template.merged_within
-            key = (
-                site.signature,
-                variant,
-                first,
-                ins,
-                site.given[at] if site.given is not None else (),
-                tuple([self.iteration[loop] for loop in within]) if within else (),
-                tuple([(access.buffer, access.bases[at]) for access in template.writes]) if site.in_place else (),
-            )
-            outs = self.known.get(key)
+        key = self._key(site, at, variant, ins)
+        outs = None if key is None else self.known.get(key)
         repeat = outs is not None
         if outs is None:
             outs = self._made(site, event)
-            if merge:
+            if key is not None:
                 self.known[key] = outs
+        accumulator = template.accumulator
         if accumulator is not None:
+            held = self.accumulators[accumulator.engine]
             for partitions in [span for span in held if span <= accumulator.partitions]:
                 del held[partitions]
             held[accumulator.partitions] = outs[-1]
-        overwritten: list[int] = []
-        position = 0
-        for cells, bases, offsets, moved in site.writes:
-            base = bases[at]
-            for offset in offsets:
-                cell = base + offset
-                value = cells.get(cell)
-                if value is not None:
-                    overwritten.append(value)
-                cells[cell] = outs[position]
-                position += 1
-                if moved:
-                    moved.pop(cell, None)
+        overwritten = self._written(site, at, outs)
         if repeat:
             self._move(template, at, outs)
         replaced: tuple[int, ...] = ()
@@ -286,6 +238,69 @@ class _Expander:
         stream.replaced.append(replaced)
         stream.repeat.append(repeat)
         stream.turn.append(at)
+
+    def _values_read(self, site: _Site, at: int) -> tuple[int, ...]:
+        """Return the values that execution ``at`` reads: in its operands, in what it adds to, and in an accumulator."""
+        template = site.template
+        read: list[int] = []
+        for cells, bases, offsets, moved in site.reads:
+            base = bases[at]
+            for offset in offsets:
+                value = cells.get(base + offset)
+                if value is not None:
+                    read.append(value)
+            if moved and len(offsets) > 1:
+                self._read_together([base + offset for offset in offsets if base + offset in cells], moved)
+        kept = template.keeps is not None and template.keeps[at]
+        if template.accumulates or kept or template.first is not None:
+            for cells, bases, offsets, _ in site.writes:
+                base = bases[at]
+                for offset in offsets:
+                    value = cells.get(base + offset)
+                    if value is not None:
+                        read.append(value)
+        accumulator = template.accumulator
+        if accumulator is not None and (accumulator.reads or kept):
+            read.extend(self.accumulators[accumulator.engine].values())
+        return tuple(read)
+
+    def _key(self, site: _Site, at: int, variant: int, ins: tuple[int, ...]) -> object | None:
+        """Return what is equal for execution ``at`` and for those that it repeats; None if it is never merged."""
+        template = site.template
+        if site.signature < 0:
+            return None
+        if template.invariant_only:
+            made = self.stream.value_event
+            if max((made[value] for value in ins), default=-1) >= self.outermost:
+                return None
+        within = template.merged_within
+        return (
+            site.signature,
+            variant,
+            template.first is not None and template.first[at],
+            ins,
+            site.given[at] if site.given is not None else (),
+            tuple([self.iteration[loop] for loop in within]) if within else (),
+            tuple([(access.buffer, access.bases[at]) for access in template.writes]) if site.in_place else (),
+        )
+
+    @staticmethod
+    def _written(site: _Site, at: int, outs: tuple[int, ...]) -> list[int]:
+        """Write the values ``outs`` into the cells of execution ``at``, and return the values that were there."""
+        overwritten: list[int] = []
+        position = 0
+        for cells, bases, offsets, moved in site.writes:
+            base = bases[at]
+            for offset in offsets:
+                cell = base + offset
+                value = cells.get(cell)
+                if value is not None:
+                    overwritten.append(value)
+                cells[cell] = outs[position]
+                position += 1
+                if moved:
+                    moved.pop(cell, None)
+        return overwritten
 
     def _move(self, template: Template, at: int, outs: tuple[int, ...]) -> None:
         """Record which cells of a repeat have values that were first written elsewhere."""
@@ -307,7 +322,7 @@ class _Expander:
             if place < len(access.offsets):
                 return access.buffer, access.bases[turn] + access.offsets[place]
             place -= len(access.offsets)
-        raise ValueError("an accumulator's value is in no cell")
+        raise ValueError("no cell holds the value of an accumulator")
 
     def _read_together(self, cells: list[int], moved: _Moved) -> None:
         """Check whether the values of ``cells``, which one access reads together, lie side by side.

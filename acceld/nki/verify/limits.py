@@ -64,9 +64,9 @@ def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
     Raises UsageError if the API or the chip is unknown, or if the API does not run on the chip.
     """
     if api not in API_CHIPS:
-        raise UsageError(f"no rule book for API {api!r}", hint=nearest_of(api, API_CHIPS))
+        raise UsageError(f"there are no rules for API {api!r}", hint=nearest_of(api, API_CHIPS))
     if chip not in CHIPS:
-        raise UsageError(f"no rule book for chip {chip!r}", hint=nearest_of(chip, CHIPS))
+        raise UsageError(f"there are no rules for chip {chip!r}", hint=nearest_of(chip, CHIPS))
     if chip not in API_CHIPS[api]:
         raise UsageError(
             f"API {api} does not support chip {chip}",

@@ -178,7 +178,8 @@ class Operands(InstructionCheck):
                     f"the scalar engine of {self.rules.chip.name} has no tensor_scalar with {' and '.join(functions)}",
                     "it multiplies, adds, or multiplies and then adds; use the vector engine",
                 )
-        if engine in (Engine.SCALAR, Engine.GPSIMD) and any(name in BITWISE for name in names):
+        bitwise = op != "partition_reduce" and any(name in BITWISE for name in names)
+        if bitwise and engine in (Engine.SCALAR, Engine.GPSIMD):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
         if op == "activation" and engine is Engine.GPSIMD and self.rules.chip.generation < 4:
             self._add(

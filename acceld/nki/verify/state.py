@@ -43,7 +43,9 @@ class State:
         self._fine: set[object] = set()
 
     def check(self, buffer: Buffer, uses: Uses) -> None:
-        """Check the rules on all uses of ``buffer``. A buffer that is used like a checked one is passed over."""
+        """Check the rules on all uses of ``buffer``. A buffer that is used in the same way as a buffer already checked
+        is skipped.
+        """
         self.report.tick()
         form = uses.form(buffer.id) if buffer.space is not Space.HBM else None
         if form is not None and form in self._fine:

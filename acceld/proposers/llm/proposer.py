@@ -86,8 +86,8 @@ Tags = dict[str, int | str]
 class LLMProposer:
     """Ask models for plans, kernels, repairs and insights.
 
-    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is only no insight; a
-    ``lasting`` failure is raised here too.
+    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, no error is raised and there
+    is no insight, unless the failure is ``lasting``.
     """
 
     name = "llm"

@@ -14,13 +14,13 @@ def busy_share(profile: Profile | None, engine: str) -> float:
     return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
 
 
-def path_share(profile: Profile | None, line: int, engine: str) -> float:
-    """Return the share of the latency (0 to 1) that a source line spends on an engine along the critical path; 0
-    without a simulated profile.
+def path_share(profile: Profile | None, line: int) -> float:
+    """Return the share of the latency (0 to 1) that a source line spends on the vector engine along the critical path;
+    0 without a simulated profile.
     """
     steps = profile.details.get("critical_path", ()) if profile is not None else ()
     whole = sum(step["us"] for step in steps)
-    own = sum(step["us"] for step in steps if step["line"] == line and step["engine"] == engine)
+    own = sum(step["us"] for step in steps if step["line"] == line and step["engine"] == "vector")
     return own / whole if whole else 0.0
 
 
@@ -32,11 +32,12 @@ def idle_share(profile: Profile) -> float:
 
 
 def hidden_share(profile: Profile, first: Collection[int], rest: Collection[int]) -> float | None:
-    """Return the share of the latency that software pipelining may save: the waits of the busiest engine that end if
-    the lines ``first`` run one iteration before the lines ``rest``.
+    """Return the share of the latency that software pipelining may save, if the lines ``first`` then run one iteration
+    ahead of the lines ``rest``.
 
-    None if the profile does not say for which lines the engine waits. After the change, the results that ``rest``
-    needs from ``first`` are ready. While one line of ``rest`` waits for another, the engine works on ``first``.
+    Two kinds of waits of the busiest engine end. Lines of ``rest`` no longer wait for ``first``. While a line of ``rest``
+    waits for another line of ``rest``, the engine works on ``first``. Return None if the profile does not say for which
+    lines the engine waits.
     """
     found = profile.details.get("binding")
     if not found or not profile.latency_us:

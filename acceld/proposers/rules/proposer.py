@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from time import monotonic
 from typing import Any
@@ -22,7 +22,16 @@ from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
-from acceld.proposers.rules.tuner import STRATEGIES, Again, Move, TimedProgram, Tuned, Tuner, repeated
+from acceld.proposers.rules.tuner import (
+    STRATEGIES,
+    Again,
+    Move,
+    TimedProgram,
+    Tuned,
+    Tuner,
+    repeated,
+    without_idle_steps,
+)
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
@@ -35,14 +44,6 @@ Shapes = tuple[tuple[int, ...] | None, ...]
 Dtypes = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A place in a kernel, and the rule that applies there or refuses, as ``acceld suggest`` shows them."""
-
-    site: Site
-    rule: Rule
-
-
 def suggestions(
     source: str,
     api: str,
@@ -50,7 +51,7 @@ def suggestions(
     dtypes: Dtypes = (),
     profile: Profile | None = None,
     entry: str = "",
-) -> list[Suggestion]:
+) -> list[Site]:
     """Return every place in a kernel where a rule applies, the most promising first.
 
     ``shapes`` are the shapes of the kernel's arguments in order (None for a scalar), ``dtypes`` their dtypes. Without
@@ -59,7 +60,7 @@ def suggestions(
     return _findings(source, api, shapes, dtypes, profile, entry)[0]
 
 
-def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "") -> list[Suggestion]:
+def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "") -> list[Site]:
     """Return the places in a kernel that match a rule's pattern but at which the rule refuses. The site's
     ``precondition`` holds the reason.
     """
@@ -77,16 +78,13 @@ def rewrite(
 
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
-) -> tuple[list[Suggestion], list[Suggestion]]:
+) -> tuple[list[Site], list[Site]]:
     """Return (places where the rules of an API apply, the most promising first; places where rules refuse)."""
     kernel = read(source, api, shapes, dtypes, entry)
-    applicable: list[Suggestion] = []
-    refused: list[Suggestion] = []
-    for rule in all_rules():
-        for finding in rule.find(kernel, profile) if api in rule.apis else ():
-            (refused if finding.rewrite is None else applicable).append(Suggestion(finding.site, rule))
-    applicable.sort(key=lambda one: (-one.rule.promise(one.site, profile), one.site.rule, one.site.line, one.site.key))
-    return applicable, refused
+    found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
+    ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
+    ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
+    return [site for _, site in ranked], [one.site for _, one in found if one.rewrite is None]
 
 
 def moves(
@@ -101,8 +99,8 @@ def moves(
 ) -> list[Move]:
     """Return every single rewrite of a kernel as a move, the most promising first; [] if the source can not be read.
 
-    A ``profile`` of the kernel changes only the order: more is known about what a move saves. ``only`` names the one
-    rule whose moves are wanted; "" means all rules.
+    A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
+    names the one rule whose moves are wanted; "" means all rules.
     """
     reread = partial(read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
@@ -172,7 +170,7 @@ class RulesProposer(Proposer):
         """
         self._order_seed = order_seed
         self._reading = asyncio.Lock()
-        self._found: dict[tuple[str, str, float | None], tuple[list[Suggestion], list[Suggestion]]] = {}
+        self._found: dict[tuple[str, str, float | None], tuple[list[Site], list[Site]]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return the plan for place number ``index`` among the places that no earlier plan took; None if there is no
@@ -184,17 +182,17 @@ class RulesProposer(Proposer):
         crossed = await self.crossed(request)
         if crossed is not None:
             return crossed
-        applicable, refused = await self._find(request.parent, request.problem)
+        applicable, refused = await self.findings(request.parent, request.problem)
         found = [*applicable, *refused]
         taken = {(plan.rule, plan.line, str(plan.data.get("key", ""))) for plan in request.earlier}
-        open_sites = [one for one in found if (one.site.rule, one.site.line, one.site.key) not in taken]
+        open_sites = [one for one in found if (one.rule, one.line, one.key) not in taken]
         if request.index >= len(open_sites):
             return None
         if self._order_seed is not None:
             random.Random(f"{self._order_seed} {request.iteration} {request.place}").shuffle(open_sites)
-        chosen = open_sites[request.index]
-        site, rule = chosen.site, chosen.rule
-        safe = "" if any(one is chosen for one in refused) else f"\nSafe because {site.precondition}."
+        site = open_sites[request.index]
+        rule = rule_named(site.rule)
+        safe = "" if any(one is site for one in refused) else f"\nSafe because {site.precondition}."
         return request.planned(
             f"{site.plan}\nWhy: {rule.reason} ({rule.source}){safe}",
             title=f"{site.rule.replace('_', ' ')}, line {site.line}",
@@ -242,14 +240,6 @@ class RulesProposer(Proposer):
         """Return (places where rules apply to a kernel, the most promising first; places where they refuse). Both
         lists are empty if the kernel can not be read.
         """
-        applicable, refused = await self._find(parent, problem)
-        return [one.site for one in applicable], [one.site for one in refused]
-
-    async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
-        """Return timed sequences of rewrites, fastest first. This class times nothing, so it returns []."""
-        return []
-
-    async def _find(self, parent: Candidate, problem: Problem) -> tuple[list[Suggestion], list[Suggestion]]:
         kernel, (shapes, dtypes) = parent.kernel, _facts_of(problem.arguments)
         profile = parent.evaluation.profile if parent.evaluation else None
         key = (kernel.api, kernel.text, profile.latency_us if profile else None)
@@ -264,6 +254,10 @@ class RulesProposer(Proposer):
                 except RuleRefused:
                     self._found[key] = ([], [])
             return self._found[key]
+
+    async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
+        """Return timed sequences of rewrites, fastest first. This class times nothing, so it returns []."""
+        return []
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """Return the parent's kernel after variant number ``index`` of the plan's rewrite; for a plan of several
@@ -331,8 +325,8 @@ class TunedRules(RulesProposer):
         """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first;
         None if there is no such sequence.
 
-        Sequences that are too slow for the beam are left out. Sequences with all steps that the wrong ones share come last,
-        because they are probably wrong too.
+        Sequences that are too slow for the beam are left out. Sequences that contain every step that all wrong
+        sequences have come last, because they are probably wrong too.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -359,7 +353,7 @@ class TunedRules(RulesProposer):
         )
 
     async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
-        """Return the sequences of rewrites that make a kernel faster, fastest first."""
+        """Return the sequences of rewrites that make a kernel faster, without idle steps, fastest first."""
         kernel = parent.kernel
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
@@ -384,11 +378,8 @@ class TunedRules(RulesProposer):
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
-        return [
-            replace(one, parent=None, tie=None, moves=None, made={})
-            for one in tuner.fastest()
-            if one.latency_us < root.latency_us
-        ]
+        faster = [one for one in tuner.fastest() if one.latency_us < root.latency_us]
+        return [replace(one, parent=None, tie=None, moves=None, made={}) for one in without_idle_steps(faster)]
 
     def _over(self) -> Callable[[], bool]:
         """Return a function that tells whether half of the time that the run has left at this moment has passed."""

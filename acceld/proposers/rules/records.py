@@ -169,16 +169,6 @@ class Rule(ABC):
         given = {"precondition": precondition, "plan": plan, "benefit": benefit, "gain_percent": gain_percent}
         return self.found(line, rewrite, *variants, **given, key=key)  # type: ignore[arg-type]  # a dict has one type of values
 
-    def sites(self, kernel: Source, profile: Profile | None) -> list[Site]:
-        """Return the places in ``kernel`` where the rule applies."""
-        return [one.site for one in self.find(kernel, profile) if one.rewrite is not None]
-
-    def refusals(self, kernel: Source) -> list[Site]:
-        """Return the places that match the rule's pattern but at which the rule refuses. The site's ``precondition``
-        holds the reason.
-        """
-        return [one.site for one in self.find(kernel, None) if one.rewrite is None]
-
     def apply(self, kernel: Source, site: Site, variant: Variant) -> str:
         """Return the kernel's new source after ``variant`` at ``site``.
 

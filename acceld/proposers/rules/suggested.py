@@ -31,8 +31,8 @@ def suggested(
     if only is not None and only not in named:
         raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
     out: list[dict[str, Any]] = []
-    for found in suggestions(text, api, shapes, dtypes, entry=entry):
-        site, rule = found.site, named[found.site.rule]
+    for site in suggestions(text, api, shapes, dtypes, entry=entry):
+        rule = named[site.rule]
         if only not in (None, rule.name):
             continue
         for variant in site.variants:
@@ -63,9 +63,9 @@ def refused(
 ) -> list[dict[str, Any]]:
     """Return one entry for each place at which a rule refuses: ``rule``, ``line`` and ``reason``."""
     return [
-        {"rule": one.site.rule, "line": one.site.line, "reason": one.site.precondition}
+        {"rule": one.rule, "line": one.line, "reason": one.precondition}
         for one in refusals(text, api, shapes, dtypes, entry)
-        if only in (None, one.site.rule)
+        if only in (None, one.rule)
     ]
 
 

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 
-from acceld.model import Profile
+from acceld.model import LEAST_STEP_PERCENT, Profile
 
 _FRONT = 16
 """Number of kernels whose moves are compared in each round."""
@@ -105,11 +105,13 @@ class Tuned:
     rules: tuple[str, ...]
     timed: TimedProgram
     parent: Tuned | None = field(default=None, repr=False)
-    """The kernel of the sequence after which the last steps were made; None for the root. It has all steps of this kernel
-    but the last, and fewer if a move was made before later steps.
+    """The earlier kernel of the sequence from which this kernel was made; None for the root. It lacks the last step of
+    this kernel, or several steps if a move was made before later steps.
     """
     tie: Tuned | None = field(default=None, repr=False)
-    """A kernel that one more move made of this one and that is as fast; it is extended in place of this one."""
+    """An equally fast kernel that one more move made of this kernel. Further moves extend that kernel instead of this
+    one.
+    """
     moves: Sequence[Move] | None = field(default=None, repr=False)
     """The kernel's moves, best first; None until they are asked for."""
     made: dict[int, Made | None] = field(default_factory=dict, repr=False)
@@ -147,7 +149,9 @@ Clock = Callable[[str], Awaitable[TimedProgram | None]]
 Moves = Callable[[str, Profile | None], Sequence[Move]]
 """Returns the moves of a kernel with its profile, best first. It is called in a thread."""
 Again = Callable[[str, str], Sequence[Move]]
-"""Returns those moves of a kernel that may be the one of a given name, perhaps on another line. It is called in a thread."""
+"""Returns the moves of a kernel that may repeat the step with a given name, perhaps at another line. It is called in a
+thread.
+"""
 
 
 class Tuner:
@@ -265,6 +269,22 @@ class Tuner:
         with fewer steps comes first.
         """
         return sorted(self.seen.values(), key=_rank)[:count]
+
+
+def without_idle_steps(found: Sequence[Tuned]) -> list[Tuned]:
+    """Return the kernels without those that have an idle step, in the same order.
+
+    A kernel has an idle step if another kernel was made by some of its steps and is as fast. A difference of
+    :data:`acceld.model.LEAST_STEP_PERCENT` is noise.
+    """
+    kept: list[tuple[Counter[str], Tuned]] = []
+    for one in sorted(found, key=lambda one: (len(one.steps), one.latency_us)):
+        names = Counter(map(_anywhere, one.steps))
+        enough_us = one.latency_us * (1 + LEAST_STEP_PERCENT / 100)
+        if not any(fewer < names and other.latency_us <= enough_us for fewer, other in kept):
+            kept.append((names, one))
+    lasting = {id(one) for _, one in kept}
+    return [one for one in found if id(one) in lasting]
 
 
 def repeated(text: str, wanted: Sequence[str], find: Again) -> tuple[str, list[Move]]:

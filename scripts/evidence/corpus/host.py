@@ -354,7 +354,7 @@ def literal(value: object, imported: dict[str, str], specs: Mapping[str, TensorS
     name = value.name if isinstance(value, np.dtype) else getattr(value, "__name__", getattr(value, "name", ""))
     if name in DTYPE_BYTES:
         return f"nki.language.{'bool_' if name == 'bool' else name}"
-    raise Stopped(State.UNTRIED, f"an argument of type {type(value).__name__}")
+    raise Stopped(State.UNTRIED, f"an argument of type {type(value).__name__} can not be passed on")
 
 
 def _named(module: str, imported: dict[str, str]) -> str:

@@ -81,7 +81,9 @@ def _agree(found: list[NDArray[Any]], validation: Any, rank: int) -> bool:
         b = np.asarray(want).astype(np.float64).reshape(-1)
         if a.size != b.size:
             raise Stopped(
-                State.UNTRIED, f"{name}: {result.shape} and golden {np.shape(want)} of {np.shape(shapes.get(name, 0))}"
+                State.UNTRIED,
+                f"{name} has shape {result.shape}, its golden result {np.shape(want)}, "
+                f"and the test declares {np.shape(shapes.get(name, 0))}",
             )
         # as nki-library's validator does: relative to the greatest golden value
         greatest = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0))

@@ -105,8 +105,7 @@ def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]
     """Yield rule, line and program of each variant whose program differs."""
     shapes = tuple(a.shape if isinstance(a, TensorSpec) else None for a in kernel.arguments)
     seen = {digest}
-    for suggestion in suggestions(kernel.source, kernel.api, shapes):
-        site = suggestion.site
+    for site in suggestions(kernel.source, kernel.api, shapes):
         for variant in site.variants:
             try:
                 program = kernel.with_source(rewrite(kernel.source, kernel.api, site, variant, shapes)).program()

@@ -110,4 +110,4 @@ def kernel(x, w, b, v):
                 nisa.dma_copy(dst=out[nl.ds(128 * (m - 2), 128), place], src=result)
     return out
 """
-"""Products of bfloat16 parts: high x high, low x high, high x low."""
+"""A kernel that adds three products of bfloat16 parts: high x high, low x high and high x low."""

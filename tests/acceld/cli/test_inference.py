@@ -75,7 +75,8 @@ def test_a_formula_gets_the_current_api_unless_another_is_configured(
 ) -> None:
     reference = tmp_path / "ref.py"
     reference.write_text("import numpy as np\n\ndef forward(x):\n    return np.tanh(x)\n", encoding="utf-8")
-    folder = reference_workload(reference, [DraftArgument("x", (128, 128), "float32")], tmp_path)
+    given = [DraftArgument("x", (128, 128), "float32")]
+    folder = reference_workload(reference, given, tmp_path, lambda fresh: lambda made: None)
     found = load_workload(folder)
     assert list(found.baselines) == ["nki", "nki_legacy"]
     for path, where in ((reference, None), (None, found), (folder, found)):

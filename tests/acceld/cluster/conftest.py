@@ -31,7 +31,7 @@ class FakeHost:
         self._here = LocalHost(name, slots, self.device, folder)
 
     async def describe(self) -> HostFacts:
-        """Return its name, address and resources."""
+        """Return the host's name, address and resources."""
         return self.facts
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
@@ -58,7 +58,7 @@ class FakeHost:
         return await self._here.health()
 
     async def doctor(self) -> list[Finding]:
-        """Return the findings of the host's doctor, once it runs."""
+        """Return the findings of the host's doctor, once the host runs."""
         await self.running.wait()
         return [Finding("core 3", "note", "out of service")]
 

@@ -109,7 +109,9 @@ class Nodes:
 
 
 def _handles_signals() -> bool:
-    """Return True where Ray can have nodes end with this process: it sets a handler of signals, for which it must be the main thread."""
+    """Return True in the main thread: only there can Ray set the handler of signals that ends its nodes with this
+    process.
+    """
     return threading.current_thread() is threading.main_thread()
 
 
@@ -120,7 +122,7 @@ def nodes(folder: Path, *names: str) -> Iterator[Nodes]:
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",  # not 15: beside other work on the machine nothing would begin
+        "RAY_worker_niceness": "0",  # not 15: beside other work on the machine no task would begin
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's word for: loopback only
         SETTINGS: str(folder / "hosts.json"),
     }

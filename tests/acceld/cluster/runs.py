@@ -44,7 +44,7 @@ def search_parts(store: Store, evaluator: Evaluator) -> SearchParts:
 
 
 async def decide(evaluator: Evaluator, path: Path, search: SearchParameters = SEARCH) -> Decisions:
-    """Run the search to its end in a new store; return its decisions. Nothing may be stored twice."""
+    """Run the search to its end in a new store; return its decisions. Fail if an evaluation is stored twice."""
     store = Store.open(path)
     try:
         spec = RunSpec("silu", backend="neuron_legacy", search=search)

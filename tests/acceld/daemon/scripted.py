@@ -1,9 +1,11 @@
 """Run a daemon whose evaluator and proposer are scripted: ``python -m tests.acceld.daemon.scripted --home DIR``.
 
-A kernel's text is ``latency N``. A plan makes its parent a tenth faster, each evaluation takes ``SCRIPTED_S`` seconds
-(default 0.005) and is noted in the file ``SCRIPTED_LOG``, one key a line, when it is done. No evaluation of a candidate
-ends whose workload the file ``SCRIPTED_STUCK`` names; the first of those that run together adds the name once more. If
-the file names ``strict/WORKLOAD``, the strict gate of the workload's candidates does not end before the name is gone.
+A kernel's text is ``latency N``. A plan makes its parent a tenth faster. Each evaluation takes ``SCRIPTED_S`` seconds
+(default 0.005); its key is then written to the file ``SCRIPTED_LOG``, one key a line.
+
+The file ``SCRIPTED_STUCK`` names workloads whose candidates are held. An evaluation of a candidate of a named workload
+never ends. A candidate of a workload named as ``strict/WORKLOAD`` is held at the strict gate until the name is removed
+from the file. When an evaluation is held and no other is, the evaluator adds the name once more, which tells the test.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class ScriptedEvaluator:
         return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
 
     def _sticks(self, name: str, place: Path) -> bool:
-        """Return True if the file has the name. If nothing is held yet, add the name once more."""
+        """Return True if the file has the name. If no evaluation is held yet, add the name once more."""
         names = place.read_text("utf-8").split()
         if name in names and not self.holds:
             self.holds = True
@@ -108,11 +110,11 @@ class ScriptedEvaluator:
 
 
 FASTEST_US = 10.0
-"""Latency at which nothing becomes faster, so that a suite, which goes on while it gains, ends soon."""
+"""Kernels of this latency become no faster, so that a suite, which goes on while it gains, ends soon."""
 
 
 class TenthFaster:
-    """Each plan makes a kernel a tenth faster, down to ``FASTEST_US``, with a different text; every third answer is not a kernel."""
+    """Makes a kernel a tenth faster by each plan, down to ``FASTEST_US``. Every third answer is not a kernel."""
 
     name = "rules"
     abilities = PROPOSERS[name]

@@ -75,10 +75,29 @@ def test_a_kernel_that_does_not_fit_is_refused(asked: Any) -> None:
 
 
 def test_a_run_has_a_workload_a_preset_and_no_other_keys() -> None:
-    assert specs.run_spec({"workload": "silu"}, DEFAULTS).search == replace(PRESETS["standard"], memory="off")
+    preset = replace(PRESETS["standard"], memory="off", strategy="tune")
+    assert specs.run_spec({"workload": "silu"}, DEFAULTS).search == preset
     for asked in ({}, {"workload": "silu", "preset": "slow"}, {"workload": "silu", "chips": "trn1"}, {"workload": 1}):
         with pytest.raises(UsageError):
             specs.run_spec(asked, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "configured", "taken"),
+    [
+        ({}, "auto", "tune"),
+        ({"proposer": "both"}, "auto", "beam"),
+        ({"backend": "neuron"}, "auto", "beam"),
+        ({}, "random", "random"),
+        ({"search": {"strategy": "beam"}}, "auto", "beam"),
+        ({"proposer": "llm", "search": {"strategy": "reflexion"}}, "auto", "reflexion"),
+    ],
+)
+def test_rules_on_the_simulator_tune_sequences_unless_another_strategy_is_set(
+    asked: dict[str, Any], configured: Any, taken: str
+) -> None:
+    settings = replace(DEFAULTS, search=replace(DEFAULTS.search, strategy=configured))
+    assert specs.run_spec({"workload": "silu"} | asked, settings, {"search.strategy"}).search.strategy == taken
 
 
 def test_what_is_not_asked_for_is_as_the_configuration_says() -> None:

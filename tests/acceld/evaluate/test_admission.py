@@ -17,7 +17,7 @@ from acceld.evaluate.correctness.examination import examine
 from acceld.evaluate.sandbox.messages import pack
 from acceld.evaluate.sandbox.process import Outcome
 from acceld.evaluate.sandbox.reply import Reply
-from acceld.workloads import Workload, load_unchanged, load_workload, make_inputs, reference_outputs
+from acceld.workloads import Workload, address_of, load_unchanged, load_workload, make_inputs, reference_outputs
 from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks
 
 TOML = """
@@ -76,18 +76,18 @@ def test_rows_that_depend_on_each_other_can_not_be_declared(tmp_path: Path, form
 
 
 def test_a_reference_that_changes_its_inputs_is_named_though_its_outputs_stay(tmp_path: Path) -> None:
-    assert "or changes them" in workload(tmp_path, "np.clip(x, -1, 1, out=x) * y")
+    assert "or changes its inputs" in workload(tmp_path, "np.clip(x, -1, 1, out=x) * y")
 
 
 def test_files_that_change_between_a_request_and_its_answer_are_named(tmp_path: Path) -> None:
     workload(tmp_path, "x * y")
     known = load_workload(tmp_path)
-    load_unchanged(tmp_path, None, known.hash)
+    load_unchanged(address_of(known))
     shaped = load_workload(tmp_path, {"N": 32})
-    assert load_unchanged(tmp_path, shaped.values, shaped.hash).hash == shaped.hash != known.hash
+    assert load_unchanged(address_of(shaped)).hash == shaped.hash != known.hash
     workload(tmp_path, "x - y")
     with pytest.raises(WorkloadError, match="were changed while a kernel was evaluated"):
-        load_unchanged(tmp_path, None, known.hash)
+        load_unchanged(address_of(known))
 
 
 def test_an_argument_that_is_declared_fixed_need_not_matter(tmp_path: Path) -> None:
@@ -185,7 +185,10 @@ def test_a_reference_that_takes_too_long_is_left_open(tmp_path: Path, cause: str
 
 @pytest.mark.parametrize(
     ("written", "words"),
-    [(b"", "did not end: it exited with status 1"), (pack({"error": "no\x1b[2J reference"}), "^no.*reference$")],
+    [
+        (b"", "did not end: its process exited with status 1"),
+        (pack({"error": "no\x1b[2J reference"}), "^no.*reference$"),
+    ],
 )
 def test_a_reference_that_fails_is_the_workloads_fault(tmp_path: Path, written: bytes, words: str) -> None:
     workload(tmp_path, "x + y")

@@ -18,7 +18,7 @@ from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.oracle import ByRows
 from acceld.evaluate.sandbox.messages import pack, unpack
 from acceld.evaluate.simulated.beside import Beside
-from acceld.workloads import Workload, load_workload, make_inputs, reference_outputs
+from acceld.workloads import Workload, address_of, load_workload, make_inputs, reference_outputs
 from acceld.workloads.rows import RowBlock, row_blocks, sampled
 
 TOML = """
@@ -281,7 +281,7 @@ def test_an_error_that_nobody_expects_is_sent_with_its_text(tmp_path: Path, monk
     made = normalization(tmp_path / "one", "float32")
     monkeypatch.setattr(oracle, "_make", failing)
     with (tmp_path / "reply").open("w+b") as reply:
-        oracle.make(pack({"workload": str(made.folder), "hash": made.hash}), reply.fileno())
+        oracle.make(pack(address_of(made)), reply.fileno())
         reply.seek(0)
         answer, _ = unpack(reply.read())
     assert answer["error"] == f"making a data set of {made.folder} failed: RuntimeError: can't start new thread"

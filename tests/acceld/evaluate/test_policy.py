@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.evaluate.policy import HIDDEN_NAMES, TILE_NAMES, canonical, check
+from acceld.evaluate.policy import TILE_NAMES, canonical, check
 from acceld.nki.frontend.core.methods import Tensor as LegacyTile
 from acceld.nki.frontend.current.tensor import NkiTensor
+from acceld.nki.frontend.permitted import HIDDEN_NAMES
 from acceld.resources import workloads_folder
 
 KERNEL = """import neuronxcc.nki as nki

@@ -1,4 +1,5 @@
-"""A scripted loopback server that speaks chat, responses and messages, streamed, and every way a provider fails.
+"""A scripted loopback server that speaks the protocols chat, responses and messages, and fails in each way a provider
+can.
 
 ``Reply.kind`` is ``ok`` or one of ``FAULTS``. Replies are taken in order; when they run out, ``default`` answers.
 """
@@ -63,7 +64,7 @@ STREAM_FAULTS = (
     "empty_answer",
     "content_filter",
 )
-"""Answers that begin well, or seem to."""
+"""Answers with HTTP status 200 that fail later, or whose content is wrong."""
 
 FAULTS = (*STATUS_FAULTS, *STREAM_FAULTS)
 
@@ -123,12 +124,12 @@ class ScriptedServer:
     most_active: int = 0
     port: int = 0
     shelf: Shelf = field(init=False)
-    """Its batches; requests in them are answered by the same script."""
+    """The server's batches; requests in batches are answered by the same script."""
     _runner: web.AppRunner | None = None
 
     @property
     def base_url(self) -> str:
-        """For OpenAI's SDK; Anthropic's wants it without ``/v1``."""
+        """The address for OpenAI's SDK. Anthropic's SDK wants the address without ``/v1``."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     def __post_init__(self) -> None:

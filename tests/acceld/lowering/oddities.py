@@ -872,6 +872,19 @@ def angles_of_points(y: Array, x: Array) -> Any:
     return np.arctan2(y, x), np.arctan2(y[0], 2.0), np.arctan2(-1, x), np.arctan2(y > 0, x), np.arctan2(y, x * 0)
 
 
+@odd(M, M)
+def signs_of_zeros(y: Array, x: Array) -> Any:
+    z = x * 0  # of both signs
+    angles = np.arctan2(z, y), np.arctan2(y * 0, z), np.arctan2(z, -0.0), np.arctan2(0.0, z), np.arctan2(z[:, :1], y)
+    return *angles, np.signbit(z), np.copysign(y, z), np.copysign(2.0, z[0]), np.signbit(z.T[::2])
+
+
+@odd(("int32", 5, 9, -1, 2))
+def signs_of_narrow_zeros(n: Array) -> Any:
+    z = n.astype(np.float16)
+    return np.arctan2(z * 0, z), np.arctan2(z, z * 0 - 1), np.signbit(z * 0), np.signbit(-z[:, :1])
+
+
 @odd(M)
 def inverse_functions(x: Array) -> Any:
     angles = np.arcsin(np.sin(x)), np.arccos(np.clip(x, -1, 1))
@@ -1001,3 +1014,93 @@ def products_of_no_elements(a: Array, b: Array) -> Any:
 
 def folded_nothing(b: Array) -> Any:
     return b[5:].sum() + b[:0].prod()
+
+
+# -- sums over partitions, folds in two steps, ranges that several reads share
+
+
+@odd((130, 24), (24, 33))
+def products_and_sums_of_their_rows(x: Array, w: Array) -> Any:
+    y = np.tanh(x @ w)
+    return y, y.sum(axis=0), (y * y).mean(axis=0), y.max(axis=1)
+
+
+@odd((3, 140, 600))
+def sums_over_each_axis(x: Array) -> Any:
+    y = np.exp(x - x.max(axis=-1, keepdims=True))
+    y = y / y.sum(axis=-1, keepdims=True)
+    return y.sum(axis=1), y.sum(axis=0), y.mean(axis=(0, 1)), y[:, ::2].sum(axis=1)
+
+
+@odd((150, 20), ("int32", 150, 20, -4, 5))
+def sums_over_rows_of_narrow_types(x: Array, n: Array) -> Any:
+    half = x.astype(np.float16)
+    scaled = half - half.max(axis=1, keepdims=True)
+    whole = n - n.min(axis=1, keepdims=True)
+    return scaled.astype(np.float32).sum(axis=0), whole, whole.sum(axis=0), (whole > 3).sum(axis=0)
+
+
+@odd((2, 65, 101), (5003,), (20, 8200))
+def long_folds(x: Array, prime: Array, rows: Array) -> Any:
+    scaled = (x - x.mean()) / np.sqrt(x.var() + 1e-5), x / x.max(), x.min(axis=(1, 2))
+    return *scaled, prime.sum(), prime - prime.max(), rows.sum(axis=1), rows - rows.mean(axis=1, keepdims=True)
+
+
+@odd((8200, 3))
+def long_folds_of_narrow_types(x: Array) -> Any:
+    half = (x * 0.01).astype(np.float16)
+    return half.max(), half.min(axis=0), np.argmax(x), (x > 0).sum(), (x > 0).any()
+
+
+@odd((2, 7, 11, 9), (7, 3, 3), (7, 2))
+def convolutions_of_each_channel(x: Array, w: Array, v: Array) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    lines = np.lib.stride_tricks.sliding_window_view(x, 3, axis=3)
+    dilated = np.einsum("nchwk,ck->nchw", lines[..., ::2], v)
+    single = np.einsum("hwij,ij->hw", windows[0, 0], w[0])
+    return np.einsum("nchwij,cij->nchw", windows[:, :, ::2, ::2], w), dilated, single, np.tanh(windows[0, 1] @ w[2, 0])
+
+
+@odd((3, 12, 14))
+def neighbors_in_a_shared_range(x: Array) -> Any:
+    middle = x[:, 1:-1, 1:-1]
+    around = x[:, :-2, 1:-1] + x[:, 2:, 1:-1] - x[:, 1:-1, :-2] * x[:, 1:-1, 2:]
+    pairs = x[..., ::2] - x[..., 1::2]
+    chosen = np.where(x[:, 1:] > x[:, :-1], x[:, 1:], -x[:, :-1])
+    turned = x[:, ::-1, 1:] + x[:, ::-1, :-1]
+    return around / (1 + middle**2), pairs, chosen, turned, np.signbit(x[:, 1:]) != np.signbit(x[:, :-1])
+
+
+@odd((2, 6, 5, 8), (6,), (5, 1), (2, 1, 1, 8))
+def broadcasts_along_several_axes(x: Array, a: Array, b: Array, c: Array) -> Any:
+    return x * a[:, None, None] + b, x + c, np.where(a[:, None, None] > 0, x, b), x * np.arange(6)[:, None, None]
+
+
+# -- stores and sums at positions of each row, positions that are clipped
+
+
+@odd((6, 10), IDS, (6,))
+def elements_of_each_row_are_changed(x: Array, ids: Array, v: Array) -> Any:
+    rows = np.arange(6)
+    stored, raised, added, smooth = x.copy(), x.copy(), x.copy(), np.full((6, 10), 0.01)
+    stored[rows, ids] = v
+    raised[rows, ids] = 2.0
+    np.add.at(added, (rows, ids), v)
+    smooth[rows, ids] += 0.9
+    return stored, raised, added, smooth
+
+
+@odd((9, 4), (9,))
+def sums_of_constant_segments(x: Array, v: Array) -> Any:
+    segments = np.array([3, 0, 0, 1, 1, 1, -1, 3, 3])
+    out, flat, kept = np.zeros((5, 4)), np.zeros(5), np.ones((5, 4))
+    np.add.at(out, segments, x)
+    np.add.at(flat, segments, v)
+    np.add.at(kept, np.array([[0, 2], [2, 4]]), x[:2, None])
+    return out, flat, kept
+
+
+@odd((17,), (31, 3))
+def tables_at_clipped_distances(table: Array, wide: Array) -> Any:
+    i, j = np.arange(40)[:, None], np.arange(33)[None, :]
+    return table[np.clip(i - j + 8, 0, 16)], wide[np.clip(j - i, -15, 15) + 15].sum(axis=-1)

@@ -366,7 +366,7 @@ def a_long_sort(x: Array) -> Any:
         (positions_of_what_is_not_zero, "np.nonzero, whose shape depends on values, is not lowered"),
         (a_complex_transform, "np.fft.rfft is not lowered"),
         (parts_left_out_by_values, "np.delete at positions that depend on an input is not lowered"),
-        (cross_products_in_the_plane, "np.cross of vectors that have not three elements is not lowered"),
+        (cross_products_in_the_plane, "np.cross of vectors that do not have three elements is not lowered"),
         (a_constant_that_is_no_number, "NaN as a constant is not lowered"),
         (a_greatest_of_no_elements, "the max of an array without elements is not lowered"),
         (a_number_of_bins_by_a_rule, r"np.histogram\(bins='auto'\) is not lowered"),

@@ -16,7 +16,7 @@ from acceld.nki.timing.value_numbering import Stream
 
 @dataclass(frozen=True)
 class Passes:
-    """One implementation."""
+    """One implementation of the passes."""
 
     expand: Callable[..., Stream]
     plan: Callable[..., Machine]

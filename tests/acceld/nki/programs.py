@@ -81,7 +81,7 @@ def at(buffer: Buffer, *indices: Index, dtype: str = "", indirect: tuple[Indirec
 
 
 def var(loop: Loop, scale: int = 1, const: int = 0) -> Affine:
-    """``const + scale * loop variable``."""
+    """Return ``const + scale * loop variable``."""
     return Affine(const, ((loop.id, scale),) if scale else ())
 
 
@@ -160,7 +160,7 @@ class Kernel:
         pattern: Pattern | None = None,
         **attrs: Attr,
     ) -> int:
-        """Emit an instruction; its line."""
+        """Emit an instruction; return its line."""
         line = self._next()
         self.builder.emit(
             Instruction(

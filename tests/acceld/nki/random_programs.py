@@ -1,6 +1,6 @@
 """Random programs with every structure that the passes of the performance model treat, in no sensible order.
 
-They need not be legal, and compute nothing of use.
+The programs need not be legal, and compute nothing of use.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Maker:
         return Affine(self.random.randrange(max(1, room // step)) * step)
 
     def part(self, buffer: Buffer, width: int = 0) -> Access:
-        """Return all columns of a tile, or some."""
+        """Return all columns of a tile, or some of them."""
         columns = buffer.shape[1]
         width = width or self.random.choice([columns, columns, max(1, columns // 2), max(1, columns // 4)])
         width = min(width, columns)

@@ -72,5 +72,5 @@ def tile(buffer: Buffer, *index: int | Affine | tuple[int | Affine, int]) -> Acc
 
 
 def times(loop: int, coef: int) -> Affine:
-    """``coef`` times the loop's variable."""
+    """Return ``coef`` times the loop's variable."""
     return Affine(0, ((loop, coef),))

@@ -85,7 +85,7 @@ class ScriptedEvaluator:
 
 
 class BreaksDown(ScriptedEvaluator):
-    """Breaks off the process's search at one evaluation."""
+    """Ends the search at one evaluation, as Ctrl-C would."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -98,7 +98,9 @@ class BreaksDown(ScriptedEvaluator):
 
 
 class ListedProposer:
-    """Makes plan i of a parent ``factors[i]`` times as slow; every attempt adds its number as a note."""
+    """Writes kernels with ``factors[i]`` times their parent's latency for plan i; every attempt adds its number as a
+    note.
+    """
 
     mends = False
 

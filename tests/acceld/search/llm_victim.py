@@ -1,8 +1,8 @@
 """Search with a scripted model until this process is killed: ``python -m tests.acceld.search.llm_victim FOLDER``.
 
-Each answer the model gives is noted in FOLDER/paid before it is handed over, as a provider's bill would be. With BATCH_URL
-set, every role goes through the batch mode of the endpoint there instead, whose own record is the bill. With SPEND_URL, calls
-go to the endpoint there, until the run has spent CAP_USD.
+Each answer of the model is written to FOLDER/paid before the search gets the answer, as on a provider's bill. If BATCH_URL is
+set, every role uses the batch mode of that endpoint instead, and the endpoint's own record is the bill. If SPEND_URL is set,
+calls go to that endpoint until the run has spent CAP_USD.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from acceld.model import Check, Correctness, Evaluation, Gate, Profile, Source, 
 
 
 def read(source, api, shapes):
-    """Return a kernel as this device's rules read it: its text."""
+    """Return a kernel as this device's rules read it: the kernel's text."""
     return source
 
 

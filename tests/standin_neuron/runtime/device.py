@@ -1,6 +1,6 @@
 """State of the stand-in's cores: who used each one when, and which of them a kernel has broken.
 
-In the folder that STANDIN_STATE names; without one nothing is remembered.
+The state lies in the folder that STANDIN_STATE names. Without a folder, no state is kept.
 """
 
 import atexit

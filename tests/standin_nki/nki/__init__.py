@@ -75,7 +75,7 @@ def _first_at(path, folder):
 
 
 def given(answer, folder, lnc, arguments):
-    """Do what is recorded."""
+    """Return or raise what is recorded in the answer."""
     import numpy
 
     unknown = set(answer) - {"outputs", "raises", "message", "warns", "hangs", "crashes", "bytes", "lnc", "arguments"}

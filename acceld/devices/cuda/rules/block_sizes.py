@@ -12,7 +12,7 @@ from acceld.devices.cuda.rules.reading import (
     Setting,
     TritonModule,
     accesses,
-    called,
+    calls,
     depending,
     mask,
     names,
@@ -68,7 +68,7 @@ class BlockSizes(Rule):
                     gain_percent=(0.0, 70.0),
                     key=f"tiles/{number}",
                 )
-            least = 16 if any(called(node) == "tl.dot" for node in ast.walk(function)) else 1
+            least = 16 if calls(function, "tl.dot") else 1
             for setting in sizes:
                 values = [int(setting.value * factor) for factor in _FACTORS]
                 values = [value for value in values if least <= value <= 16384]
@@ -112,8 +112,7 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
     for statement in walk(function.body):
         if not isinstance(statement, ast.Assign):
             continue
-        made = [one for one in ast.walk(statement.value) if called(one) == "tl.arange" and isinstance(one, ast.Call)]
-        if any(constant in names(one) for one in made):
+        if any(constant in names(one) for one in calls(statement.value, "tl.arange")):
             direct = True
             for target in statement.targets:
                 ranges |= names(target)
@@ -122,7 +121,7 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
     positions = depending(function, ranges)
     for access in accesses(function):
         pointer = access.args[0]
-        if any(called(one) == "tl.arange" and constant in names(one) for one in ast.walk(pointer)):
+        if any(constant in names(one) for one in calls(pointer, "tl.arange")):
             return False
         limit = mask(access)
         if positions & names(pointer) and (limit is None or not names(limit) & positions):
@@ -140,15 +139,12 @@ def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]
         loop.iter.args[2].id
         for loop in walk(function.body)
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 3
-        if isinstance(loop.iter.args[2], ast.Name) and any(called(node) == "tl.dot" for node in ast.walk(loop))
+        if isinstance(loop.iter.args[2], ast.Name) and calls(loop, "tl.dot")
     ]
     tiles = [
         [one.id for one in node.args[0].elts if isinstance(one, ast.Name)]
-        for node in ast.walk(function)
-        if isinstance(node, ast.Call)
-        and called(node) == "tl.zeros"
-        and node.args
-        and isinstance(node.args[0], ast.Tuple)
+        for node in calls(function, "tl.zeros")
+        if node.args and isinstance(node.args[0], ast.Tuple)
     ]
     for tile in tiles:
         if len(tile) == 2 and len(steps) == 1 and {*tile, *steps} <= set(by_name):

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 from acceld.devices.cuda.rules.handover import Handover, bare, handover
-from acceld.devices.cuda.rules.reading import FunctionNode, TritonModule, accesses, constants, names
+from acceld.devices.cuda.rules.reading import FunctionNode, TritonModule, accesses, constants, names, parameters
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -135,12 +135,12 @@ def _launch(kernel: TritonModule, joined: Handover, name: str) -> str:
         (first, producer, set(joined.stored)),
         (second, consumer, {*joined.loaded, *joined.shared}),
     ):
-        parameters = [one.arg for one in function.args.args]
-        for parameter, given in zip(parameters, launch.call.args, strict=False):
+        known = parameters(function)
+        for parameter, given in zip(known, launch.call.args, strict=False):
             if parameter not in skipped:
                 plain.append(kernel.text(given))
         for keyword in launch.call.keywords:
-            option = keyword.arg not in parameters
+            option = keyword.arg not in known
             if keyword.arg in skipped or (option and launch is second) or keyword.arg is None:
                 continue
             wanted = keyword.arg if launch is first else joined.renamed.get(keyword.arg, keyword.arg)

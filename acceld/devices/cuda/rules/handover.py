@@ -23,10 +23,12 @@ from acceld.devices.cuda.rules.reading import (
     TritonModule,
     accesses,
     called,
+    calls,
     constants,
     depending,
     mask,
     names,
+    parameters,
     returns_early,
     walk,
 )
@@ -98,7 +100,7 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
     """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):
-        for access in _stores(statement):
+        for access in calls(statement, "tl.store") if isinstance(statement, ast.Expr) else ():
             parameter = _parameter(access, producer)
             if statement not in producer.body or parameter in stored or made.host(parameter) not in arrays:
                 return {}
@@ -145,9 +147,9 @@ class _Given:
 
     def __init__(self, function: FunctionNode, launch: Launch) -> None:
         self.function = function
-        parameters = [one.arg for one in function.args.args]
-        passed: dict[str, ast.expr] = dict(zip(parameters, launch.call.args, strict=False))
-        passed |= {one.arg: one.value for one in launch.call.keywords if one.arg in parameters}
+        known = parameters(function)
+        passed: dict[str, ast.expr] = dict(zip(known, launch.call.args, strict=False))
+        passed |= {one.arg: one.value for one in launch.call.keywords if one.arg in known}
         self.passed = passed
         self.fixed = set(constants(function))
         bound: dict[str, list[ast.expr | None]] = {}
@@ -319,19 +321,12 @@ def _fresh(first: Launch, host: str) -> bool:
     return len(bound) == 1 and called(bound[0].value) in _ALLOCATIONS and not aliased
 
 
-def _stores(statement: ast.stmt) -> list[ast.Call]:
-    if not isinstance(statement, ast.Expr):
-        return []
-    return [one for one in ast.walk(statement) if isinstance(one, ast.Call) and called(one) == "tl.store"]
-
-
 def _parameter(access: ast.Call, function: FunctionNode) -> str:
     """Return the parameter from which the pointer of an access starts; empty unless there is exactly one."""
     pointer = access.args[0]
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
         pointer = pointer.left
-    parameters = {one.arg for one in function.args.args}
-    return pointer.id if isinstance(pointer, ast.Name) and pointer.id in parameters else ""
+    return pointer.id if isinstance(pointer, ast.Name) and pointer.id in parameters(function) else ""
 
 
 def _reads(function: FunctionNode) -> list[ast.Name]:
@@ -395,13 +390,11 @@ def _named(
         if not isinstance(target, ast.Name) or target.id not in taken.meaning:
             continue
         same_name = known.get(taken.expanded(target))
-        if same_name is not None and not any(
-            isinstance(one, ast.Call) and called(one) == "tl.load" for one in ast.walk(statement)
-        ):
+        if same_name is not None and not calls(statement, "tl.load"):
             renamed[target.id] = same_name
             dropped.append(statement)
-    used = names(made.function) | {one.arg for one in made.function.args.args}
-    for name in [*(one.arg for one in taken.function.args.args), *taken.bound]:
+    used = names(made.function) | set(parameters(made.function))
+    for name in [*parameters(taken.function), *taken.bound]:
         if name not in renamed and name not in loaded and name in used:
             renamed[name] = kernel.fresh(f"{name}_after", renamed.values())
     values = {parameter: kernel.fresh(f"{parameter}_tile", renamed.values()) for parameter in kinds}

@@ -15,8 +15,10 @@ from acceld.devices.cuda.rules.reading import (
     TritonModule,
     accesses,
     called,
+    calls,
     constants,
     names,
+    parameters,
     walk,
     whole,
 )
@@ -104,9 +106,9 @@ def _row(kernel: TritonModule, name: str, function: FunctionNode) -> _Row | None
     headers = {(kernel.text(loop.target), kernel.text(loop.iter)) for loop in loops}
     if len(headers) != 1 or not isinstance(first.target, ast.Name) or step.id not in constants(function):
         return None
-    if not masked_by(function, step.id) or any(called(node) == "tl.dot" for node in ast.walk(function)):
+    if not masked_by(function, step.id) or calls(function, "tl.dot"):
         return None
-    given, place = launch.keyword(step.id), [one.arg for one in function.args.args].index(stop.id)
+    given, place = launch.keyword(step.id), parameters(function).index(stop.id)
     if given is None or whole(given.value) is None or place >= len(launch.call.args):
         return None
     if _aliased(function, launch):
@@ -116,8 +118,7 @@ def _row(kernel: TritonModule, name: str, function: FunctionNode) -> _Row | None
 
 def _aliased(function: FunctionNode, launch: Launch) -> bool:
     """Return True if the kernel may load from an array that it also stores to."""
-    order = [one.arg for one in function.args.args]
-    given = {name: ast.dump(value) for name, value in zip(order, launch.call.args, strict=False)}
+    given = {name: ast.dump(value) for name, value in zip(parameters(function), launch.call.args, strict=False)}
     stored: set[str] = set()
     loaded: set[str] = set()
     for access in accesses(function):

@@ -260,6 +260,16 @@ def called(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def parameters(function: FunctionNode) -> list[str]:
+    """Return the names of a function's parameters, in order."""
+    return [one.arg for one in function.args.args]
+
+
+def calls(node: ast.AST, name: str) -> list[ast.Call]:
+    """Return every call of the function ``name`` in a node."""
+    return [one for one in ast.walk(node) if isinstance(one, ast.Call) and called(one) == name]
+
+
 def program_number(node: ast.expr) -> int | None:
     """Return the axis if the expression is ``tl.program_id(axis)`` and nothing more; otherwise None."""
     if isinstance(node, ast.Call) and called(node).endswith("program_id"):

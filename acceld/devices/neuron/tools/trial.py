@@ -269,7 +269,7 @@ class Trial:
             finally:
                 clean = await runner.close()
             if not isinstance(timed, Measurement):
-                raise DeviceError(f"the known-good kernel has {timed.status}: {timed.failure.message}")
+                raise DeviceError(f"the known-good kernel ended as {timed.status}: {timed.failure.message}")
             profile = profile_from(timed, compiled, request)
             return {
                 "source": profile.source.value,
@@ -293,7 +293,7 @@ class Trial:
     async def _summary(self, compiled: Compiled) -> str:
         traces = sorted(await asyncio.to_thread(lambda: list(compiled.traces.rglob("*.ntff"))))
         if not traces:
-            raise DeviceError("no runtime wrote a trace of an execution")
+            raise DeviceError("no runtime wrote a trace (*.ntff) of the known-good kernel")
         words = ("view", "-n", str(compiled.neff), "-s", str(traces[-1]), "--output-format", "summary-json")
         return f"{[one.name for one in traces]} {await self._text(self.tools.profiler, *words)}"
 

@@ -75,7 +75,7 @@ def dtype_name(value: object) -> str:
         return value
     try:
         name = _numpy_name(np.dtype(cast("Any", value)))
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: numpy reads ``value.dtype``, which may be no dtype
         name = str(value)
     name = {"bool_": "bool"}.get(name, name)
     if legacy and name == "float8_e4m3fn":  # the legacy API has one e4m3 format, and names it so
@@ -111,6 +111,11 @@ def promote(*names: str) -> str:
     if len(set(integers)) == 1:
         return integers[0]
     return str(np.result_type(*integers)) if str(np.result_type(*integers)) in NAMED else "int32"
+
+
+def result_name(dtype: object, *operands: str) -> str:
+    """Return the name that programs have for ``dtype``; if it is None, the promoted type of the operands' types."""
+    return promote(*operands) if dtype is None else dtype_name(dtype)
 
 
 def sizeinbytes(dtype: object) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, names
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.index import Expr, Predicate, as_number
@@ -25,6 +24,13 @@ COMPARING = frozenset(
 BITWISE = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift invert".split())
 GPSIMD_ONLY = frozenset(["power"])
 INDIRECT = "a view by .indirect()"
+_UNARY: dict[str, tuple[str, Engine, tuple[float | int, ...], dict[str, Attr]]] = {
+    "reciprocal": ("reciprocal", Engine.UNKNOWN, (), {}),
+    "invert": ("tensor_scalar", Engine.VECTOR, (-1,), {"op0": "bitwise_xor", "reverse0": False}),
+    "logical_not": ("tensor_scalar", Engine.VECTOR, (0,), {"op0": "equal", "reverse0": False}),
+    "negative": ("tensor_scalar", Engine.UNKNOWN, (-1.0,), {"op0": "multiply", "reverse0": False}),
+}
+"""For each function of ``nl`` on one tile that is no activation: operation, engine, further operands and attributes."""
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
@@ -91,12 +97,11 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
     try:
         return tuple(np.broadcast_shapes(a, b))
     except ValueError:
-        raise LegalityError(
+        refuse(
+            "shape",
             f"'{call}' can not broadcast tiles of shapes {list(a)} and {list(b)}",
-            rule="shape",
-            line=current().line(),
-            hint="make sizes equal or 1, compared from the last axis on, with expand_dims, reshape or broadcast_to",
-        ) from None
+            "make sizes equal or 1, compared from the last axis on, with expand_dims, reshape or broadcast_to",
+        )
 
 
 def as_column(tile: Tensor, like: Tensor) -> Tensor:
@@ -170,6 +175,24 @@ def result(
     trace = current()
     dst = fresh(trace, shape, dtype, space)
     return mark_produced(trace, dst, trace.emit(op, engine, [dst], srcs, attrs=attrs, mask=mask, pattern=pattern))
+
+
+def result_like(
+    tile: Tensor,
+    op: str,
+    engine: Engine,
+    srcs: list[Tensor | float | int | Pattern],
+    *,
+    dtype: object,
+    mask: object,
+    attrs: dict[str, Attr] | None = None,
+) -> Tensor:
+    """Emit an instruction that writes a new tile of the shape of ``tile``, and return the new tile.
+
+    ``dtype`` and ``mask`` are arguments of the call. A ``dtype`` of None stands for that of ``tile``.
+    """
+    kind = dtypes.result_name(dtype, tile.dtype_name)
+    return result(op, engine, tile.shape, kind, srcs, attrs=attrs, mask=masked(mask, tile.shape))
 
 
 def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its engine can not read: it") -> Tensor:
@@ -255,33 +278,17 @@ def _with_scalar(
     ``kind`` is the dtype of the result.
     """
     engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.UNKNOWN
-    return result(
-        "tensor_scalar",
-        engine,
-        tile.shape,
-        kind,
-        [tile, scalar],
-        attrs={"op0": op, "reverse0": reverse},
-        mask=masked(mask, tile.shape),
-    )
+    attrs: dict[str, Attr] = {"op0": op, "reverse0": reverse}
+    return result_like(tile, "tensor_scalar", engine, [tile, scalar], dtype=kind, mask=mask, attrs=attrs)
 
 
 def unary(name: str, x: object, *, dtype: object = None, mask: object = None) -> Tensor:
     """Return a new tile with ``nl.NAME`` of each element, such as ``nl.exp``. Most functions become one activation."""
     tile = operand(x, "x", name)
-    kind = "bool" if name == "logical_not" and dtype is None else tile.dtype_name
-    kind = kind if dtype is None else dtypes.dtype_name(dtype)
-    patterns = masked(mask, tile.shape)
-    if name == "reciprocal":
-        return result("reciprocal", Engine.UNKNOWN, tile.shape, kind, [tile], mask=patterns)
-    if name in ("invert", "logical_not"):
-        op, number = ("bitwise_xor", -1) if name == "invert" else ("equal", 0)
-        attrs: dict[str, Attr] = {"op0": op, "reverse0": False}
-        return result("tensor_scalar", Engine.VECTOR, tile.shape, kind, [tile, number], attrs=attrs, mask=patterns)
-    if name == "negative":
-        attrs = {"op0": "multiply", "reverse0": False}
-        return result("tensor_scalar", Engine.UNKNOWN, tile.shape, kind, [tile, -1.0], attrs=attrs, mask=patterns)
-    return result("activation", Engine.SCALAR, tile.shape, kind, [tile, 0.0, 1.0], attrs={"func": name}, mask=patterns)
+    if dtype is None and name == "logical_not":
+        dtype = "bool"
+    op, engine, others, attrs = _UNARY.get(name) or ("activation", Engine.SCALAR, (0.0, 1.0), {"func": name})
+    return result_like(tile, op, engine, [tile, *others], dtype=dtype, mask=mask, attrs=attrs)
 
 
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
@@ -394,8 +401,7 @@ def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
 def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
     """Return a copy of ``src`` in SBUF, cast to ``dtype`` if given: ``nl.copy``."""
     tile = operand(src, "src", "copy")
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    return result("copy", Engine.UNKNOWN, tile.shape, kind, [tile], mask=masked(mask, tile.shape))
+    return result_like(tile, "copy", Engine.UNKNOWN, [tile], dtype=dtype, mask=mask)
 
 
 def update(name: str, target: Tensor, value: object) -> Tensor:
@@ -409,35 +415,24 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
     if name == "add" and isinstance(value, Tensor) and _accumulate(trace, target, value):
         return target
     op = names.alu_op(name)
-    if isinstance(value, Tensor):
-        tile = on_chip(value, "y", name)
+    tile = on_chip(value, "y", name) if isinstance(value, Tensor) else None
+    if tile is not None:
         same_partitions(name, ("x", target), ("y", tile))
-        if is_column(tile, target):
-            srcs: list[Tensor | float | int | Pattern] = [target, column(tile, "y", name, target.shape[0])]
-            trace.emit(
-                "tensor_scalar", Engine.UNKNOWN, [target], srcs, attrs={"op0": op, "reverse0": False}, accumulates=True
-            )
-            return target
-        tile = _apart(target, tile)
-        wide = conform(tile, target.shape)
-        wide = expand(tile, target.shape) if wide is None else wide
-        if wide is None:
-            refuse(
-                "shape",
-                f"a tile of shape {tile.shape} can not update {target.label} of shape {target.shape}",
-                "index the part of the target that the tile belongs to",
-            )
-        trace.emit("tensor_tensor", Engine.VECTOR, [target], [target, wide], attrs={"op": op}, accumulates=True)
+    if tile is None or is_column(tile, target):
+        srcs = [target, scalar_operand(value, "y", name, target.shape[0])]
+        attrs: dict[str, Attr] = {"op0": op, "reverse0": False}
+        trace.emit("tensor_scalar", Engine.UNKNOWN, [target], srcs, attrs=attrs, accumulates=True)
         return target
-    number = scalar_operand(value, "y", name, target.shape[0])
-    trace.emit(
-        "tensor_scalar",
-        Engine.UNKNOWN,
-        [target],
-        [target, number],
-        attrs={"op0": op, "reverse0": False},
-        accumulates=True,
-    )
+    tile = _apart(target, tile)
+    wide = conform(tile, target.shape)
+    wide = expand(tile, target.shape) if wide is None else wide
+    if wide is None:
+        refuse(
+            "shape",
+            f"a tile of shape {tile.shape} can not update {target.label} of shape {target.shape}",
+            "index the part of the target that the tile belongs to",
+        )
+    trace.emit("tensor_tensor", Engine.VECTOR, [target], [target, wide], attrs={"op": op}, accumulates=True)
     return target
 
 
@@ -497,5 +492,5 @@ def gather_flattened(
     tile = moved_to_sbuf(operand(data, "data", "gather_flattened"))
     where = moved_to_sbuf(operand(indices, "indices", "gather_flattened"))
     same_partitions("gather_flattened", ("data", tile), ("indices", where))
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     return result("gather", Engine.GPSIMD, where.shape, kind, [tile, where], mask=masked(mask, where.shape))

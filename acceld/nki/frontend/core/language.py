@@ -161,7 +161,7 @@ def dropout(x: object, rate: object, *, dtype: object = None, mask: object = Non
     """Return a copy of ``x`` in which each element is zero with probability ``rate``: ``nl.dropout``."""
     tile = elementwise.operand(x, "x", "dropout")
     chance = elementwise.scalar_operand(rate, "rate", "dropout", tile.shape[0])
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     return elementwise.result(
         "dropout",
         Engine.VECTOR,

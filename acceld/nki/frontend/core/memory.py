@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.errors import LimitExceeded
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import masked, result
@@ -67,6 +67,8 @@ def buffer_kind(value: object) -> BufferKind:
 
 def as_shape(shape: object) -> tuple[object, ...]:
     """Return ``shape``, a sequence or a single number, as a tuple."""
+    if type(shape) is tuple:
+        return shape
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 
@@ -145,12 +147,11 @@ def _from_file(path: str | PathLike[str]) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise LegalityError(
+        refuse(
+            "constant_file",
             f"shared_constant can not read {str(path)!r}: {error}",
-            rule="constant_file",
-            line=current().line(),
-            hint="pass a numpy array, or a .npy file that can be read where the kernel is traced",
-        ) from None
+            "pass a numpy array, or a .npy file that can be read where the kernel is traced",
+        )
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> Tensor:
@@ -209,7 +210,7 @@ def load(src: object, *, mask: object = None, dtype: object = None, mode: object
     tensor = in_hbm(src, "src", "load")
     tensor = with_axis(tensor, 1) if tensor.ndim == 1 else tensor
     partitions_fit(tensor.shape, "load")
-    kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tensor.dtype_name)
     patterns = masked(mask, tensor.shape)
     return result("dma_copy", Engine.DMA, tensor.shape, kind, [tensor], attrs=_outside(mode), mask=patterns)
 
@@ -225,7 +226,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
         )
     shape = (tensor.shape[1], tensor.shape[0])
     partitions_fit(shape, "load_transpose2d")
-    kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tensor.dtype_name)
     patterns = masked(mask, shape, axes=(1, 0))
     return result("dma_transpose", Engine.DMA, shape, kind, [tensor], attrs={"axes": (1, 0)}, mask=patterns)
 

@@ -13,7 +13,6 @@ from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import index, views
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import Trace, current, overlaps
@@ -49,44 +48,8 @@ def declare(
     (partition, byte offset); ``blocks`` has such an address for each block. ``site`` is the position in the
     source, by default that of the kernel's call.
     """
-    sizes = tuple(map(operator.index, cast("Sequence[Any]", shape)))
     line, calls = trace.session.position()
-    if min(sizes, default=0) < 0:
-        raise LegalityError(f"the shape {sizes} has a negative size: every size is at least 0", rule="shape", line=line)
-    axis = -1
-    if space is not Space.HBM:
-        marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
-        axis = marked[0] if marked else 0
-        if marked and len(sizes) == 1:  # a tensor of one axis has one element in each partition
-            sizes = (*sizes, 1)
-        if len(sizes) < 2:
-            raise LegalityError(
-                f"Insufficient rank: an on-chip tensor needs a partition and a free dimension, not {sizes}",
-                rule="insufficient_rank",
-                line=line,
-                hint="use (1, n) or (n, 1)",
-            )
-        if sizes[axis] > trace.chip.partitions:
-            raise LegalityError(
-                f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
-                rule="partition_limit",
-                line=line,
-                hint="tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
-            )
-        if axis > 0 and trace.session.options.strict_block_dims:
-            raise LegalityError(
-                f"the tensor has block dimensions {sizes[:axis]}, which this trace does not allow",
-                rule="block_dim",
-                line=line,
-                hint="declare one tensor a block, or put the blocks on the free axis",
-            )
-    elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
-        raise LegalityError(
-            f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
-            rule="hbm_capacity",
-            line=line,
-            hint="declare a smaller tensor",
-        )
+    sizes, axis = _checked_sizes(trace, shape, dtype, space)
     here, variable = call_place()
     place = site or here
     stored, dims = _flattened(sizes, axis) if place in trace.flatten else (sizes, None)
@@ -111,6 +74,46 @@ def declare(
     tensor = trace.tensor(access if dims is None else replace(access, dims=dims), buffer.scope)
     tensor.whole = True
     return tensor
+
+
+def _checked_sizes(trace: Trace, shape: Sequence[object], dtype: str, space: Space) -> tuple[tuple[int, ...], int]:
+    """Return the shape of a buffer as numbers, and its partition axis, which is -1 in HBM. Raise LegalityError for a shape
+    that the chip can not hold.
+    """
+    sizes = tuple(map(operator.index, cast("Sequence[Any]", shape)))
+    if min(sizes, default=0) < 0:
+        refuse("shape", f"the shape {sizes} has a negative size: every size is at least 0")
+    if space is Space.HBM:
+        if prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
+            refuse(
+                "hbm_capacity",
+                f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
+                "declare a smaller tensor",
+            )
+        return sizes, -1
+    marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
+    axis = marked[0] if marked else 0
+    if marked and len(sizes) == 1:  # a tensor of one axis has one element in each partition
+        sizes = (*sizes, 1)
+    if len(sizes) < 2:
+        refuse(
+            "insufficient_rank",
+            f"Insufficient rank: an on-chip tensor needs a partition and a free dimension, not {sizes}",
+            "use (1, n) or (n, 1)",
+        )
+    if sizes[axis] > trace.chip.partitions:
+        refuse(
+            "partition_limit",
+            f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
+            "tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
+        )
+    if axis > 0 and trace.session.options.strict_block_dims:
+        refuse(
+            "block_dim",
+            f"the tensor has block dimensions {sizes[:axis]}, which this trace does not allow",
+            "declare one tensor a block, or put the blocks on the free axis",
+        )
+    return sizes, axis
 
 
 def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[TileDim, ...]]:

@@ -215,7 +215,7 @@ def nc_transpose(
     notice_wide_transpose(chosen, tile.shape[0], free)
     if chosen is Engine.TENSOR:
         tile = moved_to_sbuf(tile)
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     space = Space.PSUM if chosen is Engine.TENSOR else Space.SBUF
     shape = (free, tile.shape[0])
     patterns = masked(mask, shape, axes=(1, 0))

@@ -54,7 +54,7 @@ def reduce(
         shape = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
     else:
         shape = tuple(n for k, n in enumerate(tile.shape) if k not in axes)
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     patterns = masked(mask, tile.shape)
     if axes != tuple(range(tile.ndim - len(axes), tile.ndim)):
         tile, order = axes_last(tile, axes)

@@ -11,7 +11,7 @@ from typing import Any
 
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.context import current, unsupported
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.shims import shown_arguments
 
 WITHOUT_EFFECT = frozenset("name lazy_initialization precise_schedule directives loc".split())
@@ -51,7 +51,7 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
             hint = f"{did_you_mean(option, known)} its parameters are: {shown_arguments(signature)}".strip()
             if option in LACKING.get(call.__name__, ()):
                 unsupported(message, hint)
-            raise LegalityError(message, rule="signature", line=current().line(), hint=hint)
+            refuse("signature", message, hint)
         return answering(*args, **kwargs)
 
     answering = answered(module, function)
@@ -79,12 +79,8 @@ def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if not _is_ours(error.__traceback__):
                 raise
             given = [*map(_shown, args), *(f"{key}={_shown(value)}" for key, value in kwargs.items())]
-            raise LegalityError(
-                f"{name} can not take the arguments ({', '.join(given)})",
-                rule="operand_type",
-                line=current().line(),
-                hint=f"its parameters are: {shown_arguments(signature)}",
-            ) from error
+            message = f"{name} can not take the arguments ({', '.join(given)})"
+            refuse("operand_type", message, f"its parameters are: {shown_arguments(signature)}")
 
     return call
 
@@ -120,9 +116,4 @@ def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise LegalityError(
-            f"{name}: {error}",
-            rule="signature",
-            line=current().line(),
-            hint=f"its parameters are: {shown_arguments(signature)}",
-        ) from None
+        refuse("signature", f"{name}: {error}", f"its parameters are: {shown_arguments(signature)}")

@@ -64,11 +64,11 @@ def select(tensor: Tensor, key: object) -> Tensor:
             "pass the condition as mask= of the instruction",
         )
     _check_open(trace, keys)
-    if any(k is Ellipsis for k in keys):
-        at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+    at = next((i for i, k in enumerate(keys) if k is Ellipsis), None)
+    if at is not None:
         named = sum(k is not None and k is not Ellipsis for k in keys)
         keys[at : at + 1] = [slice(None)] * (tensor.ndim - named)
-    if sum(k is not None for k in keys) > tensor.ndim:
+    if len(keys) > tensor.ndim and sum(k is not None for k in keys) > tensor.ndim:
         refuse(
             "index_rank",
             f"too many indices for {tensor.label} of shape {tensor.shape}",
@@ -135,7 +135,9 @@ def _check_open(trace: Trace, keys: list[object]) -> None:
     for k in keys:
         parts = (k.start, k.stop) if isinstance(k, slice) else (k.start,) if isinstance(k, DynamicSlice) else (k,)
         for part in parts:
-            if isinstance(part, Expr) and any(loop not in trace.scope for loop, _ in part.base.terms):
+            if not isinstance(part, Expr) or not part.base.terms:
+                continue
+            if any(loop not in trace.scope for loop, _ in part.base.terms):
                 refuse(
                     "local_scope",
                     f"the index {part!r} has a loop variable and is used after that loop has ended",
@@ -150,18 +152,22 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None 
     partition = tensor.declared.partition_axis
     axis, overrun = 0, tensor.overrun
     integer_at: list[int] = []
-    keys = keys + [slice(None)] * (tensor.ndim - sum(k is not None for k in keys))
+    own = tensor.access.dims
+    keys = keys + [slice(None)] * (len(own) - sum([k is not None for k in keys]))
     for key in keys:
         if key is None:
             dims.append(TileDim(1, (0,) * rank))
             continue
-        dim = tensor.access.dims[axis]
+        dim = own[axis]
         axis += 1
         size: int
         begin: Expr | int
         if isinstance(key, slice | DynamicSlice):
             begin, size, step = _span(trace, key, dim.count)
-            dims.append(TileDim(size, tuple(s * step for s in dim.steps)))
+            if step != 1:
+                dims.append(TileDim(size, tuple([s * step for s in dim.steps])))
+            else:
+                dims.append(dim if size == dim.count else TileDim(size, dim.steps))
             low, high = _reach(begin, (size - 1) * step)
         else:
             position = key if isinstance(key, Expr) else as_int(key)
@@ -179,7 +185,10 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None 
                 integer_at.append(len(dims))
         if overrun is None and (low < 0 or high >= dim.count) and dim.count:
             overrun = (axis - 1, low, high, dim.count)
-        _add_scaled(start, dim.steps, begin.base if isinstance(begin, Expr) else Affine(begin))
+        if isinstance(begin, Expr):
+            _add_scaled(start, dim.steps, begin.base)
+        elif begin:
+            _add_scaled(start, dim.steps, Affine(begin))
     if trace.hbm_drops_axes and partition < 0:
         dims = dims or [TileDim(1, (0,) * rank)]
     elif len(dims) == 0:
@@ -211,6 +220,8 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
     if isinstance(key, DynamicSlice):
         begin = key.start if isinstance(key.start, Expr) else operator.index(cast("Any", key.start))
         return begin, key.size, 1
+    if type(key.start) is int and type(key.stop) is int and key.step is None and 0 <= key.start <= key.stop <= count:
+        return key.start, key.stop - key.start, 1
     if not isinstance(key.start, Expr) and not isinstance(key.stop, Expr):
         limits = slice(*(None if part is None else operator.index(part) for part in (key.start, key.stop, key.step)))
         begin, stop, step = limits.indices(count)

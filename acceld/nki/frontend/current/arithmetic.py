@@ -8,8 +8,9 @@ from acceld.nki.frontend.core.names import activation_function, alu_op, engine_o
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform, expand
+from acceld.nki.frontend.current.lifetimes import FOLD_WITHOUT_RESULT
 from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
-from acceld.nki.ir.operations import ACTIVATE2_PAIRS, UNARY_ALU_OPS
+from acceld.nki.ir.operations import ACTIVATE2_PAIRS, LATE_ALU_OPS, UNARY_ALU_OPS
 from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
@@ -185,6 +186,8 @@ def tensor_scalar(
         attrs["op1"], operand = _stage(op1, operand1, "operand1", tile)
         attrs["reverse1"] = bool(reverse1)
         srcs.append(operand)
+        if attrs["op1"] in LATE_ALU_OPS:
+            current().notice(f"tensor_scalar with {attrs['op1']} as op1: release notes of 0.4 name it as op0 only")
     elif operand1 is not None:
         refuse("signature", "'tensor_scalar' got operand1, but no op1", "pass op1, or leave operand1 out")
     chosen = engine_of(engine)
@@ -228,6 +231,8 @@ def tensor_scalar_reduce(
 ) -> None:
     """Set dst to data op0 operand0, and reduce_res to dst folded with reduce_op along the free axes."""
     target, tile = matched(dst, "tensor_scalar_reduce", data=data)
+    if reduce_res is None:
+        current().session.need("tensor_scalar_reduce without reduce_res", FOLD_WITHOUT_RESULT)
     if reverse0:
         refuse(
             "signature",

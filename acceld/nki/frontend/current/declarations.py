@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import ParDim, Tensor
 from acceld.nki.frontend.current.moves import dma_copy
-from acceld.nki.frontend.current.operands import emit
+from acceld.nki.frontend.current.operands import emit, whole_numbers
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.session import call_site
 from acceld.nki.ir.program import Engine, Space
@@ -39,7 +39,9 @@ def ndarray(
             "nl.par_dim marks a dimension other than the first",
             "put blocks on the free axis, or declare a list of tiles",
         )
-    sizes = tuple(operator.index(cast("Any", n)) for n in given)
+    sizes = whole_numbers(given, "the shape of nl.ndarray")
+    if 0 in sizes:
+        refuse("shape", f"the shape {sizes} has no elements", "give every dimension a size of 1 or more")
     shared = kind.shared or (kind.space is Space.HBM and call_site() in trace.shared_sites)
     if shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype), name)) is not None:
         return known

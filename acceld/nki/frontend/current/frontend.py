@@ -142,7 +142,9 @@ class CurrentFrontEnd:
         )
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel once and return its Program. Each traced iteration is still a loop of its own there."""
+        """Trace the kernel once and return its Program. In this program each traced iteration is still a loop of its
+        own.
+        """
         session = self.session
         values, inputs = declared(trace, arguments)
         target = function.func if isinstance(function, Kernel) else function

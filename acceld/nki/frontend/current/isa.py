@@ -60,7 +60,7 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for option in late.keys() & kwargs.keys():
+        for option in late.keys() & kwargs.keys() if late else ():
             current().session.need(f"{option} of nisa.{function.__name__}", late[option])
         value = guarded(*args, **kwargs)
         if isinstance(kwargs.get("name"), str):

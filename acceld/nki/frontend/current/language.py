@@ -112,7 +112,9 @@ def _samples(
     Raise Retrace if Python values that the iterations change show that they do not follow.
     """
     line = trace.line()
-    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), bool(trace.sampled))
+    closely, repeated = trace.session.options.sample_closely, any(outer.is_repeated for outer in trace.sampled)
+    chosen = sampling.Samples(closely, bool(trace.sampled), repeated)
+    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), chosen)
     trace.sampled.append(run)
     taken: list[tuple[int, snapshots.Snapshot]] = []
     starts: list[int] = []
@@ -121,7 +123,7 @@ def _samples(
             trace.session.check_deadline()
             loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
             starts.append(len(trace.builder.buffers))
-            samples[loop] = Sample(run.pieces, position, site)
+            samples[loop] = Sample(run, position)
             run.now = position
             try:
                 yield sampling.SampledIndex(numbers[position], ((run, position, numbers.step),))
@@ -133,9 +135,10 @@ def _samples(
             piece = run.piece
             if not taken or taken[0][0] < piece.start:
                 taken = []
-            if run.is_sampled and position < piece[-1]:
+            if run.is_sampled and not run.is_last:
                 taken.append((position, snapshots.snapshot(caller(), name, starts)))
-                if snapshots.changes(taken):
+                alike = [one for one in taken if (one[0] - position) % run.period == 0]
+                if snapshots.changes(alike):
                     raise Retrace(unroll=frozenset({site}))
     finally:
         run.now = None

@@ -82,6 +82,10 @@ VIEW_PATTERN = Lifetime("0.5", instead="call .ap() of the whole tensor, with an 
 """Versions with ``.ap()`` of a part of a tensor. The public source of the parser refuses it; pages from 0.5 on describe
 it.
 """
+FOLD_WITHOUT_RESULT = Lifetime("0.6", instead="give reduce_res a (P, 1) tile")
+"""Versions in which ``tensor_scalar_reduce`` may keep its result in the accumulator (release notes of 0.6)."""
+VIEW_METHODS = Lifetime("0.5", instead="use slices, .reshape() and .ap(), which earlier versions have")
+"""Versions with views by method: ``slice``, ``permute``, ``broadcast`` and others (release notes of 0.5)."""
 LOOP_CONTINUE = Lifetime("0.7", instead="put the rest of the body below an if", certain=False)
 """Versions with ``continue`` in ``nl.dynamic_range``. The public source of the parser refuses it when it is reached."""
 LEGACY_IMPORT = Lifetime(until="0.3", instead="import nki, nki.isa and nki.language only", certain=False)

@@ -1,9 +1,9 @@
 """Turn iterations that Python ran one by one while tracing back into loops.
 
-While tracing, each iteration is wrapped in a loop of one trip with a marked name. Neighboring marked loops
-become one loop under two conditions. They differ only in the constants of affine expressions. Each constant
-grows by the same step from one iteration to the next. Any other marked loop is replaced by its body. The
-resulting program performs the same operations in the same order.
+While tracing, each iteration is wrapped in a loop of one trip with a marked name. Neighboring marked loops become one
+loop if their bodies differ only in the constants of affine expressions, and if each constant grows by the same step
+from one iteration to the next. Any other marked loop is replaced by its body. The resulting program performs the same
+operations in the same order.
 
 Iterations may stand for others that were not traced: :mod:`acceld.nki.frontend.current.sampling` defines
 samples and pieces.
@@ -12,9 +12,11 @@ samples and pieces.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 
+from acceld.nki.frontend.current.sampling import SampledLoop
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.mapping import mapped
 from acceld.nki.ir.program import (
@@ -41,19 +43,21 @@ def mark(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One traced iteration that may stand for others: iteration ``position`` of the loop at ``site``.
+    """One traced iteration that may stand for others: iteration ``position`` of a run of the loop ``loop``."""
 
-    ``pieces`` are the ranges of iterations into which this run of the loop was cut.
-    """
-
-    pieces: Sequence[range]
+    loop: SampledLoop
     position: int
-    site: Site
+
+    @property
+    def site(self) -> Site:
+        """Return the position of the loop in the source."""
+        return self.loop.site
 
     @property
     def piece(self) -> range:
         """Return the piece that contains the iteration."""
-        return self.pieces[bisect_right(self.pieces, self.position, key=lambda piece: piece.start) - 1]
+        pieces = self.loop.pieces
+        return pieces[bisect_right(pieces, self.position, key=lambda piece: piece.start) - 1]
 
 
 class SamplesDiffer(Exception):
@@ -74,8 +78,9 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
     """
     scopes = _narrowed_scopes(program)
     buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]
-    body = _Roller(buffers, samples or {}, program.lnc).body(program.body)
-    return _renumbered(replace(program, buffers=tuple(buffers), body=body))
+    roller = _Roller(buffers, samples or {}, program)
+    body = roller.body(program.body)
+    return _renumbered(replace(program, buffers=tuple(buffers), body=body), roller.order)
 
 
 def _is_mark(node: Node) -> bool:
@@ -108,10 +113,16 @@ def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
 class _Roller:
     """Joins marked loops into loops, from the innermost ones outwards."""
 
-    def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample], lnc: int = 1) -> None:
+    def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample], program: Program) -> None:
         self.buffers = buffers
-        self.lnc = lnc
+        self.lnc = program.lnc
         self.samples = samples
+        self.order: dict[int, tuple[int, ...]] = {}
+        """For each buffer of an iteration that was not traced: its place among all buffers, of which number ``n`` has
+        the place (n,).
+        """
+        self._traced = len(buffers)
+        self._loops = count(max(program.loops, default=0) + 1)
         self.local: dict[int, list[int]] = {}
         for buffer in buffers:
             for loop in buffer.scope:
@@ -147,7 +158,7 @@ class _Roller:
         pieces = list(self.pieces(run))
         at, offset = 0, 0
         while at < len(pieces):
-            loop = pieces[at].loops[offset]
+            loop = self._loop(pieces[at], offset)
             length, steps, at, offset = _stretch(pieces, at, offset)
             if length == 1 and loop.kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(loop)):
                 # one program of a launch on several cores, which exchange data
@@ -166,14 +177,15 @@ class _Roller:
             sample = self.samples.get(run[at].id)
             positions = [] if sample is None else self._positions(run[at:], sample)
             if sample is None or positions == list(sample.piece[: len(positions)]):
-                count = max(1, len(positions))
-                for loop in run[at : at + count]:
+                taken = max(1, len(positions))
+                for loop in run[at : at + taken]:
                     form = _Form(self, loop)
-                    yield _Piece((loop,), 1, form.structure, form.constants, [])
+                    yield _Piece((loop, None), 1, form.structure, form.constants, [])
             else:
-                count = len(positions)
-                yield self._completed(run[at : at + count], positions, sample)
-            at += count
+                taken = len(positions)
+                made = self._completed if sample.loop.period == 1 else self._by_turns
+                yield from made(run[at : at + taken], positions, sample)
+            at += taken
 
     def _positions(self, run: list[Loop], first: Sample) -> list[int]:
         """Return the positions of the iterations at the start of ``run`` that belong to the same piece as
@@ -182,29 +194,111 @@ class _Roller:
         piece, found = first.piece, list[int]()
         for loop in run:
             sample = self.samples.get(loop.id)
-            if sample is None or sample.pieces is not first.pieces or sample.position not in piece:
+            if sample is None or sample.loop is not first.loop or sample.position not in piece:
                 break
             found.append(sample.position)
         return found
 
-    def _completed(self, run: list[Loop], positions: list[int], first: Sample) -> _Piece:
-        """Return the iterations that the samples in ``run`` stand for, as one piece. Raise SamplesDiffer if the
+    def _completed(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
+        """Yield the iterations that the samples in ``run`` stand for, as one piece. Raise SamplesDiffer if the
         samples do not advance evenly.
         """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
-        starts = forms[0].constants
-        if (
-            any(form.structure != forms[0].structure for form in forms)
-            or positions[:2] != list(piece[:2])
-            or positions[-1] != piece[-1]
-        ):
+        if positions[0] != piece[0] or positions[-1] != piece[-1]:
             raise SamplesDiffer(first.site)
-        steps = [b - a for a, b in zip(starts, forms[1].constants, strict=True)]
-        for position, form in zip(positions, forms, strict=True):
-            far = position - piece.start
-            if form.constants != [start + step * far for start, step in zip(starts, steps, strict=True)]:
-                raise SamplesDiffer(first.site)
-        return _Piece((run[0], run[1]), len(piece), forms[0].structure, starts, steps)
+        steps = _steps(forms, positions, 1, first.site)
+        second = run[1] if positions[1] == piece[1] else None
+        yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
+
+    def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
+        """Yield each iteration that the samples in ``run`` stand for, if they take turns. Raise SamplesDiffer if the
+        samples of one turn do not advance evenly.
+        """
+        piece, period = first.piece, first.loop.period
+        forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
+        loops = dict(zip(positions, run, strict=True))
+        if positions[:period] != list(piece[:period]) or positions[-period:] != list(piece[-period:]):
+            raise SamplesDiffer(first.site)
+        turns = [
+            positions[k : k + 1] + [p for p in positions[k + 1 :] if (p - positions[k]) % period == 0]
+            for k in range(period)
+        ]
+        steps = [_steps([forms[p] for p in turn], turn, period, first.site) for turn in turns]
+        for position in piece:
+            if position in forms:
+                form = forms[position]
+                yield _Piece((loops[position], None), 1, form.structure, form.constants, [])
+                continue
+            turn = (position - piece.start) % period
+            begin, times = turns[turn][0], (position - turns[turn][0]) // period
+            moved = [step * times for step in steps[turn]]
+            constants = [start + by for start, by in zip(forms[begin].constants, moved, strict=True)]
+            after = loops[next(p for p in positions if p > position)]
+            untraced = _Untraced(loops[begin], moved, position, after)
+            yield _Piece((untraced, None), 1, forms[begin].structure, constants, [])
+
+    def _loop(self, piece: _Piece, offset: int) -> Loop:
+        """Return the loop of the first or second iteration of a piece. Raise SamplesDiffer if the second was not
+        traced.
+        """
+        found = piece.loops[offset]
+        if found is None:
+            assert piece.site is not None
+            raise SamplesDiffer(piece.site)
+        return found if isinstance(found, Loop) else self._copied(found)
+
+    def _copied(self, untraced: _Untraced) -> Loop:
+        """Return an iteration that was not traced: a copy of a traced one, with loops and buffers of its own."""
+        like, steps = untraced.like, iter(untraced.steps)
+        local = set(self.local.get(like.id, ()))
+        place = min((one for one in self.local.get(untraced.before.id, ()) if one < self._traced), default=0) - 1
+        loops = {number: next(self._loops) for number in (like.id, *_inner(like))}
+        buffers: dict[int, int] = {}
+
+        def affine(value: Affine) -> Affine:
+            terms = tuple(sorted((loops.get(loop, loop), coef) for loop, coef in value.terms))
+            return Affine(value.const + next(steps), terms)
+
+        def buffer(number: int) -> int:
+            if number not in local:
+                return number
+            if number not in buffers:
+                made = buffers[number] = len(self.buffers)
+                scope = tuple(loops.get(loop, loop) for loop in self.buffers[number].scope)
+                self.buffers.append(replace(self.buffers[number], id=made, scope=scope))
+                self.order[made] = (place, untraced.position, *self.order.get(number, (number,)))
+                for loop in scope:
+                    self.local.setdefault(loop, []).append(made)
+            return buffers[number]
+
+        body = tuple(
+            [mapped(node, affine, loop=lambda number: loops.get(number, number), buffer=buffer) for node in like.body]
+        )
+        return replace(like, id=loops[like.id], body=body)
+
+
+def _steps(forms: list[_Form], positions: list[int], period: int, site: Site) -> list[int]:
+    """Return the step of each constant from an iteration to that ``period`` later. Raise SamplesDiffer if the
+    iterations in ``forms`` do not advance evenly.
+    """
+    starts, ends = forms[0].constants, forms[-1].constants
+    if any(form.structure != forms[0].structure for form in forms):
+        raise SamplesDiffer(site)
+    far = (positions[-1] - positions[0]) // period
+    steps = [(b - a) // far for a, b in zip(starts, ends, strict=True)]
+    for position, form in zip(positions, forms, strict=True):
+        far = (position - positions[0]) // period
+        if form.constants != [start + step * far for start, step in zip(starts, steps, strict=True)]:
+            raise SamplesDiffer(site)
+    return steps
+
+
+def _inner(loop: Loop) -> Iterator[int]:
+    """Yield the ids of the loops inside of a loop, each before those inside of it."""
+    for node in loop.body:
+        if isinstance(node, Loop):
+            yield node.id
+            yield from _inner(node)
 
 
 def _exchanges(node: Node) -> bool:
@@ -275,17 +369,31 @@ class _Form:
 
 
 @dataclass(frozen=True, slots=True)
+class _Untraced:
+    """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with each
+    constant larger by its entry of ``steps``. ``before`` is the next traced iteration.
+    """
+
+    like: Loop
+    steps: list[int]
+    position: int
+    before: Loop
+
+
+@dataclass(frozen=True, slots=True)
 class _Piece:
     """One iteration, or ``length`` consecutive iterations whose constants grow by ``steps`` from each to the
     next.
     """
 
-    loops: tuple[Loop, ...]
-    """The marked loops of its first iterations."""
+    loops: tuple[Loop | _Untraced, Loop | None]
+    """The marked loops of its first two iterations; None for the second if there is none, or if it was not traced."""
     length: int
     structure: tuple[object, ...]
     constants: list[int]
     steps: list[int]
+    site: Site | None = None
+    """The loop in the source, if samples stand for the iterations."""
 
     @property
     def last(self) -> list[int]:
@@ -332,14 +440,17 @@ def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
     return mapped(node, affine)
 
 
-def _renumbered(program: Program) -> Program:
-    """Return the program with loops and buffers numbered from 0 in order of appearance, and without unused buffers."""
+def _renumbered(program: Program, order: Mapping[int, tuple[int, ...]]) -> Program:
+    """Return the program with loops and buffers numbered from 0 in order of appearance, and without unused buffers.
+
+    ``order`` has the places of buffers whose number does not tell when they appear.
+    """
     loops = {number: place for place, number in enumerate(program.loops)}
     kept = {*program.inputs, *program.outputs}
     for instruction, _ in program.walk():
         for tile in instruction.accesses:
             kept.update(_used(tile))
-    buffers = {number: place for place, number in enumerate(sorted(kept))}
+    buffers = {number: place for place, number in enumerate(sorted(kept, key=lambda one: order.get(one, (one,))))}
 
     def affine(value: Affine) -> Affine:
         return Affine(value.const, tuple(sorted((loops[loop], coef) for loop, coef in value.terms)))

@@ -14,7 +14,17 @@ from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.names import DgeMode, OobMode
-from acceld.nki.frontend.current.operands import destination, emit, matched, number, paired, same, tensor, word_of
+from acceld.nki.frontend.current.operands import (
+    destination,
+    emit,
+    matched,
+    number,
+    paired,
+    same,
+    tensor,
+    whole_numbers,
+    word_of,
+)
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.ir.numerics import PACKED_DTYPES
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
@@ -34,7 +44,7 @@ def dma_copy(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to src through a DMA; each is in HBM or SBUF. Both need as many elements; their types may differ."""
+    """Set dst to src through a DMA; each is in HBM or SBUF. Both need equally many elements; their types may differ."""
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:
@@ -321,4 +331,10 @@ def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int], nam
     """Set dst to src with its partitions permuted inside each group of 32."""
     target = destination(dst, "nc_stream_shuffle")
     source = operand(src, "src", "nc_stream_shuffle")
-    emit("shuffle", Engine.VECTOR, [target], [source], lanes=tuple(int(n) for n in shuffle_mask))
+    emit(
+        "shuffle",
+        Engine.VECTOR,
+        [target],
+        [source],
+        lanes=whole_numbers(shuffle_mask, "shuffle_mask of nc_stream_shuffle"),
+    )

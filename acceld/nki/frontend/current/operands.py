@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import UnsupportedCall
+from acceld.nki.frontend.core import memory
 from acceld.nki.frontend.core.context import Retrace, refuse
 from acceld.nki.frontend.core.elementwise import operand, scalar_operand
 from acceld.nki.frontend.core.index import as_number
@@ -149,9 +150,31 @@ def word_of(value: object) -> str | None:
     return None if value is None else str(getattr(value, "name", value))
 
 
-def integers(value: object) -> tuple[int, ...] | None:
-    """Return ``value`` as a tuple of integers; None if ``value`` is empty or None."""
-    return tuple(operator.index(cast("Any", n)) for n in cast("Any", value)) or None if value else None
+def whole(value: object, what: str) -> int:
+    """Return ``value`` as an integer. Raise LegalityError, which names ``what`` the value is, if it is no whole number."""
+    try:
+        return operator.index(cast("Any", value))
+    except TypeError:
+        shown = repr(value) if isinstance(value, str | float) else type(value).__name__
+        refuse("index_type", f"{what} is {shown}, no whole number", "pass an int; // divides without a fraction")
+
+
+def whole_numbers(values: object, what: str) -> tuple[int, ...]:
+    """Return ``values`` as integers. Raise LegalityError, which names ``what`` they are, if they are no sequence of
+    whole numbers.
+    """
+    if isinstance(values, str | Tensor) or not isinstance(values, Iterable):
+        refuse(
+            "index_type",
+            f"{what} is {type(values).__name__}, no tuple of whole numbers",
+            "pass a tuple such as (0, 2, 1)",
+        )
+    return tuple(whole(value, f"an element of {what}") for value in values)
+
+
+def integers(value: object, what: str = "the argument") -> tuple[int, ...] | None:
+    """Return ``value`` as a tuple of integers; None if ``value`` is empty or None. ``what`` names it in a message."""
+    return whole_numbers(value, what) or None if value else None
 
 
 def tensor(value: object, name: str, call: str) -> Tensor:
@@ -223,3 +246,25 @@ def fold(op: object) -> str:
     ``op`` can not reduce.
     """
     return reduce_op(op)
+
+
+def not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:
+    """Raise LegalityError for an operand in PSUM. ``why`` names the engine that reads the operand."""
+    if tile.space is Space.PSUM:
+        refuse(
+            "address_space",
+            f"operand '{word}' of '{call}' is in PSUM: {why}, which does not read it",
+            "copy it to SBUF with nisa.tensor_copy first",
+        )
+
+
+def stored(dst: object, value: object, call: str) -> None:
+    """Write a tile in SBUF to a tensor in HBM. ``call`` names the kernel's call for messages."""
+    if not isinstance(value, Tensor):
+        refuse(
+            "operand_type",
+            f"operand 'value' of '{call}' is {type(value).__name__}, not a tile",
+            "fill a tile first, with nl.full or nisa.memset",
+        )
+    not_in_psum(value, "value", call, "the DMA engines store it")
+    memory.store(dst, value)

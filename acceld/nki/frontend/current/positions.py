@@ -27,7 +27,7 @@ from acceld.nki.frontend.current.operands import (
     word_of,
 )
 from acceld.nki.frontend.current.sampling import SampledIndex
-from acceld.nki.ir.operations import INTEGER_DTYPES
+from acceld.nki.ir.operations import GENERATOR_WORDS, INTEGER_DTYPES
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
 PATTERN_AXES = 4
@@ -329,7 +329,7 @@ def _generator(engine: object, call: str) -> Engine:
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD
-    if chosen not in STATE_WORDS or (chosen is Engine.VECTOR and trace.chip.generation < 4):
+    if chosen not in GENERATOR_WORDS or (chosen is Engine.VECTOR and trace.chip.generation < 4):
         refuse(
             "engine", f"'{call}' can not use the {chosen.value} engine of {trace.chip.name}", "use nisa.engine.gpsimd"
         )
@@ -342,14 +342,10 @@ def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
     """Return ``tile``, which holds the state of random number generators. Raise LegalityError if its shape or
     dtype does not fit.
     """
-    words = STATE_WORDS[engine]
+    words = GENERATOR_WORDS[engine]
     if tile.dtype_name != "uint32" or tile.shape[1:] != (words,):
         refuse("operand_shape", f"the state tile of '{call}' is {tile!r}: pass {words} elements of uint32 a partition")
     return tile
-
-
-STATE_WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
-"""Words of state in each partition: of one generator on GpSimd, of four on the vector engine."""
 
 
 def quantize_mx(dst: object, src: object, dst_scale: object, name: str | None = None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 from acceld.chips import VECTOR_TRANSPOSE
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import engine_of
@@ -17,6 +16,8 @@ from acceld.nki.frontend.current.operands import destination, emit, integers, wo
 from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
+_MODES = {None: "auto", True: "yes", False: "no"}
+"""The program's word for each value of the argument ``accumulate``."""
 FLOAT8_DTYPES = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 
 
@@ -38,11 +39,8 @@ def nc_matmul(
     ``accumulate=True`` adds, and ``accumulate=False`` overwrites. Without ``accumulate`` the first product of a
     group of products overwrites dst, and each later one adds.
     """
-    target, left, right = (
-        destination(dst, "nc_matmul"),
-        operand(stationary, "stationary", "nc_matmul"),
-        operand(moving, "moving", "nc_matmul"),
-    )
+    target = destination(dst, "nc_matmul")
+    left, right = operand(stationary, "stationary", "nc_matmul"), operand(moving, "moving", "nc_matmul")
     in_sbuf(left, "stationary", "nc_matmul")
     in_sbuf(right, "moving", "nc_matmul")
     if target.space is not Space.PSUM:
@@ -68,18 +66,17 @@ def nc_matmul(
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     if (result.shape[0], prod(result.shape[1:])) != (rows, columns):
         refuse("shape", f"the dst of 'nc_matmul' has shape {list(target.shape)}: declare it with [{rows}, {columns}]")
-    mode = {None: "auto", True: "yes", False: "no"}[accumulate]
     emit(
         "matmul",
         Engine.TENSOR,
         [result],
         [flat(left), flat(right)],
-        accumulate="no" if is_transpose else mode,
+        accumulate="no" if is_transpose else _MODES[accumulate],
         transpose=bool(is_transpose),
         stationary_onezero=bool(is_stationary_onezero),
         moving_onezero=bool(is_moving_onezero),
-        tile_position=integers(tile_position),
-        tile_size=integers(tile_size),
+        tile_position=integers(tile_position, "tile_position"),
+        tile_size=integers(tile_size, "tile_size"),
     )
 
 
@@ -102,26 +99,22 @@ def _double_row(
 
     The contraction runs over the partitions and the axis of two.
     """
-    line = current().line()
     kinds = {left.dtype_name, right.dtype_name}
     if not kinds <= FLOAT8_DTYPES or len(kinds & {"float8_e4m3", "float8_e4m3fn"}) > 1:
-        raise LegalityError(
+        refuse(
+            "perf_mode",
             f"double_row multiplies two float8 tiles of one format, not {left.dtype_name} and {right.dtype_name}",
-            rule="perf_mode",
-            line=line,
-            hint="cast the operands, and do not mix float8_e4m3 with float8_e4m3fn",
+            "cast the operands, and do not mix float8_e4m3 with float8_e4m3fn",
         )
     pairs = [tile.shape[1] if tile.ndim == 3 else 0 for tile in (left, right)]
     if pairs != [2, 2] or target.shape != (left.shape[2], right.shape[2]):
-        raise LegalityError(
+        refuse(
+            "perf_mode",
             f"double_row takes stationary [K, 2, M] and moving [K, 2, N], not {list(left.shape)} and "
             f"{list(right.shape)} for {list(target.shape)}",
-            rule="perf_mode",
-            line=line,
-            hint="put the two halves of the contraction on the first free axis of both operands",
+            "put the two halves of the contraction on the first free axis of both operands",
         )
-    first = {None: "auto", True: "yes", False: "no"}[accumulate]
-    for row, mode in ((0, first), (1, "yes")):
+    for row, mode in ((0, _MODES[accumulate]), (1, "yes")):
         emit(
             "matmul",
             Engine.TENSOR,
@@ -129,8 +122,8 @@ def _double_row(
             [flat(select(tile, (slice(None), row, slice(None)))) for tile in (left, right)],
             accumulate=mode,
             perf_mode="double_row",
-            tile_position=integers(tile_position),
-            tile_size=integers(tile_size),
+            tile_position=integers(tile_position, "tile_position"),
+            tile_size=integers(tile_size, "tile_size"),
         )
 
 
@@ -146,20 +139,17 @@ def nc_matmul_mx(
     name: str | None = None,
 ) -> None:
     """Set dst to the product of microscaled matrices, each with its scales (trn3)."""
-    words = ("stationary", "moving", "stationary_scale", "moving_scale")
-    tiles = [
-        operand(v, w, "nc_matmul_mx")
-        for v, w in zip((stationary, moving, stationary_scale, moving_scale), words, strict=True)
-    ]
-    mode = {None: "auto", True: "yes", False: "no"}[accumulate]
+    given = {"stationary": stationary, "moving": moving}
+    given |= {"stationary_scale": stationary_scale, "moving_scale": moving_scale}
+    tiles = [operand(value, word, "nc_matmul_mx") for word, value in given.items()]
     emit(
         "matmul_mx",
         Engine.TENSOR,
         [destination(dst, "nc_matmul_mx")],
         tiles,
-        accumulate=mode,
-        tile_position=integers(tile_position),
-        tile_size=integers(tile_size),
+        accumulate=_MODES[accumulate],
+        tile_position=integers(tile_position, "tile_position"),
+        tile_size=integers(tile_size, "tile_size"),
     )
 
 

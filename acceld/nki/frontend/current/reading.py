@@ -60,6 +60,7 @@ because AWS's own samples have some, and later versions take them as bodies of l
 """
 
 
+_OTHER_KEYS, _TEXT_KEYS = "a dict whose keys are not strings", _python("use strings as keys")
 _NUMPY_TYPE = re.compile(r"(np|numpy)\.(dtype\(.*\)|float\d+|u?int\d+|bool_)")
 """Matches an expression for a numpy dtype. The parser refuses one that a kernel uses and that is defined outside of it.
 """
@@ -234,7 +235,39 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
                 case ast.Call(keywords=keywords) if any(one.arg is None for one in keywords):
                     yield Need(node.lineno, "**values in a call", _python("name each argument"))
                 case ast.Dict(keys=keys) if not all(_is_text(key) for key in keys):
-                    yield Need(node.lineno, "a dict whose keys are not strings", _python("use strings as keys"))
+                    yield Need(node.lineno, _OTHER_KEYS, _TEXT_KEYS)
+    yield from (Need(line, _OTHER_KEYS, _TEXT_KEYS) for line in _numbered_entries(function))
+
+
+def _numbered_entries(function: ast.FunctionDef) -> Iterator[int]:
+    """Yield the line of each assignment of a dict's entry, such as ``tiles[m] = t``, whose key is known to be a number
+    or a tuple.
+    """
+    dicts: set[str] = set()
+    numbers: set[str] = set()
+    entries: list[ast.Subscript] = []
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() | ast.Call(func=ast.Name(id="dict"))):
+                dicts.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int())):
+                numbers.add(name)
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=called)) if ast.unparse(called).endswith("range"):
+                numbers.add(name)
+            case ast.Subscript(value=ast.Name(), ctx=ast.Store()):
+                entries.append(node)
+
+    def is_number(key: ast.expr) -> bool:
+        match key:
+            case ast.Constant(value=int() | float()) | ast.Tuple():
+                return True
+            case ast.BinOp(left=left, right=right):
+                return is_number(left) or (is_number(right) and not isinstance(left, ast.Constant | ast.JoinedStr))
+        return isinstance(key, ast.Name) and key.id in numbers
+
+    for entry in entries:
+        if isinstance(entry.value, ast.Name) and entry.value.id in dicts and is_number(entry.slice):
+            yield entry.lineno
 
 
 def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:

@@ -120,7 +120,7 @@ def core_barrier(data: object, cores: object, engine: object = None, name: str |
     wrong = ""
     if trace.session.lnc != 2:
         wrong = "in a launch on one core"
-    elif integers(cores) != (0, 1):
+    elif integers(cores, "cores of core_barrier") != (0, 1):
         wrong = f"of cores {cores}"
     if wrong:
         refuse("exchange_cores", f"'core_barrier' {wrong}", "launch with lnc 2, and pass cores (0, 1)")

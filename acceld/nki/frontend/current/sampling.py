@@ -1,13 +1,16 @@
 """Trace some iterations of a long loop instead of all.
 
 A range of this API returns plain integers, so Python runs every iteration. A kernel of more than a few hundred
-instructions is therefore traced with *samples*: each loop runs its first three iterations, the last one and
-perhaps one between them. Then :mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples,
-but only if each sample equals the first one advanced by equal steps.
+instructions is therefore traced with *samples*: each loop runs its first two iterations and the last one. Then
+:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals
+the first one advanced by equal steps. From the third iteration of a loop on, the loops inside run only their first
+and last iteration: the two iterations before have shown that they change no Python value. The strict gate asks
+for more samples (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
 A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides
 the index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder
-advance evenly. Each piece has samples of its own. Where Python needs the number itself (a list index, a size,
+advance evenly. Each piece has samples of its own. If the kernel takes a remainder by 2, 3 or 4, iterations *take
+turns*: the first two of each turn are traced, and the last. Where Python needs the number itself (a list index, a size,
 text), every iteration runs.
 
 The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations
@@ -20,6 +23,8 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd, lcm
 from typing import Any
 
 import numpy as np
@@ -29,19 +34,48 @@ from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine
 
-LEAST = 5
+LEAST = 4
 """Number of iterations below which a loop, or a piece of a loop, is traced in full."""
+MOST_TURNS = 4
+"""Greatest number of iterations after which the next one may be like the first, as ``tiles[i % 2]`` makes them."""
 Term = tuple["SampledLoop", int, int]
 """A loop, the iteration of the loop that an index comes from, and the growth of the index from one iteration to the next."""
 
 
-def positions(count: int, inner: bool) -> tuple[int, ...]:
-    """Return which of ``count`` iterations to trace. With ``inner``, for a loop inside of a sampled loop, they
-    are fewer.
+def least(period: int) -> int:
+    """Return the number of iterations below which a piece is traced in full, if every ``period``-th is alike."""
+    return LEAST if period == 1 else 4 * period
+
+
+def _last(count: int, period: int) -> int:
+    """Return the first of the last iterations that are traced of ``count``: at least ``period``, from a first turn on."""
+    return count // period * period - period
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The place of a loop, which decides how many iterations of one run of the loop are traced.
+
+    - ``closely``: more than are needed to find the step of each address.
+    - ``inner``: the loop is inside of a sampled loop.
+    - ``repeated``: the loop is inside of the third or a later iteration of a sampled loop.
     """
-    if count < LEAST:
-        return tuple(range(count))
-    return (0, 1, 2, count - 1) if inner else tuple(sorted({0, 1, 2, count // 2, count - 1}))
+
+    closely: bool = False
+    inner: bool = False
+    repeated: bool = False
+
+    def positions(self, count: int, period: int = 1) -> tuple[int, ...]:
+        """Return which of ``count`` iterations to trace, if every ``period``-th is alike."""
+        last = count - 1
+        if count < least(period):
+            return tuple(range(count))
+        if period > 1:
+            begun = period * (3 if self.closely else 1 if self.repeated else 2)
+            return (*range(begun), *range(max(begun, _last(count, period)), count))
+        if self.closely:
+            return (0, 1, 2, last) if self.inner else tuple(sorted({0, 1, 2, count // 2, last}))
+        return (0, last) if self.repeated else (0, 1, last)
 
 
 class SampledLoop:
@@ -50,15 +84,17 @@ class SampledLoop:
     ``pieces`` are the pieces so far, in order. The last piece contains the running iteration.
     """
 
-    def __init__(self, count: int, site: Site, depth: int, inner: bool) -> None:
+    def __init__(self, count: int, site: Site, depth: int, samples: Samples) -> None:
         self.count = count
         self.site = site
         self.depth = depth
         """Number of loops around this loop."""
-        self.inner = inner
+        self.samples = samples
         self.now: int | None = None
         """The running iteration; None before the first and after the last."""
         self.pieces = [range(count)]
+        self.period = 1
+        """Iterations this far apart take the same remainders of the index, so samples of one stand for the other."""
         self._cuts: list[int] = []
         """Iterations before which later pieces begin, in order."""
         self._in_full = False
@@ -75,7 +111,19 @@ class SampledLoop:
         """Tell whether samples stand for other iterations of the running piece. A short piece is traced in
         full.
         """
-        return len(self.piece) >= LEAST
+        return len(self.piece) >= least(self.period)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Tell whether the running iteration is the third or a later one of a piece with samples. The first two have
+        then shown that the loop, and each loop inside, changes no Python value.
+        """
+        return self.now is not None and self.is_sampled and self.now >= self.piece.start + 2 * self.period
+
+    @property
+    def is_last(self) -> bool:
+        """Tell whether the running iteration is one of the last of its piece, after which none is left out."""
+        return self._running >= self.piece.start + _last(len(self.piece), self.period)
 
     def following(self) -> int | None:
         """Return the next iteration to run; None after the last."""
@@ -88,7 +136,9 @@ class SampledLoop:
             self.pieces.append(range(piece.stop, self._end_of(piece.stop)))
             self._skipped = False
             return piece.stop
-        after = next(p for p in positions(len(piece), self.inner) if piece.start + p > before) + piece.start
+        after = (
+            next(p for p in self.samples.positions(len(piece), self.period) if piece.start + p > before) + piece.start
+        )
         self._skipped = self._skipped or after > before + 1
         return after
 
@@ -104,6 +154,15 @@ class SampledLoop:
             self._refuse_late()
             self._cuts = sorted({*self._cuts, *before})
             self._divide(max((cut for cut in before if cut <= self._running), default=self.piece.start))
+
+    def takes_turns(self, period: int) -> bool:
+        """Tell whether samples can stand for iterations that differ in ``period`` ways by turns, and choose them so."""
+        every = lcm(self.period, period)
+        if every != self.period:
+            if every > MOST_TURNS or len(self.piece) < least(every) or self._in_full or self._skipped:
+                return False
+            self.period = every
+        return True
 
     def run_in_full(self) -> None:
         """Trace every iteration from the running one on. Raise Retrace if iterations of the piece were already
@@ -310,6 +369,11 @@ class SampledIndex(Expr):
 
     def __mod__(self, other: object) -> Any:
         if isinstance(other, int) and other > 0:
+            left = [(loop, now, factor % other) for loop, now, factor in self.terms if factor % other]
+            if len(left) == 1:
+                (loop, now, factor) = left[0]
+                if loop.now == now and loop.takes_turns(other // gcd(factor, other)):
+                    return self.base.const % int(other)
             return self.__divmod__(other)[1]
         return self.__index__() % _number(other)
 
@@ -361,8 +425,8 @@ class SampledIndex(Expr):
 
 
 def as_python(value: object, number: bool = False) -> object:
-    """Return what Python's ``isinstance`` and similar functions shall see in place of ``value``: a plain
-    integer for the index of a loop.
+    """Return the value that Python's ``isinstance`` and similar functions get in place of ``value``: a plain integer
+    for the index of a loop.
 
     The integer is 0; with ``number`` it is the index itself, whose loops then run in full. Any other value is
     returned unchanged.

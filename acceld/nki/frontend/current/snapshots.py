@@ -84,7 +84,7 @@ def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> S
     if frame is None:
         return (), ()
     walk = _Walk(starts)
-    walk.names({**frame.f_locals, variable: ...})
+    walk.variables({**frame.f_locals, variable: ...})
     walk.module(frame.f_globals)
     return tuple(walk.seen), tuple(walk.numbers)
 
@@ -103,6 +103,14 @@ class _Walk:
         self._kept: list[object] = []
         self._starts = starts
         self._depth = 0
+        self._fixed: dict[type, bool] = {}
+        """Answers of _is_fixed."""
+
+    def variables(self, values: Mapping[str, Any]) -> None:
+        """Visit the values of a function's variables. Their names are those of its code, which can not change."""
+        self.seen.append(tuple(values))
+        for value in values.values():
+            self.value(value)
 
     def module(self, names: dict[str, Any]) -> None:
         """Visit the global names of the kernel's module."""
@@ -120,12 +128,20 @@ class _Walk:
         """Tell whether ``value`` was visited before. If not, keep it alive, so that no new object gets the same
         identity.
         """
-        before = self._known.setdefault(id(value), len(self._known))
-        if before < len(self._known) - 1 or (self._kept and self._kept[-1] is value):
+        count = len(self._known)
+        before = self._known.setdefault(id(value), count)
+        if before < count:
             self.seen.append(("again", before))
             return True
         self._kept.append(value)
         return False
+
+    def _is_fixed(self, kind: type) -> bool:
+        """Tell whether the class ``kind`` is one whose objects a kernel does not change."""
+        known = self._fixed.get(kind)
+        if known is None:
+            known = self._fixed[kind] = _is_fixed(kind)
+        return known
 
     def _unlike(self) -> None:
         """Record a value that is equal to no other value."""
@@ -142,7 +158,7 @@ class _Walk:
         if kind in _VALUES:
             self.seen.append((kind, repr(value) if kind in (float, complex) else value))
         elif isinstance(value, Tensor):
-            self._tensor(value) if _is_fixed(kind) else self._unlike()
+            self._tensor(value) if self._is_fixed(kind) else self._unlike()
         elif isinstance(value, Expr):
             self.seen.append("index")
             self.numbers.append(value.base.const)
@@ -159,13 +175,13 @@ class _Walk:
 
     def _tensor(self, tensor: Tensor) -> None:
         """Record a tensor: its buffer relative to the iteration that made it, its axes and its position."""
-        access = tensor.access
+        access, starts = tensor.access, tensor.access.start
         made = bisect_right(self._starts, access.buffer) - 1
         first = self._starts[made] if made >= 0 else 0
         age = len(self._starts) - made if made >= 0 else None
         self.seen.append((type(tensor), age, access.buffer - first, access.dims, access.dtype, len(access.indirect)))
-        self.seen.append(tuple(start.terms for start in access.start))
-        self.numbers += [start.const for start in access.start]
+        self.seen.append(tuple([start.terms for start in starts]))
+        self.numbers += [start.const for start in starts]
 
     def _all(self, values: Iterable[object]) -> None:
         """Visit each of ``values``, and record their number."""
@@ -209,7 +225,7 @@ class _Walk:
             self._module(value)
         elif isinstance(value, type):
             self._class(value)
-        elif kind in _PLACES or (_is_fixed(kind) and not _holds_values(value)):
+        elif kind in _PLACES or (self._is_fixed(kind) and not _holds_values(value)):
             return
         else:
             self._object(value, kind)
@@ -245,7 +261,7 @@ class _Walk:
 
     def _class(self, value: type) -> None:
         """Visit the bases and attributes of a class that a kernel can change."""
-        if value.__flags__ & _HEAP_TYPE and not _is_fixed(value):
+        if value.__flags__ & _HEAP_TYPE and not self._is_fixed(value):
             self._all(value.__bases__)
             self.names(vars(value))
 

@@ -67,6 +67,15 @@ class CurrentTrace(Trace):
         self.sampling_after: int | None = None
         """Number of instructions after which SamplesWanted is raised; None for no limit."""
         self._iterations_left = MOST_SOUGHT
+        self._hiding: set[int] = set()
+        """Loops so far whose end hides the tensors declared in them."""
+
+    def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
+        """Open a loop of ``trips`` iterations and return its id. ``site`` is the loop's position in the source."""
+        loop = super().open(name, trips, kind, site, line)
+        if kind in _HIDING:
+            self._hiding.add(loop)
+        return loop
 
     def leaves_loop(self) -> bool:
         """Tell whether the running loop ends after this iteration.
@@ -105,7 +114,7 @@ class CurrentTrace(Trace):
                 )
 
     def next_program(self) -> None:
-        """Begin the next program of the launch grid. It may use the names of the program before."""
+        """Begin the next program of the launch grid. It may use names again that the program before it used."""
         super().next_program()
         self.names.clear()
 
@@ -125,7 +134,7 @@ class CurrentTrace(Trace):
         """Tell whether a tensor may be used here. A tensor that a run-time loop or a core's program declares ends with
         that loop or program; all others stay.
         """
-        return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in _HIDING)
+        return not self._hiding or all(loop in self.scope for loop in tensor.scope if loop in self._hiding)
 
 
 def current_trace() -> CurrentTrace:

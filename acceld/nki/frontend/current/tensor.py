@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NoReturn, Self, cast
 
+import numpy as np
+
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, elementwise, methods, views
+from acceld.nki.frontend.core import dtypes, elementwise, methods, placement, views
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.lifetimes import NEGATIVE_INDEX, REGISTER_ARITHMETIC, VIEW_PATTERN
+from acceld.nki.frontend.current.lifetimes import NEGATIVE_INDEX, REGISTER_ARITHMETIC, VIEW_METHODS, VIEW_PATTERN
+from acceld.nki.frontend.current.operands import stored, whole, whole_numbers
 from acceld.nki.frontend.current.sampling import SampledIndex
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
@@ -26,7 +30,7 @@ GROUP = 16
 
 def _place(value: object) -> Any:
     """Return a number of elements as an integer. The index of a sampled iteration is returned unchanged."""
-    return value if isinstance(value, SampledIndex) else operator.index(cast("Any", value))
+    return value if isinstance(value, SampledIndex) else whole(value, "the offset of .ap()")
 
 
 def _without(symbol: str) -> Callable[..., Any]:
@@ -188,6 +192,28 @@ class LoopIndex:
     __rmul__ = __mul__
 
 
+def _axis_groups(pattern: object) -> list[tuple[str, ...]]:
+    """Return the names of each axis of a pattern of ``rearrange``. Raise LegalityError for any other pattern."""
+    groups = list(pattern) if isinstance(pattern, tuple | list) else []
+    made = [(one,) if isinstance(one, str) else tuple(one) if isinstance(one, tuple | list) else () for one in groups]
+    if not made or any(not group or not all(isinstance(name, str) for name in group) for group in made):
+        refuse(
+            "shape",
+            f"{pattern!r} is no pattern of rearrange",
+            "name each axis, and merged axes as a tuple: ('b', ('h', 'w'))",
+        )
+    return made
+
+
+def _axis_sizes(sizes: object) -> dict[str, int]:
+    """Return the sizes that ``rearrange`` is given, by name. Raise LegalityError if they are no such dictionary."""
+    if sizes is None:
+        return {}
+    if not isinstance(sizes, dict):
+        refuse("operand_type", f"fixed_sizes of rearrange is {type(sizes).__name__}", "pass {'name': size}")
+    return {str(name): whole(size, f"the size of {name} in rearrange") for name, size in sizes.items()}
+
+
 METHODS = {
     "T": "nl.transpose(tile)",
     "astype": "nl.copy(tile, dtype=...), or nisa.tensor_copy to a tile of that type",
@@ -204,6 +230,11 @@ METHODS = {
     **{name: f"nl.{name}(tile)" for name in ("transpose", "exp", "sqrt", "abs", "square", "tanh", "sigmoid")},
 }
 """Methods of the legacy API, numpy and torch, each with what to write in the current API."""
+VIEWS_SINCE_0_5 = (
+    "slice", "select", "permute", "broadcast", "expand_dim", "squeeze_dim", "reshape_dim", "flatten_dims", "rearrange",
+    "vector_select", "indirect", "is_contiguous", "is_indirect",
+)  # fmt: skip
+"""Methods of a tensor that the release notes of NKI 0.5 name as new."""
 OPERATORS = {
     "+": ("add", "add radd iadd"), "-": ("subtract", "sub rsub isub"), "*": ("multiply", "mul rmul imul"),
     "/": ("multiply by nl.reciprocal", "truediv rtruediv itruediv floordiv rfloordiv"),
@@ -228,6 +259,21 @@ def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
     return cls
 
 
+def _with_versions(cls: type[NkiTensor]) -> type[NkiTensor]:
+    """Return the class with view methods that raise LegalityError where the trace's version of ``nki`` lacks them."""
+    for name in VIEWS_SINCE_0_5:
+        method = getattr(cls, name)
+
+        @functools.wraps(method)
+        def dated(self: NkiTensor, *args: Any, method: Callable[..., Any] = method, **kwargs: Any) -> Any:
+            current().session.need(f"tile.{method.__name__}()", VIEW_METHODS)
+            return method(self, *args, **kwargs)
+
+        setattr(cls, name, dated)
+    return cls
+
+
+@_with_versions
 @_without_operators
 class NkiTensor(methods.Tensor):
     """A tensor or tile as a kernel of the current API sees it. Negative axes count from the last axis."""
@@ -260,17 +306,39 @@ class NkiTensor(methods.Tensor):
     def __getitem__(self, key: object) -> Tensor:
         """Return the view that an index selects. Raise LegalityError for an index outside of the tensor."""
         keys = key if isinstance(key, tuple) else (key,)
-        if any(one is None for one in keys):
-            refuse("index_type", f"{self.label} can not be indexed with None", "add an axis with tile.expand_dim(dim)")
-        for axis, one in enumerate(keys if all(one is not Ellipsis for one in keys) else ()):
-            self._inside(axis, one)
-        return super().__getitem__(key)
+        whole = True
+        for one in keys:
+            if one is None:
+                refuse(
+                    "index_type", f"{self.label} can not be indexed with None", "add an axis with tile.expand_dim(dim)"
+                )
+            self._plain(one)
+            whole = whole and one is not Ellipsis
+        if whole:
+            for axis, one in enumerate(keys):
+                if isinstance(one, int) or (isinstance(one, slice) and isinstance(one.start, int) and one.start):
+                    self._inside(axis, one)
+        return views.select(self, key)
 
-    def _inside(self, axis: int, key: object) -> None:
+    def _plain(self, key: object) -> None:
+        """Raise LegalityError for an index of a kind that no version of ``nki`` takes."""
+        parts = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        for part in parts:
+            if isinstance(part, (float, str, list, np.ndarray)):
+                refuse(
+                    "index_type",
+                    f"{self.label} is indexed with {repr(part) if isinstance(part, float | str) else type(part).__name__}",
+                    "use whole numbers (// divides without a fraction), slices and nl.ds",
+                )
+        if isinstance(key, slice) and isinstance(key.step, int) and key.step == 0:
+            refuse("index_type", f"a slice of {self.label} has step 0", "give a step of 1 or more")
+
+    def _inside(self, axis: int, key: int | slice) -> None:
         """Raise LegalityError for a number outside of an axis, or a slice that begins at or after the end of
         the axis.
         """
-        size = self.shape[axis] if axis < self.ndim else 0
+        dims = self.access.dims
+        size = dims[axis].count if axis < len(dims) else 0
         if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
             refuse(
                 "out_of_bounds",
@@ -287,8 +355,18 @@ class NkiTensor(methods.Tensor):
             )
 
     def __setitem__(self, key: object, value: object) -> None:
+        target = self[key]
+        if target.space is Space.HBM:
+            current().notice("tensor[...] = tile in HBM: not every version of NKI takes it; nl.store is always taken")
+            stored(target, value, "tensor[...] = tile")
+            return
         current().notice("tile[...] = value: not every version of NKI takes it; nisa.tensor_copy is always taken")
-        super().__setitem__(key, value)
+        placement.assign(target, value)
+
+    @property
+    def name(self) -> str:
+        """Return the name that the kernel gave the tensor, or the name of its variable."""
+        return self.declared.name
 
     def reshape(self, shape: Sequence[int], *more: object) -> Self:
         """Return a view of the same elements, in C order, in another shape. On chip, the partitions stay as they are."""
@@ -298,7 +376,11 @@ class NkiTensor(methods.Tensor):
                 "reshape got its sizes as separate arguments",
                 "pass them as one tuple: tile.reshape((n, m))",
             )
-        wanted = tuple(operator.index(n) for n in shape)
+        wanted = whole_numbers(shape, "the shape of reshape")
+        if wanted.count(-1) > 1:
+            refuse(
+                "shape", f"reshape of {self.label} to {wanted} leaves two sizes open", "leave at most one size as -1"
+            )
         if self.space is not Space.HBM and wanted[:1] not in (self.shape[:1], (-1,)):
             refuse(
                 "partition_axis",
@@ -334,7 +416,7 @@ class NkiTensor(methods.Tensor):
         """Return the number of axis ``dim``, counted from the first axis. Raise LegalityError if the tensor
         lacks that axis.
         """
-        axis = operator.index(cast("Any", dim))
+        axis = whole(dim, f"an axis of {self.label}")
         if not -self.ndim <= axis < self.ndim:
             refuse("index_rank", f"{self.label} has no axis {axis}: its axes are 0 to {self.ndim - 1}")
         return axis % self.ndim
@@ -345,7 +427,7 @@ class NkiTensor(methods.Tensor):
 
     def permute(self, dims: Sequence[int]) -> Self:
         """Return a view with the axes in another order. On chip, the partition axis stays first."""
-        order = [self._axis(d) for d in dims]
+        order = [self._axis(d) for d in whole_numbers(dims, "the order of permute")]
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
             refuse(
                 "index_rank",
@@ -363,12 +445,14 @@ class NkiTensor(methods.Tensor):
                 f"add an axis and repeat along it: .expand_dim({axis}).broadcast({axis}, {size})",
             )
         dims = list(self.access.dims)
-        dims[axis] = TileDim(operator.index(size), (0,) * len(self.declared.shape))
+        dims[axis] = TileDim(whole(size, "the size of broadcast"), (0,) * len(self.declared.shape))
         return self._with(dims)
 
     def expand_dim(self, dim: int) -> Tensor:
         """Return a view with a new axis of one element at ``dim``."""
-        at = operator.index(dim)
+        at = whole(dim, "the axis of expand_dim")
+        if not -self.ndim - 1 <= at <= self.ndim:
+            refuse("index_rank", f"expand_dim can not add axis {at} to {self.label}: its places are 0 to {self.ndim}")
         if at % (self.ndim + 1) == 0:
             self._free_axis(0, "expand_dim")
         return views.with_axis(self, at)
@@ -386,7 +470,8 @@ class NkiTensor(methods.Tensor):
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
         """Return a view with axis ``dim`` split into axes of the sizes ``shape``."""
         axis = self._free_axis(dim, "reshape_dim")
-        return self.reshape((*self.shape[:axis], *shape, *self.shape[axis + 1 :]))
+        parts = whole_numbers(shape, "the shape of reshape_dim")
+        return self.reshape((*self.shape[:axis], *parts, *self.shape[axis + 1 :]))
 
     def flatten_dims(self, start: int, end: int) -> Tensor:
         """Return a view with axes ``start`` to ``end`` (inclusive) merged into one."""
@@ -437,6 +522,7 @@ class NkiTensor(methods.Tensor):
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
         """Return a view of the elements ``start`` to ``end`` (exclusive) of axis ``dim``."""
         axis = self._axis(dim)
+        start, end, step = whole_numbers((start, end, step), "the range of slice")
         if not 0 <= start < end <= self.shape[axis] or step < 1:
             refuse(
                 "out_of_bounds",
@@ -453,7 +539,7 @@ class NkiTensor(methods.Tensor):
         if isinstance(index, LoopIndex) and (axis or self.space is Space.HBM):
             index = index.number
         if not isinstance(index, Tensor | Register):
-            return self[(*(slice(None),) * axis, operator.index(cast("Any", index)))]
+            return self[(*(slice(None),) * axis, whole(index, "the index of select"))]
         if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
             refuse(
                 "index_type",
@@ -484,9 +570,8 @@ class NkiTensor(methods.Tensor):
         For example, ``t.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h": 4})`` splits the second axis and swaps its
         parts.
         """
-        sizes = dict(fixed_sizes or {})
-        groups = [(one,) if isinstance(one, str) else tuple(one) for one in src_pattern]
-        targets = [(one,) if isinstance(one, str) else tuple(one) for one in dst_pattern]
+        sizes = _axis_sizes(fixed_sizes)
+        groups, targets = _axis_groups(src_pattern), _axis_groups(dst_pattern)
         names = [name for group in groups for name in group]
         if len(groups) != self.ndim or sorted(names) != sorted(name for group in targets for name in group):
             refuse(
@@ -563,7 +648,7 @@ class NkiTensor(methods.Tensor):
             raise LegalityError(
                 "ap() got a scalar_offset and a vector_offset: pass one of them", rule="operand_type", line=line
             )
-        pairs = [(operator.index(cast("Any", s)), operator.index(cast("Any", n))) for s, n in pattern]
+        pairs = self._pairs(pattern)
         if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
             return self._recast(pairs, offset, dtype)
         if vector_offset is not None and pairs:
@@ -586,6 +671,20 @@ class NkiTensor(methods.Tensor):
         made = self.like(replace(access, indirect=tuple(extra)))
         made.overrun = overrun or self.overrun
         return made if dtype is None else made.view(dtype)
+
+    def _pairs(self, pattern: object) -> list[tuple[int, int]]:
+        """Return the pairs (stride, count) of a pattern. Raise LegalityError for any other pattern."""
+        rows = list(pattern) if isinstance(pattern, Iterable) and not isinstance(pattern, str | Tensor) else []
+        if not rows or any(not isinstance(row, Sequence) or isinstance(row, str) or len(row) != 2 for row in rows):
+            refuse(
+                "access_pattern",
+                f"the pattern of .ap() of {self.label} is no list of pairs",
+                "write [[stride, count], ...], one pair for each axis of the view",
+            )
+        made = []
+        for stride, count in rows:
+            made.append((whole(stride, "a stride of .ap()"), whole(count, "a count of .ap()")))
+        return made
 
     def _over_partitions(self, pairs: list[tuple[int, int]]) -> None:
         """Raise LegalityError for a pattern on chip whose first pair does not step by whole partitions."""

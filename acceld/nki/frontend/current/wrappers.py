@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
-from acceld.nki.frontend.core import elementwise, language, memory, reductions
+from acceld.nki.frontend.core import elementwise, language, products, reductions
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current import declarations
-from acceld.nki.frontend.current.operands import last_axes, same_sizes
-from acceld.nki.ir.operations import COMPOSED_FUNCTIONS
+from acceld.nki.frontend.current.operands import last_axes, not_in_psum, same_sizes, stored
+from acceld.nki.ir.operations import COMPOSED_FUNCTIONS, INTEGER_DTYPES
 from acceld.nki.ir.program import Space
 from acceld.parsing import parse
 
@@ -109,20 +109,10 @@ def _binary(name: str) -> Callable[..., Any]:
                 "use nl.square, nl.sqrt, nl.rsqrt or products, or nl.exp of a multiple of nl.log",
             )
         for word, tile in tiles if name == "power" else ():
-            _not_in_psum(tile, word, name, "GpSimd computes it")
+            not_in_psum(tile, word, f"nl.{name}", "GpSimd computes it")
         return language.binary(name)(x, y, dtype=dtype)
 
     return call
-
-
-def _not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:
-    """Raise LegalityError for an operand in PSUM. ``why`` names the engine that computes the function."""
-    if tile.space is Space.PSUM:
-        refuse(
-            "address_space",
-            f"operand '{word}' of 'nl.{call}' is in PSUM: {why}, which does not read it",
-            "copy it to SBUF with nisa.tensor_copy first",
-        )
 
 
 def _unary(name: str) -> Callable[..., Tensor]:
@@ -130,7 +120,7 @@ def _unary(name: str) -> Callable[..., Tensor]:
 
     def call(x: object, dtype: object = None) -> Tensor:
         if name == "rsqrt" and isinstance(x, Tensor):
-            _not_in_psum(x, "x", name, "from NKI 0.5 GpSimd computes it")
+            not_in_psum(x, "x", f"nl.{name}", "from NKI 0.5 GpSimd computes it")
         if name in COMPOSED_FUNCTIONS:
             current().notice(
                 f"nl.{name} is not in NKI's table of activation functions: whether it compiles is not known",
@@ -165,9 +155,29 @@ def _reduction(name: str) -> Callable[..., Tensor]:
 
 def _store(dst: object, value: object) -> None:
     """Write a tile in SBUF to a tensor in HBM."""
-    if isinstance(value, Tensor):
-        _not_in_psum(value, "value", "store", "the DMA engines store it")
-    memory.store(dst, value)
+    stored(dst, value, "nl.store")
+
+
+def _expand_dims(data: Tensor, axis: int) -> Tensor:
+    """Return a view of ``data`` with a new axis of one element at ``axis``. On chip, the partition axis stays first."""
+    if data.space is not Space.HBM and axis % (data.ndim + 1) == 0:
+        refuse(
+            "partition_axis",
+            f"nl.expand_dims can not add an axis before the partitions of {data.label}",
+            "add the axis at 1 or later",
+        )
+    return language.expand_dims(data, axis)
+
+
+def _transpose(x: object, dtype: object = None) -> Tensor:
+    """Return the transpose of a tile of floats, which the tensor engine makes."""
+    if isinstance(x, Tensor) and x.dtype_name in INTEGER_DTYPES:
+        refuse(
+            "dtype",
+            f"nl.transpose of a tile of {x.dtype_name}: the tensor engine transposes floats only",
+            "transpose with nisa.dma_transpose, or 32 x 32 elements with nisa.nc_transpose on the vector engine",
+        )
+    return products.transpose(x, dtype=dtype)
 
 
 def _copy(src: object, dtype: object = None) -> Tensor:
@@ -241,6 +251,8 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "program_id": _program_id,
     "num_programs": _num_programs,
     "store": _store,
+    "expand_dims": _expand_dims,
+    "transpose": _transpose,
     "copy": _copy,
     "random_seed": _random_seed,
     "rms_norm": _rms_norm,
@@ -266,8 +278,11 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
     signature = _signature(ARGUMENTS[name])
     shared_names = SHARED_NAMES.get(name, {})
     own_names = {theirs: ours for ours, theirs in shared_names.items()}
+    every = tuple(shared_names.get(key, key) for key in signature.parameters)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == len(every) and not kwargs and all(one is not None for one in args):
+            return shared(**dict(zip(every, args, strict=True)))  # binding would take longer than most calls
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = {

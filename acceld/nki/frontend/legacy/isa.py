@@ -20,6 +20,7 @@ from acceld.nki.frontend.core.elementwise import (
     masked,
     operand,
     result,
+    result_like,
     same_partitions,
     scalar_operand,
 )
@@ -42,11 +43,6 @@ from acceld.nki.frontend.legacy.positions import reducing
 from acceld.nki.ir.operations import OPS, Memory
 from acceld.nki.ir.program import Attr, Engine, Space
 from acceld.nki.ir.regions import free_axes
-
-
-def _kind(dtype: object, *operands: Tensor) -> str:
-    """Return the name that programs have for ``dtype``; if it is None, the promoted type of the operands."""
-    return dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*(tile.dtype_name for tile in operands))
 
 
 def activation(
@@ -73,7 +69,7 @@ def activation(
         scalar_operand(scale, "scale", "activation", tile.shape[0]),
     ]
     attrs: dict[str, Attr] = {"func": activation_function(op)}
-    dst = fresh(current(), tile.shape, _kind(dtype, tile), Space.SBUF)
+    dst = fresh(current(), tile.shape, dtypes.result_name(dtype, tile.dtype_name), Space.SBUF)
     reducing("activation", Engine.SCALAR, dst, srcs, attrs, mask, reduce_op, reduce_res, reduce_cmd, "activation")
     return dst
 
@@ -119,7 +115,7 @@ def tensor_tensor(
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD if name == "power" else Engine.VECTOR
     srcs: list[Any] = [expand(left, shape), expand(right, shape)]
-    kind = _kind(dtype, left, right)
+    kind = dtypes.result_name(dtype, left.dtype_name, right.dtype_name)
     return result("tensor_tensor", chosen, shape, kind, srcs, attrs={"op": name}, mask=masked(mask, shape))
 
 
@@ -154,15 +150,7 @@ def tensor_scalar(
             )
         attrs |= {"op1": second, "reverse1": bool(reverse1)}
         srcs.append(scalar_operand(operand1, "operand1", "tensor_scalar", tile.shape[0]))
-    return result(
-        "tensor_scalar",
-        engine_of(engine),
-        tile.shape,
-        _kind(dtype, tile),
-        srcs,
-        attrs=attrs,
-        mask=masked(mask, tile.shape),
-    )
+    return result_like(tile, "tensor_scalar", engine_of(engine), srcs, dtype=dtype, mask=mask, attrs=attrs)
 
 
 def tensor_scalar_reduce(
@@ -184,7 +172,7 @@ def tensor_scalar_reduce(
     call = "tensor_scalar_reduce"
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
     srcs: list[Any] = [tile, scalar_operand(operand0, "operand0", call, tile.shape[0])]
-    dst = fresh(current(), tile.shape, _kind(dtype, tile), Space.SBUF)
+    dst = fresh(current(), tile.shape, dtypes.result_name(dtype, tile.dtype_name), Space.SBUF)
     command = ReduceCommand.reset_reduce
     reducing("tensor_scalar", Engine.VECTOR, dst, srcs, attrs, mask, reduce_op, reduce_res, command, call)
     return dst
@@ -220,7 +208,7 @@ def tensor_scalar_cumulative(
     if imm1 is not None and starts:  # AWS's example passes imm1 to other commands too, which do not read it
         srcs.append(scalar_operand(imm1, "imm1", call, tile.shape[0]))
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "op1": alu_op(op1), "reduce_cmd": command.name}
-    made = result(call, Engine.VECTOR, tile.shape, _kind(dtype, tile), srcs, attrs=attrs)
+    made = result_like(tile, call, Engine.VECTOR, srcs, dtype=dtype, mask=None, attrs=attrs)
     if dst is not None:
         assign(operand(dst, "dst", call), made)
     return made
@@ -250,7 +238,8 @@ def scalar_tensor_tensor(
     attrs: dict[str, Attr] = {
         "op0": alu_op(op0), "reverse0": bool(reverse0), "op1": alu_op(op1), "reverse1": bool(reverse1),
     }  # fmt: skip
-    return result(call, Engine.VECTOR, shape, _kind(dtype, tile, other), srcs, attrs=attrs, mask=masked(mask, shape))
+    kind = dtypes.result_name(dtype, tile.dtype_name, other.dtype_name)
+    return result(call, Engine.VECTOR, shape, kind, srcs, attrs=attrs, mask=masked(mask, shape))
 
 
 def tensor_tensor_scan(
@@ -277,7 +266,8 @@ def tensor_tensor_scan(
     attrs: dict[str, Attr] = {
         "op0": alu_op(op0), "reverse0": bool(reverse0), "op1": alu_op(op1), "reverse1": bool(reverse1),
     }  # fmt: skip
-    return result("scan", Engine.VECTOR, shape, _kind(dtype, left, right), srcs, attrs=attrs, mask=masked(mask, shape))
+    kind = dtypes.result_name(dtype, left.dtype_name, right.dtype_name)
+    return result("scan", Engine.VECTOR, shape, kind, srcs, attrs=attrs, mask=masked(mask, shape))
 
 
 def tensor_reduce(
@@ -298,7 +288,7 @@ def tensor_reduce(
 def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
     """Return 1 / data in a new tile: ``nisa.reciprocal``."""
     tile = operand(data, "data", "reciprocal")
-    return result("reciprocal", Engine.UNKNOWN, tile.shape, _kind(dtype, tile), [tile], mask=masked(mask, tile.shape))
+    return result_like(tile, "reciprocal", Engine.UNKNOWN, [tile], dtype=dtype, mask=mask)
 
 
 def dropout(data: object, prob: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
@@ -307,8 +297,7 @@ def dropout(data: object, prob: object, *, mask: object = None, dtype: object = 
     """
     tile = operand(data, "data", "dropout")
     chance = scalar_operand(prob, "prob", "dropout", tile.shape[0])
-    kind = _kind(dtype, tile)
-    return result("dropout", Engine.VECTOR, tile.shape, kind, [tile, chance], mask=masked(mask, tile.shape))
+    return result_like(tile, "dropout", Engine.VECTOR, [tile, chance], dtype=dtype, mask=mask)
 
 
 _OTHERS = (positions.reducing, transfers.atomic_rmw)

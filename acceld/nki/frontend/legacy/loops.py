@@ -155,7 +155,7 @@ def loop_reduce(
             "tensor_tensor", Engine.VECTOR, [known], [known, tile], attrs={"op": name}, mask=patterns, accumulates=True
         )
         return known
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     outer = trace.scope[: min((trace.scope.index(loop) for loop in loops), default=len(trace.scope))]
     dst = fresh(trace, tile.shape, kind, Space.SBUF, scope=outer)
     slot = trace.emit(

@@ -72,7 +72,7 @@ def affine_select(
             f"on_false_value is {type(on_false_value).__name__}, not a number",
             "select against a tile with nl.where",
         )
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     if isinstance(pred, bool):
         pred = Predicate(((Expr(Affine(0 if pred else -1)), "ge"),))
     if not isinstance(pred, Predicate):
@@ -169,7 +169,7 @@ def range_select(
     """
     call = "range_select"
     tile = operand(on_true_tile, "on_true_tile", call)
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     srcs: list[Any] = [tile]
     for name, bound in (("bound0", bound0), ("bound1", bound1)):
         srcs.append(scalar_operand(bound, name, call, tile.shape[0]))
@@ -228,7 +228,7 @@ def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: An
     least, most = MAX8_ELEMENTS
     if not least <= prod(tile.shape[1:]) <= most:
         refuse("free_size", f"max8 got {prod(tile.shape[1:])} elements a partition: pass {least} to {most}")
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     return _search("max8", [tile], (tile.shape[0], 8), kind, mask)
 
 
@@ -257,7 +257,7 @@ def nc_match_replace8(
     call = "nc_match_replace8"
     trace = current()
     tile, wanted = operand(data, "data", call), operand(vals, "vals", call)
-    dst = fresh(trace, tile.shape, tile.dtype_name if dtype is None else dtypes.dtype_name(dtype), Space.SBUF)
+    dst = fresh(trace, tile.shape, dtypes.result_name(dtype, tile.dtype_name), Space.SBUF)
     dsts = [dst] if dst_idx is None else [dst, operand(dst_idx, "dst_idx", call)]
     slot = trace.emit(
         "match_replace8", Engine.VECTOR, dsts, [tile, wanted], attrs={"imm": float(imm)}, mask=masked(mask, tile.shape)
@@ -302,5 +302,5 @@ def sequence_bounds(*, segment_ids: object, dtype: object = None, **kwargs: Any)
     tile = operand(segment_ids, "segment_ids", "sequence_bounds")
     if tile.shape[0] != 1:
         unsupported("sequence_bounds of more than one partition is not simulated", "pass one partition at a time")
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     return result("sequence_bounds", Engine.GPSIMD, (1, 2, prod(tile.shape[1:])), kind, [tile])

@@ -18,6 +18,7 @@ from acceld.nki.frontend.core.elementwise import (
     moved_to_sbuf,
     operand,
     result,
+    result_like,
     same_partitions,
     scalar_operand,
     written_as,
@@ -77,16 +78,8 @@ def _transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], ca
                 "index both to the same shape",
             )
         placed, src = dst, source
-    accumulates = "rmw" in attrs
-    trace.emit(
-        "dma_copy",
-        Engine.DMA,
-        [placed],
-        [src],
-        attrs=attrs,
-        mask=masked(mask, placed.shape),
-        accumulates=accumulates,
-    )
+    kept = masked(mask, placed.shape)
+    trace.emit("dma_copy", Engine.DMA, [placed], [src], attrs=attrs, mask=kept, accumulates="rmw" in attrs)
 
 
 def dma_copy(
@@ -99,9 +92,9 @@ def dma_copy(
     dge_mode: object = DgeMode.unknown,
     **kwargs: Any,
 ) -> None:
-    """Set dst to src through a DMA: ``nisa.dma_copy``. Each of them is in HBM or SBUF.
+    """Set dst to src through a DMA: ``nisa.dma_copy``. dst and src are each in HBM or SBUF.
 
-    Either may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
+    dst or src may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
     """
     target, source = _tensor(dst, "dst", "dma_copy"), _tensor(src, "src", "dma_copy")
     attrs: dict[str, Attr] = {}
@@ -148,17 +141,9 @@ def dma_transpose(
         )
     shape = tuple(tensor.shape[a] for a in order)
     partitions_fit(shape, "dma_transpose")
-    kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    inverse = tuple(order.index(a) for a in range(len(order)))
-    return result(
-        "dma_transpose",
-        Engine.DMA,
-        shape,
-        kind,
-        [tensor],
-        attrs={"axes": order},
-        mask=masked(mask, shape, axes=inverse),
-    )
+    kind = dtypes.result_name(dtype, tensor.dtype_name)
+    kept = masked(mask, shape, axes=tuple(order.index(a) for a in range(len(order))))
+    return result("dma_transpose", Engine.DMA, shape, kind, [tensor], attrs={"axes": order}, mask=kept)
 
 
 def tensor_copy_predicated(
@@ -214,16 +199,9 @@ def tensor_partition_reduce(
     ``nisa.tensor_partition_reduce``.
     """
     tile = moved_to_sbuf(operand(data, "data", "tensor_partition_reduce"))
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    return result(
-        "partition_reduce",
-        Engine.GPSIMD,
-        (1, *tile.shape[1:]),
-        kind,
-        [tile],
-        attrs={"op": reduce_op(op)},
-        mask=masked(mask, tile.shape),
-    )
+    kind, shape = dtypes.result_name(dtype, tile.dtype_name), (1, *tile.shape[1:])
+    attrs: dict[str, Attr] = {"op": reduce_op(op)}
+    return result("partition_reduce", Engine.GPSIMD, shape, kind, [tile], attrs=attrs, mask=masked(mask, tile.shape))
 
 
 def tensor_copy(
@@ -231,8 +209,7 @@ def tensor_copy(
 ) -> Tensor:
     """Return an on-chip copy of ``src`` in SBUF, cast to ``dtype`` if given: ``nisa.tensor_copy``."""
     tile = operand(src, "src", "tensor_copy")
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    return result("copy", engine_of(engine), tile.shape, kind, [tile], mask=masked(mask, tile.shape))
+    return result_like(tile, "copy", engine_of(engine), [tile], dtype=dtype, mask=mask)
 
 
 def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
@@ -248,7 +225,7 @@ def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwarg
             f"limitation of {BN_STATS_ELEMENTS}",
             "take the statistics of smaller tiles, and merge them with bn_aggr",
         )
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     return result("bn_stats", Engine.VECTOR, (tile.shape[0], 6), kind, [tile], mask=masked(mask, tile.shape))
 
 
@@ -261,5 +238,5 @@ def bn_aggr(data: object, *, mask: object = None, dtype: object = None, **kwargs
             f"bn_aggr got {prod(tile.shape[1:])} elements a partition, which is not a multiple of three",
             "pass the result of nisa.bn_stats, six numbers for each piece",
         )
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    kind = dtypes.result_name(dtype, tile.dtype_name)
     return result("bn_aggr", Engine.VECTOR, (tile.shape[0], 2), kind, [tile], mask=masked(mask, tile.shape))

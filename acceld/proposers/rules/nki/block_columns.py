@@ -9,7 +9,8 @@ Before, all 1024 columns of ``w`` stay in SBUF; after, 512 of them::
             sums(m, w[k, p, 512 * c + f])                     sums(m, w[k, p, 512 * c + f])
         nl.store(out[m, p, wide], value=made[m, ...])         nl.store(out[m, p, 512 * c + f], value=made[m, ...])
 
-In the current API a tile takes what its declaration says, so that of ``w`` moves into the loop and has 512 columns.
+In the current API a tile takes the memory that its declaration says. So the declaration of ``w`` moves into the loop,
+with 512 columns.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class BlockColumns(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that uses parts of tiles made before the loops around it; with the reason if the loop can
+        """Yield every loop that uses parts of tiles made before the loops around it, with the reason if the loop can
         not move outside.
         """
         for parts in kernel.loops:
@@ -215,8 +216,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
         for access in accesses(one):
             if access.name in kernel.ambiguous:
                 return f"{where} {access.name} may be the same buffer as another name: use one name for each buffer"
-            shape = kernel.extents(access)
-            if access.name not in made and shape is not None and shape[-1] == 1:
+            if access.name not in made and kernel.is_column(access):
                 continue  # one number for each partition serves every part
             if access.name in made and access.name not in kernel.buffers:
                 if access.dims is not None:
@@ -224,7 +224,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
                 continue  # a tile that becomes as wide as what it is made from
             if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
                 return f"{where} {access.name} does not have {whole} columns: make all tiles as wide"
-            if access.name in made and access.dims is None and shape is not None:
+            if access.name in made and access.dims is None and kernel.extents(access) is not None:
                 continue  # its declaration gets the columns of one part
             if not covers(access, whole) or columns_in(kernel, access) is None:
                 return f"{where} not all {whole} columns of {access.name} are used, or not by a plain index: use all by one slice"
@@ -302,8 +302,7 @@ def _by_parts(kernel: KernelModule, block: _Block) -> str:
     width = min(block.wide.values())
     own = written(block.makers) if kernel.api == "nki" else set()
     for name in own:
-        extents = elements(kernel.buffers[name].declaration.args["shape"])
-        edits.replace(*kernel.span(extents[-1]), str(width))
+        edits.replace(*kernel.span(kernel.buffers[name].extents[-1]), str(width))
     for one in (*flatten(block.makers), *block.stores):
         for access in accesses(one):
             whole = (kernel.extents(access) or (1,))[-1]

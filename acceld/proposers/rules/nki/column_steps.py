@@ -78,7 +78,7 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     """Return how a loop steps over columns; or, as text, the reason why one step can not take more columns."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
-        return f"{where} the number of iterations is not known, or it is Python's range: say affine_range of a number"
+        return f"{where} the number of iterations is not known, or it is Python's range: use affine_range with a number"
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items):
         return f"{where} there is a loop inside: move it out"
@@ -206,8 +206,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
     """Return the reason why one of the loop's buffers can not become wider; empty if all can."""
     loop = steps.loop
     for name in sorted(steps.slots | steps.tiles):
-        shape = kernel.buffers[name].declaration.args.get("shape")
-        if not isinstance(shape, ast.Tuple | ast.List):
+        if not kernel.buffers[name].is_written_out:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):

@@ -10,7 +10,7 @@ from math import sqrt
 
 from acceld.model import Profile
 from acceld.nki.source.building import replaced
-from acceld.nki.source.matching import maker, one_name, only_reader, same_mask, unchanged
+from acceld.nki.source.matching import last_writer, maker, one_name, only_reader, same_mask, unchanged
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement
@@ -99,7 +99,7 @@ def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
     if pair is None:
         return None
     for x, factor in (pair, pair[::-1]):
-        producer = _made_by(kernel, last, factor)
+        producer = last_writer(kernel, last, factor)
         if producer is None:
             continue
         if kernel.opname(producer.args.get("op")) == "sigmoid" and producer.op == "activation":
@@ -131,7 +131,7 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
     operand = last.reads.get("data") or last.reads.get("x")
     if last.op != "reciprocal" or operand is None:
         return None
-    root = _made_by(kernel, last, operand)
+    root = last_writer(kernel, last, operand)
     if root is None or root.op != "activation":
         return None
     data = root.reads.get("data")
@@ -150,7 +150,7 @@ def _square(kernel: KernelModule, last: Statement) -> _Match | None:
     if pair is None:
         return None
     for x, scaled in (pair, pair[::-1]):
-        first = _made_by(kernel, last, scaled)
+        first = last_writer(kernel, last, scaled)
         if first is None or first.augmented:
             continue
         if (
@@ -177,7 +177,7 @@ def _inverse_chain(kernel: KernelModule, inverse: Statement) -> tuple[Statement,
 
 
 def _one_plus_exp(kernel: KernelModule, reader: Statement, operand: Access) -> tuple[Statement, ...] | None:
-    total = _made_by(kernel, reader, operand)
+    total = last_writer(kernel, reader, operand)
     if total is None:
         return None
     if total.op == "tensor_scalar" and kernel.opname(total.args.get("op0")) == "add" and "op1" not in total.args:
@@ -186,7 +186,7 @@ def _one_plus_exp(kernel: KernelModule, reader: Statement, operand: Access) -> t
         one, inner = kernel.number(total.args.get("y")), total.reads.get("x")
     else:
         return None
-    power = _made_by(kernel, total, inner) if inner is not None and one == 1 else None
+    power = last_writer(kernel, total, inner) if inner is not None and one == 1 else None
     if power is None or power.op != "activation":
         return None
     negative = kernel.number(power.args.get("scale")) == -1
@@ -201,15 +201,6 @@ def _close(
     if chain is None or not chain[-1].reads["data"].same_as(x):
         return None
     return _Match(function, x, chain, last)
-
-
-def _made_by(kernel: KernelModule, reader: Statement, access: Access) -> Statement | None:
-    """Return the statement that last writes the tile before ``reader`` reads it in the same loop body; None if there
-    is none.
-    """
-    before = [one for one in kernel.writers(access.name) if one.start < reader.start]
-    made = before[-1] if before else None
-    return made if made is not None and made.kind == "op" and made.parent is reader.parent else None
 
 
 def _obstacle(kernel: KernelModule, match: _Match) -> str:

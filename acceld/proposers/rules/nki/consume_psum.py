@@ -9,7 +9,7 @@ from acceld.model import Profile
 from acceld.nki.source.building import changed, replaced
 from acceld.nki.source.matching import keeps_float32, one_name, same_body, same_mask, unchanged, uses
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import UNARY, Access, Statement
+from acceld.nki.source.syntax import COPIES, UNARY, Access, Statement
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _READERS = frozenset(
@@ -34,7 +34,7 @@ class ConsumePsum(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every copy out of PSUM that only element-wise work reads; with the reason if the copy has to stay."""
+        """Yield every copy out of PSUM that only element-wise work reads, with the reason if the copy has to stay."""
         for copy in kernel.statements:
             readers = _element_wise_readers(kernel, copy)
             if readers:
@@ -64,7 +64,7 @@ def _element_wise_readers(kernel: KernelModule, copy: Statement) -> list[Stateme
     """Return the statements that read a copy out of PSUM, if all are element-wise; [] otherwise, and for a statement
     that is no such copy.
     """
-    if copy.op not in ("copy", "tensor_copy") or copy.kind != "op" or copy.target is None or copy.augmented:
+    if copy.op not in COPIES or copy.kind != "op" or copy.target is None or copy.augmented:
         return []
     product = copy.reads.get("src")
     if product is None or kernel.space_of(product.name) != "psum" or kernel.space_of(copy.target.name) != "sbuf":

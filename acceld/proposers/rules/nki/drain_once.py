@@ -26,11 +26,22 @@ from acceld.nki.source.nests import all_accesses, inside, substance, without_ele
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix, ranges, rendered, span
 from acceld.nki.source.splitting import split_loop
-from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, elements, flatten
+from acceld.nki.source.syntax import (
+    PRODUCTS,
+    TRANSFERS,
+    Access,
+    Buffer,
+    Dim,
+    Item,
+    Loop,
+    Statement,
+    accesses,
+    flatten,
+)
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.records import Place, Rule, Variant
 
-_PRODUCTS = ("matmul", "nc_matmul", "nc_transpose")
+_PRODUCTS = (*PRODUCTS, "nc_transpose")
 _ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
 _ONE_COLUMN = frozenset({"operand0", "operand1", "bias", "scale"})
 """Arguments that may be tiles with one number in each partition."""
@@ -104,7 +115,7 @@ class DrainOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that makes products and then works on their results; with the reason if the work of several
+        """Yield every loop that makes products and then works on their results, with the reason if the work of several
         iterations can not be one instruction.
         """
         for loop in kernel.loops:
@@ -227,27 +238,36 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     buffer = kernel.buffers.get(name)
     if buffer is None:
         return _bank_of_tile(kernel, loop, name, writers)
-    found, shape = all_accesses(kernel, name), buffer.declaration.args.get("shape")
-    if found is None or not isinstance(shape, ast.Tuple | ast.List) or None in buffer.shape:
+    found = all_accesses(kernel, name)
+    if found is None or not buffer.is_written_out or None in buffer.shape:
         return f"{where} has an unknown shape, or is used without an index: declare the shape by numbers, and index it"
-    dtype = kernel.text_of(buffer.declaration, "dtype")
-    if not dtype.endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
+    if not kernel.declared_dtype(name).endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
         return f"{where} is no buffer of float32 tiles with two axes: declare such a buffer"
+    uses = [access for _, access in found]
+    if not inside(buffer.declaration, loop):
+        return _bank_of_buffer(buffer, loop, uses)
     rows, columns = (extent or 0 for extent in buffer.shape[-2:])
-    if inside(buffer.declaration, loop):
-        if buffer.declaration not in declared or buffer.partition_axis:
-            return f"{where} is declared inside another loop: declare it in the loop of its copy"
-        if not all(_is_whole(access, rows, columns) for _, access in found):
-            return f"{where} is used in part: use all rows and columns of it"
-        return _Bank(name, rows, columns, declaration=buffer.declaration)
-    axis, first = buffer.partition_axis, found[0][1].dims or ()
+    if buffer.declaration not in declared or buffer.partition_axis:
+        return f"{where} is declared inside another loop: declare it in the loop of its copy"
+    if not all(_is_whole(access, rows, columns) for access in uses):
+        return f"{where} is used in part: use all rows and columns of it"
+    return _Bank(name, rows, columns, declaration=buffer.declaration)
+
+
+def _bank_of_buffer(buffer: Buffer, loop: Loop, uses: Sequence[Access]) -> _Bank | str:
+    """Return how the tiles of a buffer that is declared before the loop can lie in one bank; or, as text, the reason why
+    they can not share a bank.
+    """
+    where = f"{buffer.name} in PSUM"
+    rows, columns = (extent or 0 for extent in buffer.shape[-2:])
+    axis, first = buffer.partition_axis, uses[0].dims or ()
     alike = [
         len(access.dims or ()) == len(first)
         and _is_whole(access, rows, columns)
         and all(
             one.form is not None and one == other for one, other in zip(access.dims or (), first[:axis], strict=False)
         )
-        for _, access in found
+        for access in uses
     ]
     if not all(alike):
         return f"{where} is used in part, or indexed in several ways: use the whole tile, by one index"
@@ -260,7 +280,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
         del blocks[places[0]]
     else:
         blocks[places[0]] = rendered(group, {})
-    return _Bank(name, rows, columns, places[0], tuple(blocks))
+    return _Bank(buffer.name, rows, columns, places[0], tuple(blocks))
 
 
 def _group(dim: Dim, loop: Loop) -> Affine | None:
@@ -300,7 +320,7 @@ def _is_float32_operand(kernel: KernelModule, product: Statement) -> bool:
     if operand is None:
         return False
     if operand.name in kernel.buffers:
-        return kernel.text_of(kernel.buffers[operand.name].declaration, "dtype").endswith("float32")
+        return kernel.declared_dtype(operand.name).endswith("float32")
     makers = kernel.writers(operand.name)
     if len(makers) != 1 or makers[0].op != "load" or "src" not in makers[0].reads:
         return False
@@ -332,7 +352,7 @@ def _problem(
     at once; empty if it can.
     """
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
-        return "this statement adds up, or has a mask: slice the tiles"
+        return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"
     if len(one.mentions) != len(one.reads):
         return "an operand is an expression: give it a tile of its own"
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
@@ -369,10 +389,9 @@ def _problem(
 
 def _is_one_column(kernel: KernelModule, access: Access, loop: Loop) -> bool:
     """Return True if an operand is one number in each partition, equal in all iterations."""
-    shape = kernel.extents(access)
     unchanged = not any(inside(writer, loop) for writer in kernel.writers(access.name))
     same = access.variables is not None and loop.variable not in access.variables
-    return unchanged and same and shape is not None and shape[-1] == 1
+    return unchanged and same and kernel.is_column(access)
 
 
 def _dependence(
@@ -479,20 +498,20 @@ def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, inde
                 edits.replace(*kernel.span(access.node), _one_result(kernel, bank, found))
     if bank.declaration is not None:
         in_parts = kernel.api == "nki" and found.parts is not None
-        last = elements(bank.declaration.args["shape"])[-1]
         columns = f"{loop.trips}, {bank.columns}" if in_parts else str(wide)
+        last = kernel.buffers[bank.name].extents[-1]
         return f"{indent}{changed(kernel, bank.declaration.node, {last: columns})}\n"
     if bank.place is None:
         language = prefix(kernel, "language")
         shape = f"({language}.par_dim({bank.rows}), {wide})"
         return f"{indent}{bank.name} = {language}.ndarray({shape}, dtype={language}.float32, buffer={language}.psum)\n"
-    extents = elements(kernel.buffers[bank.name].declaration.args["shape"])
-    edits.replace(*kernel.span(extents[-1]), str(wide))
-    groups = (kernel.buffers[bank.name].shape[bank.place] or 0) // (loop.trips or 1)
+    buffer = kernel.buffers[bank.name]
+    edits.replace(*kernel.span(buffer.extents[-1]), str(wide))
+    groups = (buffer.shape[bank.place] or 0) // (loop.trips or 1)
     if groups > 1:
-        edits.replace(*kernel.span(extents[bank.place]), str(groups))
+        edits.replace(*kernel.span(buffer.extents[bank.place]), str(groups))
     else:
-        edits.replace(*without_element(kernel, extents, bank.place), "")
+        edits.replace(*without_element(kernel, buffer.extents, bank.place), "")
     return ""
 
 

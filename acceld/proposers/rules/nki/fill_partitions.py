@@ -184,7 +184,7 @@ class _Stacking:
             at = [f"({self.factor} * {variable}{f' + {number}' if number else ''})" for number in range(self.factor)]
         else:
             raise _refused(
-                loop.line, f"{variable} is a {loop.kind}: if its iterations are independent, say affine_range"
+                loop.line, f"{variable} is a {loop.kind}: if its iterations are independent, use affine_range"
             )
         if trips % self.factor:
             raise _refused(
@@ -199,7 +199,7 @@ class _Stacking:
         stored = [one.made.name for one in loop.statements() if one.target and kernel.space_of(one.made.name) == "hbm"]
         if loop.kind == "range" and len(set(stored)) < len(stored):
             raise _refused(
-                loop.line, "two statements store to one tensor: say affine_range if iterations are independent"
+                loop.line, "two statements store to one tensor: use affine_range if iterations are independent"
             )
         if any(access.name in stored for one in loop.statements() for access in one.mentions):
             raise _refused(loop.line, "this statement loads from what it stores to: use another tensor")

@@ -8,7 +8,7 @@ from functools import partial
 
 from acceld.model import Profile
 from acceld.nki.source.building import replaced
-from acceld.nki.source.matching import keeps_float32, maker, one_name, only_reader, same_mask, unchanged
+from acceld.nki.source.matching import keeps_float32, last_writer, maker, one_name, only_reader, same_mask, unchanged
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement
@@ -51,8 +51,8 @@ class FoldScalars(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every pair of instructions of such kinds of which one reads the other's result; with the reason if
-        they can not become one.
+        """Yield every two such instructions of which one reads the other's result, with the reason if they can not be
+        joined.
         """
         # A tensor_scalar may run on the scalar engine too, the folded instruction on the vector engine only.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
@@ -84,9 +84,8 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
         return []
     found: list[_Fold] = []
     for name, access in second.reads.items():
-        before = [one for one in kernel.writers(access.name) if one.start < second.start]
-        first = before[-1] if before else None
-        if first is None or first.kind != "op" or first.parent is not second.parent:
+        first = last_writer(kernel, second, access)
+        if first is None:
             continue
         scalar = _scalar(kernel, first)
         folds = [_into_quotient(kernel, first, second, name)]

@@ -11,10 +11,11 @@ from functools import partial
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.building import STEP, comments, depends_on, emitted, header, read, written
+from acceld.nki.source.effects import understood
 from acceld.nki.source.nests import around, first_line, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.splitting import split_loop
-from acceld.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, names_in
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Place, Rule, Variant
 
@@ -107,7 +108,7 @@ def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item
         return None
     if not shared or second.kind != "affine_range":
         return None
-    if written([second]) & (read([first]) | written([first])) or _opaque([first, second, *between]):
+    if written([second]) & (read([first]) | written([first])) or understood([first, second, *between], names=True):
         return None
     pairs = _handovers(kernel, first, second, shared)
     if not pairs or second.trips is None:
@@ -128,10 +129,6 @@ def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item
             continue
         return _Fusion(first, second, loop, between, before, shared, factor)
     return None
-
-
-def _opaque(items: Sequence[Item]) -> bool:
-    return any(statement.kind == "other" for statement in flatten(items))
 
 
 @dataclass(frozen=True)

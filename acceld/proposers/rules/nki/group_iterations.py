@@ -61,7 +61,7 @@ class GroupIterations(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield the pairs of loops whose inner loop uses more data than SBUF holds; with the reason if groups can not
+        """Yield the pairs of loops whose inner loop uses more data than SBUF holds, with the reason if groups can not
         be outermost.
         """
         again = reloads(profile)
@@ -211,7 +211,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
         node.id == inner.variable for node in names_in(statement.args.get("loop_indices", statement.node))
     ):
         return f"{name} is reduced over {inner.variable}: add in a loop of its own"
-    declaration = kernel.buffers[name].declaration if name in kernel.buffers else None
+    declaration = kernel.declaration(name)
     if declaration is None or inside(declaration, inner):
         used = [*kernel.readers(name), *kernel.writers(name)]
         return "" if all(inside(one, inner) for one in used) else f"{name} is used outside of {inner.variable}'s loop"

@@ -8,16 +8,16 @@ from functools import partial
 from math import prod
 
 from acceld.model import Profile
+from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import filled_before, named_inside
-from acceld.nki.source.nests import around
+from acceld.nki.source.nests import ELEMENT_BYTES, around
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import prefix
-from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, names_in, value_of
+from acceld.nki.source.spelling import partitions, prefix, span
+from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, value_of
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _LARGEST_BYTES = 144 * 1024
 """Greatest number of bytes of the kept tiles in each partition: three quarters of SBUF on trn1."""
-_ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -67,58 +67,61 @@ class HoistLoads(Rule):
 
 
 def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
-    if (
-        load.kind != "op"
-        or load.op not in LOADS
-        or (load.op == "dma_copy") != (kernel.api == "nki")
-        or kernel.mask(load)
-    ):
-        return None
-    target, source = load.target, load.reads.get("src")
-    if (
-        target is None
-        or target.dims is not None
-        or source is None
-        or source.name not in {*kernel.parameters, *kernel.other_shapes}
-    ):
+    """Return the load with the outermost loop that repeats it; None if no loop does, or if the load can not move."""
+    source = _source(kernel, load)
+    if source is None:
         return None
     names, shape = source.variables, kernel.extents(source) if kernel.api == "nki" else kernel.tile_shape(load)
     if names is None or shape is None or len(shape) != 2 or shape[0] > 128 or kernel.writers(source.name):
         return None
-    declaration = None
-    if target.name in kernel.buffers:
-        declaration = kernel.buffers[target.name].declaration
-        if declaration.parent is not load.parent or kernel.space_of(target.name) != "sbuf":
-            return None
-        if kernel.buffers[target.name].shape != shape:
-            return None
-    elif kernel.api == "nki":
+    name, declaration = load.made.name, kernel.declaration(load.made.name)
+    if kernel.ambiguous & {name, source.name} or len(kernel.writers(name)) != 1:
         return None
-    if kernel.ambiguous & {target.name, source.name} or len(kernel.writers(target.name)) != 1:
-        return None
-    reads = _reads(kernel, target.name, 1 + (declaration is not None))
-    if not reads:
-        return None
-    loops = around(load)
+    if declaration is None:
+        is_own = kernel.api != "nki"
+    else:
+        is_own = (
+            declaration.parent is load.parent
+            and kernel.space_of(name) == "sbuf"
+            and kernel.buffers[name].shape == shape
+        )
+    reads = _reads(kernel, name, 1 + (declaration is not None)) if is_own else ()
     best: _Repeated | None = None
-    for number, loop in enumerate(loops):
-        if loop.variable in names:
-            continue
-        inner = loops[:number]
+    for loop, inner in _repeating(kernel, load, names) if reads else ():
         indices = tuple(reversed([one for one in inner if one.variable in names]))
-        if loop.trips is None or any(one.trips is None for one in (*inner, *indices)) or loop.trips < 2:
-            break
-        kept = prod(one.trips or 1 for one in indices) * shape[1] * _ELEMENT_BYTES
-        if kept > _LARGEST_BYTES:
-            break
-        if named_inside(load.node, loop) or any(named_inside(one.node.iter, loop) for one in indices):
-            break
-        outside = [r for r in kernel.readers(target.name) if loop not in around(r)]
-        if outside:
+        kept = prod(one.trips or 1 for one in indices) * shape[1] * ELEMENT_BYTES
+        if kept > _LARGEST_BYTES or any(named_inside(one.node.iter, loop) for one in indices):
             break
         repeats = prod(one.trips or 1 for one in (loop, *inner) if one.variable not in names)
         best = _Repeated(load, declaration, loop, indices, shape, reads, repeats)
     return best
+
+
+def _source(kernel: KernelModule, load: Statement) -> Access | None:
+    """Return the part of an argument that a load reads into a whole tile; None for other statements."""
+    if load.kind != "op" or load.op not in LOADS or (load.op == "dma_copy") != (kernel.api == "nki"):
+        return None
+    source = load.reads.get("src")
+    if kernel.mask(load) or load.target is None or load.target.dims is not None or source is None:
+        return None
+    return source if source.name in {*kernel.parameters, *kernel.other_shapes} else None
+
+
+def _repeating(kernel: KernelModule, load: Statement, names: frozenset[str]) -> Iterator[tuple[Loop, Sequence[Loop]]]:
+    """Yield the loops that repeat a load and that it can leave, from the innermost outwards, each with the loops inside
+    it around the load. ``names`` are the loop variables on which the address depends.
+    """
+    loops = around(load)
+    for number, loop in enumerate(loops):
+        if loop.variable in names:
+            continue
+        inner = loops[:number]
+        if loop.trips is None or loop.trips < 2 or any(one.trips is None for one in inner):
+            return
+        outside = any(loop not in around(reader) for reader in kernel.readers(load.made.name))
+        if outside or named_inside(load.node, loop):
+            return
+        yield loop, inner
 
 
 def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
@@ -127,33 +130,30 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
     ``others`` is the number of further occurrences of the name: where it is written and declared.
     """
     reads = [a for s in kernel.statements for a in s.reads.values() if a.name == name]
-    uses = sum(node.id == name for node in names_in(kernel.function))
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)
-    return tuple(reads) if plain and uses == len(reads) + others else ()
+    return tuple(reads) if plain and kernel.named[name] == len(reads) + others else ()
 
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
     """Return the source with the loads before the loop, where reads in the loop use the kept tiles."""
-    language, legacy = prefix(kernel, "language"), kernel.api == "nki_legacy"
+    language = prefix(kernel, "language")
     name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape
     variables = [loop.variable for loop in repeated.indices]
     trips = [str(loop.trips) for loop in repeated.indices]
-    if legacy:
-        whole = [f"{language}.arange({rows})[:, None]", f"{language}.arange({columns})[None, :]"]
-        extents = [*trips, f"{language}.par_dim({rows})", str(columns)]
-        dtype = f"{repeated.load.reads['src'].name}.dtype"
-    else:
-        whole = [f"0:{rows}", f"0:{columns}"]
-        extents = [str(rows), *trips, str(columns)]
-        assert repeated.declaration is not None
-        dtype = kernel.text_of(repeated.declaration, "dtype")
+    whole = [span(kernel, Affine(), rows, 0, 2), span(kernel, Affine(), columns, 1, 2)]
+    source = repeated.load.reads["src"].name
+    dtype = kernel.declared_dtype(repeated.load.made.name) if kernel.api == "nki" else f"{source}.dtype"
+
+    def placed(loops: Sequence[str], partition: str, column: str) -> str:
+        """Return what ``loops`` have for each iteration, before the partitions or (current API) after them."""
+        return ", ".join([partition, *loops, column] if kernel.api == "nki" else [*loops, partition, column])
 
     def place(dims: Sequence[str]) -> str:
-        listed = [*variables, *dims] if legacy else [dims[0], *variables, *dims[1:]]
-        return f"{name}[{', '.join(listed)}]"
+        return f"{name}[{placed(variables, *dims)}]"
 
-    declaration = f"{name} = {language}.ndarray(({', '.join(extents)}), dtype={dtype}, buffer={language}.sbuf)"
+    extents = placed(trips, partitions(kernel, rows), str(columns))
+    declaration = f"{name} = {language}.ndarray(({extents}), dtype={dtype}, buffer={language}.sbuf)"
     load = _load(kernel, repeated.load, place(whole))
     edits = filled_before(kernel, repeated.loop, repeated.indices, declaration, load)
     for statement in (repeated.load, repeated.declaration):

@@ -30,7 +30,7 @@ class HoistWork(Rule):
     relieves = ("tensor", "vector", "scalar", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every parallel loop that repeats work; with the reason if the work can not be moved."""
+        """Yield every parallel loop that repeats work, with the reason if the work can not be moved."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:
@@ -75,8 +75,7 @@ def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
     edits = Edits(kernel.source)
     texts: dict[ast.AST, str] = {}
     for name, place in repeated.dropped.items():
-        shape = elements(kernel.buffers[name].declaration.args["shape"])
-        edits.replace(*without_element(kernel, shape, place), "")
+        edits.replace(*without_element(kernel, kernel.buffers[name].extents, place), "")
         texts |= {access.node: _without(kernel, access, place) for _, access in kernel.uses[name]}
     edits.insert(first_line(kernel, loop), emitted(kernel, loop.items, loop.indent, keep=moving, texts=texts))
     _remove(kernel, loop.items, moving, edits)

@@ -31,7 +31,7 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield pairs of loops whose exchange may save loads or spills; with the reason if they can not be exchanged.
+        """Yield pairs of loops whose exchange may save loads or spills, with the reason if they can not be exchanged.
 
         In every such pair the inner loop loads data that does not depend on the outer variable. If values are spilled,
         or no profile says whether they are, a pair also counts if its inner loop reads SBUF tiles that do not depend
@@ -58,7 +58,7 @@ class InterchangeLoops(Rule):
                     "there",
                     plan=f"Loop {inner.variable} runs inside loop {outer.variable}, and {'reads' if tiles else 'loads'} that "
                     f"depend only on {inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer "
-                    f"loop, so that these tiles {'are used up' if tiles else 'are loaded once and stay'}.",
+                    f"loop, so that {'all uses of a tile follow each other' if tiles else 'these tiles are loaded once and stay'}.",
                     benefit=0.05 if tiles else 0.4 if repeated > kept else 0.1,
                     gain_percent=(0.0, 30.0),
                     key=inner.variable,
@@ -88,37 +88,41 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
     problem = problem or one_result(inner.statements())
     if problem:
         return problem
-    for statement in inner.statements():
-        target = statement.target
-        if target is None or statement.kind != "op":
-            continue
-        if target.name in kernel.ambiguous:
-            return f"line {statement.line}: {target.name} may be the same buffer as another name: use one name for each buffer"
-        if target.dims is None and target.name in kernel.buffers and not statement.augmented:
-            declared = kernel.buffers[target.name].declaration
-            if not inside(declared, inner):
-                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each iteration its own element"
-        if target.dims is None and any(not inside(r, inner) for r in kernel.readers(target.name)):
-            return f"line {statement.line}: {target.name} is used after the loops: declare it before them, with an element for each iteration"
-        elsewhere = [r for r in kernel.readers(target.name) if r is not statement and inside(r, inner)]
-        if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, inner):
-            names = target.variables
-            if names is None:
-                return f"line {statement.line}: an index of {target.name} is not understood: write it with loop variables and numbers"
-            own = sum(access.name == target.name for access in statement.mentions)
-            if own > statement.augmented:
-                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each iteration its own element"
-            own_place = has_place(target, outer) and has_place(target, inner)
-            if statement.augmented and elsewhere and not own_place:
-                return (
-                    f"line {statement.line}: the running sum {target.name} is read inside the loops: read it after them"
-                )
-            if not statement.augmented and statement.op != "loop_reduce":
-                missing = {outer.variable, inner.variable} - set(names)
-                if missing and elsewhere and len(missing) == 2:
-                    continue
-                if missing and any(r.start < statement.start for r in elsewhere):
-                    return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each iteration its own element"
+    tied = (
+        _tied(kernel, outer, inner, one) for one in inner.statements() if one.kind == "op" and one.target is not None
+    )
+    return next(filter(None, tied), "")
+
+
+def _tied(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) -> str:
+    """Return the reason why what a statement writes ties iterations of the two loops to their order; empty if it does
+    not.
+    """
+    target = statement.made
+    where, name = f"line {statement.line}:", target.name
+    carries = f"{where} {name} carries a value from one iteration to the next: give each iteration its own element"
+    if name in kernel.ambiguous:
+        return f"{where} {name} may be the same buffer as another name: use one name for each buffer"
+    declared = kernel.declaration(name)
+    outlives = declared is not None and not inside(declared, inner)
+    if target.dims is None and outlives and not statement.augmented:
+        return carries
+    if target.dims is None and any(not inside(reader, inner) for reader in kernel.readers(name)):
+        return f"{where} {name} is used after the loops: declare it before them, with an element for each iteration"
+    if not outlives:
+        return ""
+    if target.variables is None:
+        return f"{where} an index of {name} is not understood: write it with loop variables and numbers"
+    if sum(access.name == name for access in statement.mentions) > statement.augmented:
+        return carries
+    elsewhere = [one for one in kernel.readers(name) if one is not statement and inside(one, inner)]
+    if statement.augmented and elsewhere and not (has_place(target, outer) and has_place(target, inner)):
+        return f"{where} the running sum {name} is read inside the loops: read it after them"
+    if statement.augmented or statement.op == "loop_reduce":
+        return ""
+    missing = {outer.variable, inner.variable} - target.variables
+    if len(missing) == 1 and any(one.start < statement.start for one in elsewhere):
+        return carries
     return ""
 
 

@@ -25,7 +25,7 @@ from acceld.model import Profile
 from acceld.nki.source.matching import maker
 from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, around
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import prefix
+from acceld.nki.source.spelling import copied, prefix
 from acceld.nki.source.syntax import LOADS, Access, Buffer, Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -62,7 +62,7 @@ class KeepOnChip(Rule):
     change_class = "dma"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every scratch tensor in HBM; with the reason if it has to stay in HBM."""
+        """Yield every scratch tensor in HBM, with the reason if it has to stay in HBM."""
         for buffer in kernel.buffers.values():
             if buffer.space not in _SCRATCH[kernel.api]:
                 continue
@@ -153,8 +153,7 @@ def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
         place = _place(store.made, scratch)
         producer = _made_for(kernel, scratch, store)
         if producer is None:
-            value = kernel.text(store.reads["value"].node)
-            edits.replace(store.start, store.end, f"{place} = {prefix(kernel, 'language')}.copy({value})")
+            edits.replace(store.start, store.end, copied(kernel, place, kernel.text(store.reads["value"].node)))
             continue
         edits.delete_lines(store.start, store.end)
         edits.replace(*kernel.span(producer.made.node), place)
@@ -165,22 +164,18 @@ def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
             edits.delete_lines(load.start, load.end)
             _read_there(kernel, edits, load, load.reads["src"], scratch)
         else:
-            target = kernel.text(load.target.node) if load.target is not None else ""
-            edits.replace(load.start, load.end, f"{target} = {prefix(kernel, 'language')}.copy({place})")
+            edits.replace(load.start, load.end, copied(kernel, kernel.text(load.made.node), place))
     return edits.apply()
 
 
 def _declare(kernel: KernelModule, scratch: _Scratch, edits: Edits) -> None:
-    arguments = scratch.buffer.declaration.args
-    shape = arguments["shape"]
-    assert isinstance(shape, ast.Tuple | ast.List)
-    extents = [kernel.text(extent) for extent in shape.elts]
-    nl = prefix(kernel, "language")
+    nl, buffer = prefix(kernel, "language"), scratch.buffer
+    extents = [kernel.text(extent) for extent in buffer.extents]
     rows = extents.pop(scratch.axis)
     partitions = rows if kernel.api == "nki" else f"{nl}.par_dim({rows})"
-    for extent, text in zip(shape.elts, [partitions, *extents], strict=True):
+    for extent, text in zip(buffer.extents, [partitions, *extents], strict=True):
         edits.replace(*kernel.span(extent), text)
-    edits.replace(*kernel.span(arguments["buffer"]), f"{nl}.sbuf")
+    edits.replace(*kernel.span(buffer.declaration.args["buffer"]), f"{nl}.sbuf")
 
 
 def _place(access: Access, scratch: _Scratch) -> str:
@@ -221,7 +216,7 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
     value = store.reads["value"]
     if len(scratch.stores) != 1 or value.dims is not None or value.name in kernel.buffers:
         return None
-    if not kernel.text_of(scratch.buffer.declaration, "dtype").endswith("float32"):
+    if not kernel.declared_dtype(scratch.buffer.name).endswith("float32"):
         return None
     producer = maker(kernel, store, value)
     if isinstance(producer, str) or producer.op in LOADS or "dtype" in producer.args:

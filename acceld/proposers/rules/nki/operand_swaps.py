@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.nests import all_accesses, around, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import BINARY, LOADS, UNARY, Access, Dim, Loop, Statement
+from acceld.nki.source.syntax import BINARY, COPIES, LOADS, UNARY, Access, Dim, Loop, Statement
 
 BLOCK = 128
 """Number of partitions of a tile, and of columns of a stationary operand."""
@@ -129,7 +129,7 @@ def _part(turn: Statement, source: Access) -> Loop | None:
 
 def is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
     read = copy.reads.get("src")
-    plain = copy.kind == "op" and copy.op in ("copy", "tensor_copy") and not copy.augmented and not kernel.mask(copy)
+    plain = copy.kind == "op" and copy.op in COPIES and not copy.augmented and not kernel.mask(copy)
     if not plain or copy.parent is not turn.parent or read is None or copy.target is None or turn.target is None:
         return False
     return read.same_as(turn.target) and kernel.writers(read.name) == [turn] and len(copy.mentions) == 1
@@ -290,8 +290,8 @@ class _Origin:
             if place is not None and self._settled(stationary, slot) and self._settled(moving, slot):
                 return Product(step, stationary, moving, slot, place)
         return (
-            "no loop gives another stationary operand for the same moving one, complete before it: make both operands before "
-            "the loop"
+            "no loop around the product changes its stationary operand alone and begins after both operands are made: make both "
+            "before such a loop"
         )
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:

@@ -27,11 +27,9 @@ from acceld.nki.source.moves import expanded
 from acceld.nki.source.nests import inside, substance
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
-from acceld.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.syntax import PRODUCTS, TRANSFERS, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import hidden_share, idle_share
 from acceld.proposers.rules.records import Place, Rule, Variant
-
-_PRODUCTS = ("matmul", "nc_matmul")
 
 
 @dataclass(frozen=True)
@@ -114,11 +112,11 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
     for at in range(1, len(items)):
         first, rest = tuple(items[:at]), tuple(items[at:])
         shared = written(first) & read(rest)
-        loads = _has(first, TRANSFERS) and _has(rest, _PRODUCTS)
-        kind = "products" if _has(first, _PRODUCTS) else "loads" if loads else ""
+        loads = _has(first, TRANSFERS) and _has(rest, PRODUCTS)
+        kind = "products" if _has(first, PRODUCTS) else "loads" if loads else ""
         beside_loop = isinstance(items[at - 1], Loop) or isinstance(items[at], Loop)
         if kind and beside_loop and shared:
-            products = isinstance(items[at], Loop) and _has([items[at]], _PRODUCTS)
+            products = isinstance(items[at], Loop) and _has([items[at]], PRODUCTS)
             yield _Cut(at, tuple(sorted(shared)), kind, products, _tied(kernel, loop, first, rest))
 
 

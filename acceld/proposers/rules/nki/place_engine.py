@@ -11,7 +11,7 @@ from acceld.nki.ir.operations import SCALAR_ENGINE_ALU
 from acceld.nki.source.building import replaced
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import engine, operation, prefix
-from acceld.nki.source.syntax import Statement
+from acceld.nki.source.syntax import COPIES, PRODUCTS, Statement
 from acceld.proposers.rules.profiles import busy_share, path_share
 from acceld.proposers.rules.records import Place, Rule, Variant
 
@@ -66,9 +66,7 @@ class PlaceEngine(Rule):
             precondition="the two operations give the same bits on either engine, and all its tiles are in SBUF",
             plan=f"Line {statement.line} does two operations on the vector engine, which alone has them as one instruction. "
             "Put the first one on the scalar engine and the second one on GpSimd, which work at the same time.",
-            benefit=0.5 * path_share(profile, statement.line, "vector")
-            if busy_share(profile, "vector") > 0.7
-            else 0.01,
+            benefit=0.5 * path_share(profile, statement.line) if busy_share(profile, "vector") > 0.7 else 0.01,
             gain_percent=(-10.0, 10.0),
             key="two",
         )
@@ -92,7 +90,7 @@ class PlaceEngine(Rule):
 def _benefit(profile: Profile | None, line: int) -> float:
     """Return the share of the latency (0 to 1) that may be saved if a line leaves the vector engine."""
     if profile is not None and profile.details.get("critical_path"):
-        return max(0.01, path_share(profile, line, "vector"))
+        return max(0.01, path_share(profile, line))
     return 0.05 if busy_share(profile, "vector") > 0.7 else 0.01
 
 
@@ -104,7 +102,7 @@ def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant)
 def _on(kernel: KernelModule, statement: Statement, on: str) -> str:
     """Return the text of a statement that runs on the engine ``on``, written as an instruction that names its engine."""
     given = {key: kernel.text(value) for key, value in statement.args.items() if key not in ("mask", "dtype", "engine")}
-    if statement.op in ("copy", "tensor_copy"):
+    if statement.op in COPIES:
         return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": on})
     if statement.op == "tensor_scalar":
         return operation(kernel, statement, "tensor_scalar", given | {"engine": on})
@@ -163,14 +161,8 @@ def _is_split_by_engines(kernel: KernelModule, one: Statement, profile: Profile 
         and shape is not None
         and shape == kernel.extents(data) == kernel.extents(other)
         and all(_in_sbuf(kernel, access.name) for access in (one.made, *one.mentions))
-        and all(_is_float32(kernel, access.name) for access in (one.made, data, other))
+        and all(kernel.declared_dtype(access.name).endswith("float32") for access in (one.made, data, other))
     )
-
-
-def _is_float32(kernel: KernelModule, name: str) -> bool:
-    """Return True if a tile is declared as float32."""
-    buffer = kernel.buffers.get(name)
-    return buffer is not None and kernel.text_of(buffer.declaration, "dtype").endswith("float32")
 
 
 def _on_two_engines(kernel: KernelModule, one: Statement, _: Variant) -> str:
@@ -196,7 +188,7 @@ def _in_sbuf(kernel: KernelModule, name: str) -> bool:
     """Return True if a tile is known to be in SBUF. In a kernel that never uses PSUM, all tiles on the chip are."""
     if name in kernel.parameters or kernel.space_of(name) == "hbm":
         return False
-    psum = any(one.op in ("matmul", "nc_matmul", "nc_transpose") for one in kernel.statements)
+    psum = any(one.op in (*PRODUCTS, "nc_transpose") for one in kernel.statements)
     return kernel.space_of(name) == "sbuf" or not (psum or "psum" in kernel.source)
 
 
@@ -205,7 +197,7 @@ def _copies(kernel: KernelModule) -> list[Statement]:
         statement
         for statement in kernel.statements
         if statement.kind == "op"
-        and statement.op in ("copy", "tensor_copy")
+        and statement.op in COPIES
         and not statement.augmented
         and "engine" not in statement.args
         and "src" in statement.reads

@@ -28,7 +28,7 @@ class ReduceInActivation(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every activation whose result is summed over its free axis; with the reason if activation and sum can
+        """Yield every activation whose result is summed over its free axis, with the reason if activation and sum can
         not be one instruction.
         """
         busy = 0.5 if profile is None or not profile.latency_us else min(1.0, busy_share(profile, "vector"))
@@ -74,7 +74,7 @@ def _summed(kernel: KernelModule, total: Statement) -> Access | None:
         data = total.reads.get("data") if kernel.opname(total.args.get("op")) == "add" and plain else None
     else:
         data = total.reads.get("x") if total.op == "sum" else None
-    if data is None or kernel.text_of(total, "axis").strip("[](), ") not in ("1", "-1"):
+    if data is None or not kernel.folds_columns(total):
         return None
     return None if len(kernel.extents(data) or ()) > 2 else data
 

@@ -60,7 +60,7 @@ class ReduceOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every reduction of parts of a row; with the reason if the parts can not be reduced at once."""
+        """Yield every reduction of parts of a row, with the reason if the parts can not be reduced at once."""
         for statement in kernel.statements:
             tile = _reduced_tile(kernel, statement)
             whole = None if tile is None else _whole(kernel, statement)
@@ -91,7 +91,7 @@ def _reduced_tile(kernel: KernelModule, statement: Statement) -> Access | None:
     tile, target = statement.reads.get(_REDUCTIONS[statement.op]), statement.target
     if tile is None or target is None or len(statement.mentions) != 1 or kernel.space_of(tile.name) != "sbuf":
         return None
-    if kernel.text_of(statement, "axis").strip("[](), ") not in ("1", "-1") or statement.second is not None:
+    if not kernel.folds_columns(statement) or statement.second is not None:
         return None
     return tile if statement.parent is not None and len(kernel.extents(tile) or ()) == 2 else None
 
@@ -150,7 +150,7 @@ def _is_float32(kernel: KernelModule, part: Statement, whole: Statement) -> bool
     """Return True if neither the reductions of parts nor the statement that joins them round to less than float32."""
     given = [kernel.text_of(one, "dtype") for one in (part, whole)]
     names = [one.target.name for one in (part, whole) if one.target is not None]
-    given += [kernel.text_of(kernel.buffers[name].declaration, "dtype") for name in names if name in kernel.buffers]
+    given += map(kernel.declared_dtype, names)
     return all(not text or text.endswith("float32") for text in given)
 
 
@@ -188,7 +188,7 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
 def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Sequence[Loop]) -> bool:
     """Return True if ``whole`` reads exactly the results that ``part`` writes in the loops ``over``."""
     read = whole.reads.get(_REDUCTIONS[whole.op])
-    if read is None or kernel.text_of(whole, "axis").strip("[](), ") not in ("1", "-1") or len(whole.mentions) != 1:
+    if read is None or not kernel.folds_columns(whole) or len(whole.mentions) != 1:
         return False
     made = joined(kernel, part.made, tuple(reversed(over)))
     if isinstance(made, str) or made.folded or part.made.dims is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from acceld.editing import Edits
 from acceld.model import Profile
@@ -24,7 +25,7 @@ from acceld.nki.source.matching import keeps_float32, one_name
 from acceld.nki.source.nests import all_accesses, around, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import indexed, operation, prefix
-from acceld.nki.source.syntax import Access, Loop, Statement
+from acceld.nki.source.syntax import COPIES, Access, Loop, Statement
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, is_copy, transposed
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -111,38 +112,16 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
     """Return the statements from the scaled tile to the product's result; or, as text, the reason why the factor can
     not be applied to the result.
     """
-    data, scaled = scaling.reads["data"], scaling.made
+    data = scaling.reads["data"]
     fresh = _fresh(kernel, factor, scaling)
     problem = fresh if isinstance(fresh, str) else _settled(kernel, data, scaling)
-    if isinstance(fresh, str) or problem:
-        return problem
-    turn = _only_reader(kernel, scaling)
-    turned = transposed(kernel, turn) if turn is not None else None
-    if turn is None or turned is None:
-        return f"line {scaling.line}: {scaled.name} is used by more than the transpose: scale the rows into another tile for the other uses"
-    if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
-        return f"line {turn.line} is not in the loop of line {scaling.line}, after it: transpose {scaled.name} there"
-    columns = kernel.forms(turned)[-1]
-    if columns is None or kernel.forms(turned)[:-1] != kernel.forms(scaled)[:-1]:
-        return f"line {turn.line} reads another tile of {scaled.name} than line {scaling.line} writes: give each a name"
-    copy = _only_reader(kernel, turn)
-    if copy is None or not is_copy(kernel, copy, turn):
-        return f"line {turn.line}: the transpose in PSUM is used by more than one copy: copy it once, and use the copy"
-    product, kept = _only_reader(kernel, copy), copy.made.name
-    if product is None or product.op != "nc_matmul" or "stationary" not in product.reads:
-        return f"line {copy.line}: {kept} is not only the operand of one product: give that product a copy of its own"
-    if product.reads["stationary"].name != kept or kernel.text_of(product, "is_transpose") == "True":
-        return f"line {product.line}: {kept} is not the stationary operand: only the columns of a stationary operand become rows of the result"
-    drain, total = _only_reader(kernel, product), product.made.name
-    if drain is None or drain.op not in ("copy", "tensor_copy") or drain.augmented or kernel.mask(drain):
-        return f"line {product.line}: {total} is not only copied out of PSUM: copy it once, and use the copy"
-    declared = kernel.buffers.get(total)
-    if declared is None or declared.space != "psum" or declared.declaration.op not in ("zeros", "ndarray"):
-        return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it there, with zeros"
-    if set(drain.args) - {"src", "dtype", "mask"}:
-        return f"line {drain.line} is no plain copy: leave out its other arguments"
+    steps = problem or _steps(kernel, scaling)
+    if isinstance(steps, str) or isinstance(fresh, str):
+        return str(steps)
+    turn, _, product, drain = steps
+    turned = transposed(kernel, turn)
     renames: _Renames = {name: Affine.of_variable(name) for name in {*fresh, *(factor.variables or ())}}
-    for writer, reader in ((scaling, turn), (turn, copy), (copy, product), (product, drain)):
+    for writer, reader in pairwise((scaling, *steps)):
         renamed = _followed(kernel, writer, reader, renames)
         if isinstance(renamed, str):
             return renamed
@@ -157,18 +136,45 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
             return (
                 f"line {drain.line} is not in the iteration of {name} that makes {factor.name}: copy the result there"
             )
-    *places, last = kernel.forms(data)
-    assert last is not None
-    return _Chain(
-        scaling,
-        indexed(kernel, data.name, [*places, last.start + columns]),
-        turned,
-        product,
-        drain,
-        factor.name
-        if factor.dims is None
-        else indexed(kernel, factor.name, [form and form.substituted(renames) for form in kernel.forms(factor)]),
-    )
+    assert turned is not None
+    (*places, last), columns = kernel.forms(data), kernel.forms(turned)[-1]
+    assert last is not None and columns is not None
+    plain = indexed(kernel, data.name, [*places, last.start + columns])
+    moved = [form and form.substituted(renames) for form in kernel.forms(factor)]
+    there = factor.name if factor.dims is None else indexed(kernel, factor.name, moved)
+    return _Chain(scaling, plain, turned, product, drain, there)
+
+
+def _steps(kernel: KernelModule, scaling: Statement) -> tuple[Statement, Statement, Statement, Statement] | str:
+    """Return the statements that follow the scaling of a tile: its transpose, the copy of the transpose, the product and
+    the copy of the product's result. As text, the reason if one of them is missing or is not alone.
+    """
+    scaled = scaling.made
+    turn = _only_reader(kernel, scaling)
+    turned = transposed(kernel, turn) if turn is not None else None
+    if turn is None or turned is None:
+        return f"line {scaling.line}: {scaled.name} is used by more than the transpose: scale the rows into another tile for the other uses"
+    if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
+        return f"line {turn.line} is not in the loop of line {scaling.line}, after it: transpose {scaled.name} there"
+    if kernel.forms(turned)[-1] is None or kernel.forms(turned)[:-1] != kernel.forms(scaled)[:-1]:
+        return f"line {turn.line} reads another tile of {scaled.name} than line {scaling.line} writes: give each a name"
+    copy = _only_reader(kernel, turn)
+    if copy is None or not is_copy(kernel, copy, turn):
+        return f"line {turn.line}: the transpose in PSUM is used by more than one copy: copy it once, and use the copy"
+    product, kept = _only_reader(kernel, copy), copy.made.name
+    if product is None or product.op != "nc_matmul" or "stationary" not in product.reads:
+        return f"line {copy.line}: {kept} is not only the operand of one product: give that product a copy of its own"
+    if product.reads["stationary"].name != kept or kernel.text_of(product, "is_transpose") == "True":
+        return f"line {product.line}: {kept} is not the stationary operand: only the columns of a stationary operand become rows of the result"
+    drain, total = _only_reader(kernel, product), product.made.name
+    if drain is None or drain.op not in COPIES or drain.augmented or kernel.mask(drain):
+        return f"line {product.line}: {total} is not only copied out of PSUM: copy it once, and use the copy"
+    declared = kernel.buffers.get(total)
+    if declared is None or declared.space != "psum" or declared.declaration.op not in ("zeros", "ndarray"):
+        return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it there, with zeros"
+    if set(drain.args) - {"src", "dtype", "mask"}:
+        return f"line {drain.line} is no plain copy: leave out its other arguments"
+    return turn, copy, product, drain
 
 
 def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
@@ -204,8 +210,7 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
     late = next((one for one in writers if one.kind != "op" or one.start > scaling.start), None)
     if late is not None:
         return f"line {late.line} may change {name} after it is scaled: write the new values into another tile"
-    dtype = kernel.text_of(kernel.buffers[name].declaration, "dtype") if name in kernel.buffers else ""
-    if not dtype.endswith("float32"):
+    if not kernel.declared_dtype(name).endswith("float32"):
         return f"{where}{name} is not declared as float32, so its transpose may round: declare it as float32"
     problem = keeps_float32(kernel, scaling)
     if problem:

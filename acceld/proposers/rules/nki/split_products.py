@@ -24,7 +24,7 @@ from acceld.nki.source.building import changed, without_unused_buffers
 from acceld.nki.source.nests import all_accesses, around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import partitions, prefix
-from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, elements, value_of
+from acceld.nki.source.syntax import COPIES, LOADS, PRODUCTS, Access, Loop, Statement, elements, value_of
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Place, Rule, Variant
 
@@ -60,11 +60,11 @@ class SplitProducts(Rule):
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
             return
-        problems = [problem for product in products if (problem := _problem(kernel, product))]
-        ready = [product for product in products if not _problem(kernel, product)]
+        problems = {product: _problem(kernel, product) for product in products}
+        ready = [product for product, problem in problems.items() if not problem]
         wish = "Split the operands into bfloat16 parts"
         if not ready:
-            yield self.refused(products[0].line, problems[0], wish)
+            yield self.refused(products[0].line, problems[products[0]], wish)
             return
         groups = _groups(ready)
         yield self._place(kernel, profile, ready)
@@ -120,7 +120,7 @@ def _operands(product: Statement) -> tuple[Access, Access]:
 
 def _is_product(kernel: KernelModule, one: Statement) -> bool:
     """Return True if a statement is a product whose operands are both in SBUF."""
-    if one.kind != "op" or one.op not in ("matmul", "nc_matmul"):
+    if one.kind != "op" or one.op not in PRODUCTS:
         return False
     wanted = {"x", "y"} if one.op == "matmul" else {"stationary", "moving"}
     known = wanted | _FLAGS | (_OF_CURRENT if kernel.api == "nki" else {"transpose_x"})
@@ -140,7 +140,7 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
     if declared is None or declared.space != "psum":
         return f"{where} {target.name} is not declared in PSUM: declare it there"
     if kernel.api == "nki":
-        if not kernel.text_of(declared.declaration, "dtype").endswith("float32"):
+        if not kernel.declared_dtype(target.name).endswith("float32"):
             return f"{where} {target.name} is not a sum in float32: declare it as float32"
     elif declared.declaration.op != "zeros" and not _may_begin_with_zeros(kernel, product, declared.declaration):
         return f"{where} {target.name} is not a sum in PSUM that begins with zeros: declare it by nl.zeros"
@@ -152,10 +152,10 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
         name = access.name
         if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
             return f"{where} {name} is not a tile in SBUF: copy it there"
-        declaration = kernel.buffers[name].declaration if name in kernel.buffers else None
+        declaration = kernel.declaration(name)
         if declaration is not None and declaration.op not in ("ndarray", "zeros"):
             return f"{where} {name} has initial values: write them by a statement"
-        dtype = "" if declaration is None else kernel.text_of(declaration, "dtype")
+        dtype = kernel.declared_dtype(name)
         if dtype and not dtype.endswith(("float32", ".dtype")):
             return f"{where} {name} is {dtype}: only products of float32 need to be split"
         given = {kernel.dtypes.get(other, "") for other in _dtype_givers(kernel, name, dtype)}
@@ -413,7 +413,7 @@ def _make_parts(
     """
     name = writer.made.name
     target = kernel.text(writer.made.node) if name in kernel.buffers else name
-    source = writer.reads.get("src") if writer.op in ("copy", "tensor_copy") and moved else None
+    source = writer.reads.get("src") if writer.op in COPIES and moved else None
     value = target if source is None else kernel.text(source.node)
     mask = f", mask={kernel.mask(writer)}" if kernel.mask(writer) else ""
     hi, lo = (target.replace(name, part, 1) for part in (parts.hi, parts.lo))

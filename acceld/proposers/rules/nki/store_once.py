@@ -35,7 +35,7 @@ _COLUMNS = (2048, 4096)
 
 @dataclass(frozen=True)
 class _Stored:
-    """A store of a tile that every iteration declares, beside that of the iteration before."""
+    """A store by which each iteration writes a tile of its own right beside the tile of the iteration before."""
 
     loop: Loop
     store: Statement
@@ -61,7 +61,7 @@ class StoreOnce(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every store of a tile of its loop's body whose place moves on by its own width."""
+        """Yield every store by which each iteration writes its own tile right beside that of the iteration before."""
         for store in kernel.statements:
             found = _stored(kernel, store)
             if found is None:
@@ -85,13 +85,13 @@ class StoreOnce(Rule):
 
 
 def _sizes(found: _Stored) -> list[int]:
-    """Return the numbers of iterations that divide those of the loop."""
+    """Return the divisors of the loop's number of iterations, from 2 on."""
     trips = found.loop.trips or 1
     return [size for size in range(2, trips + 1) if trips % size == 0]
 
 
 def _stored(kernel: KernelModule, store: Statement) -> _Stored | None:
-    """Return what a statement stores; None if it is no store of a part that lies beside that of the iteration before."""
+    """Return the store that a statement makes; None if the statement is no store as :class:`_Stored` describes it."""
     loop, target, tile = store.parent, store.target, store.reads.get("src")
     if store.kind != "op" or store.op != "dma_copy" or loop is None or target is None or tile is None:
         return None

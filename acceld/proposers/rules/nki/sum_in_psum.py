@@ -37,12 +37,11 @@ from acceld.nki.source.nests import (
 )
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import copied, prefix
-from acceld.nki.source.syntax import Access, Item, Loop, Statement, elements, flatten, names_in
+from acceld.nki.source.syntax import PRODUCTS, Access, Item, Loop, Statement, elements, flatten, names_in
 from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Place, Rule, Variant
 
-_PRODUCTS = ("matmul", "nc_matmul")
 _ZEROS = ("0", "0.0")
 _HOISTED = "after repeated work"
 """Name of the variant that also moves work before the outermost loop, if every iteration of that loop repeats it."""
@@ -76,7 +75,7 @@ class SumInPsum(Rule):
     relieves = ("vector", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop that adds products to a running sum in SBUF; with the reason if the loop can not be moved."""
+        """Yield every loop that adds products to a running sum in SBUF, with the reason if the loop can not be moved."""
         for addition in kernel.statements:
             found = _running_sum(kernel, addition)
             if found is None:
@@ -140,7 +139,7 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why the loop can not move to the products; empty if it can."""
     loop, addition = found.loop, found.addition
     if loop.kind not in ("affine_range", "sequential_range") or loop.trips is None or loop.trips < 2:
-        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: say affine_range of a number"
+        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: use affine_range with a number"
     between = [one for one in around(addition) if inside(one, loop)]
     problem = parallel(between) or next(filter(None, (same_range(one, [loop.variable]) for one in between)), "")
     problem = problem or understood([loop])
@@ -199,7 +198,7 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
         if one is found.addition:
             continue
         adds = _first_of(kernel, found, one) is not None if kernel.api == "nki" else one.augmented
-        product = one.op in _PRODUCTS and adds and kernel.text_of(one, "is_transpose") != "True"
+        product = one.op in PRODUCTS and adds and kernel.text_of(one, "is_transpose") != "True"
         ours = found.addition.parent is None or inside(one, found.addition.parent)
         if not product or one.kind != "op" or kernel.mask(one) or not access.same_as(found.part):
             return f"line {one.line}: {name} holds more than the sum of one line's products: write other values to another tile"
@@ -367,9 +366,7 @@ def _without_place(kernel: KernelModule, found: _Sum) -> str:
     edits = Edits(kernel.source)
     if found.place is None:
         return kernel.source
-    shape = kernel.buffers[found.part.name].declaration.args["shape"]
-    assert isinstance(shape, ast.Tuple | ast.List)
-    edits.replace(*without_element(kernel, shape.elts, found.place), "")
+    edits.replace(*without_element(kernel, kernel.buffers[found.part.name].extents, found.place), "")
     for _, access in all_accesses(kernel, found.part.name) or ():
         edits.replace(*without_element(kernel, elements(access.node), found.place), "")
     return edits.apply()

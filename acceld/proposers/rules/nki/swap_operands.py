@@ -51,7 +51,7 @@ class SwapOperands(Rule):
     relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every transpose of the result of products and element-wise work; with the reason if the operands can
+        """Yield every transpose of the result of products and element-wise work, with the reason if the operands can
         not be exchanged.
         """
         for turn in kernel.statements:
@@ -124,10 +124,8 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
     """Add to ``edits`` what puts the tiles of each group of places side by side, except in the products."""
     name, blocks = product.stationary.name, swap.blocks
     declared = kernel.buffers[name]
-    shape = declared.declaration.args["shape"]
-    assert isinstance(shape, ast.Tuple)
     for position, extent in ((product.place, (declared.shape[product.place] or 0) // blocks), (-1, BLOCK * blocks)):
-        edits.replace(*kernel.span(shape.elts[position]), str(extent))
+        edits.replace(*kernel.span(declared.extents[position]), str(extent))
     exchanged = {one.stationary.node for one in swap.products}
     for _, access in all_accesses(kernel, name) or ():
         if access.node not in exchanged:
@@ -147,7 +145,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
     found = all_accesses(kernel, name)
     if name in kernel.ambiguous or name not in kernel.buffers or kernel.writers(name) != [swap.copy] or not found:
         return f"{where} {name} is not written by one statement and read by index: declare it, and index it"
-    dtypes = {kernel.text_of(kernel.buffers[one].declaration, "dtype") for one in (name, source.name)}
+    dtypes = {kernel.declared_dtype(one) for one in (name, source.name)}
     if len(dtypes | {kernel.text_of(swap.copy, "dtype") or min(dtypes)}) > 1:
         return f"{where} {name} has another dtype than {source.name}: declare both alike"
     named = frozenset(node.id for node in names_in(source.node)) & kernel.loop_variables

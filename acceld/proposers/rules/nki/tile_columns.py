@@ -15,7 +15,7 @@ In the current API the declarations of the tiles move into the pieces too.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,7 +47,7 @@ class TileColumns(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every innermost loop on wide tiles; with the reason if its tiles can not be split into pieces."""
+        """Yield every innermost loop on wide tiles, with the reason if its tiles can not be split into pieces."""
         for loop in kernel.loops:
             wide = _wide(kernel, loop)
             if isinstance(wide, str):
@@ -106,12 +106,37 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
     columns = max((shape[-1] for shape in shapes.values() if shape), default=0)
     if columns <= _LEAST_COLUMNS:
         return ""
+    declared = {name for name, one in kernel.buffers.items() if one.declaration in statements}
+    wide = {name for name in declared if kernel.buffers[name].shape[1:] == (columns,)}
+    whole = {name for name in _names(ops) if _is_outside(kernel, loop, name, columns)}
+    divided = _divided(kernel, statements, shapes, columns, wide, whole)
+    if isinstance(divided, str):
+        return divided
+    before, body = divided
+    problem = _problem_of_tiles(kernel, loop, body, wide, declared)
+    if problem:
+        return problem
+    scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
+    found = _Wide(loop, columns, tuple(before), tuple(body), scans, frozenset(whole))
+    return found if found.work > 1 else ""
+
+
+def _divided(
+    kernel: KernelModule,
+    statements: Sequence[Statement],
+    shapes: Mapping[Statement, tuple[int, ...] | None],
+    columns: int,
+    wide: set[str],
+    whole: set[str],
+) -> tuple[list[Statement], list[Statement]] | str:
+    """Return (statements of the loop's body that do not depend on the columns, the others); as text, the reason why the
+    body can not be divided so.
+
+    ``wide`` has the tiles that hold all columns and live in one iteration. Those that statements make are added.
+    ``whole`` has the tiles of all columns that are made before the loop.
+    """
     before: list[Statement] = []
     body: list[Statement] = []
-    declared = {name for name, one in kernel.buffers.items() if one.declaration in statements}
-    wide: set[str] = {name for name in declared if kernel.buffers[name].shape[1:] == (columns,)}
-    """Tiles that hold all columns and live in one iteration."""
-    whole = {name for name in _names(ops) if _is_outside(kernel, loop, name, columns)}
     for one in statements:
         where = f"line {one.line}:"
         if one.kind in ("alias", "marker"):
@@ -127,9 +152,9 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
             return f"{where} the columns of {one.target.name} are not known: declare it by numbers"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
             return f"{where} a tile may be the same buffer as another name: use one name for each buffer"
-        reads_wide = bool(wide & {access.name for access in one.mentions})
-        if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
-            if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:
+        reads = {access.name for access in one.mentions}
+        if shape[-1] == 1 and not wide & reads and not _on_columns(kernel, one, columns):
+            if reads & {made.target.name for made in body if made.target}:
                 return f"{where} this statement reads a tile that is written by columns: move it after the loop"
             before.append(one)
             continue
@@ -139,18 +164,24 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
         if one.target.dims is None and one.target.name not in whole:
             wide.add(one.target.name)
         body.append(one)
+    return before, body
+
+
+def _problem_of_tiles(
+    kernel: KernelModule, loop: Loop, body: Sequence[Statement], wide: set[str], declared: set[str]
+) -> str:
+    """Return the reason why a tile of the loop can not be made by pieces of its columns; empty if all can."""
     for name in sorted(wide):
         users = [*kernel.readers(name), *kernel.writers(name)]
         outside = next((user for user in users if user.parent is not loop), None)
         if outside is not None or name in kernel.buffers.keys() - declared:
             line = kernel.buffers[name].declaration.line if outside is None else outside.line
             return f"line {line}: {name} is not a tile of loop {loop.variable} alone: declare and use it there"
+    ops = [one for one in loop.statements() if one.kind == "op"]
     for name in sorted({one.target.name for one in body if one.target is not None} - wide):
         if len({_first(access) for one in ops for access in accesses(one) if access.name == name}) > 1:
             return f"line {loop.line}: {name} is read at other columns than it is written at: use another tile there"
-    scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
-    found = _Wide(loop, columns, tuple(before), tuple(body), scans, frozenset(whole))
-    return found if found.work > 1 else ""
+    return ""
 
 
 def _names(ops: Sequence[Statement]) -> set[str]:
@@ -230,22 +261,16 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
     for access in accesses(one):
         if access.dims is None:
             known = access.name in wide or access.name in whole
-            if not known and access is not one.target and not _is_column(kernel, access):
+            if not known and access is not one.target and not kernel.is_column(access):
                 return f"{access.name} is a whole tile from outside of the loop: index its columns"
         elif last_index(access) is not None and covers(access, columns):
             if access.name in wide:
                 return f"{access.name} is read by index: use all of it"
             if columns_in(kernel, access) is None:
                 return f"the index of the columns of {access.name} is not written out: write a slice"
-        elif not _is_column(kernel, access):
+        elif not kernel.is_column(access):
             return f"this statement uses other columns of {access.name} than all {columns}: put it in a loop of its own"
     return ""
-
-
-def _is_column(kernel: KernelModule, access: Access) -> bool:
-    """Return True if an operand is one number in each partition."""
-    shape = kernel.extents(access)
-    return shape is not None and shape[-1] == 1
 
 
 def _first(access: Access) -> tuple[Affine | None, bool]:

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Statement, assigned, below, elements, names_in
+from acceld.nki.source.syntax import Statement, assigned, below, elements
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
 
 
@@ -39,9 +39,8 @@ def tile_widths(kernel: KernelModule) -> list[TileWidth]:
     for name, value in kernel.aliases.items():
         if not isinstance(value, ast.Constant) or type(value.value) is not int:
             continue
-        uses = sum(node.id == name for node in names_in(kernel.function))
         lengths, extents = _uses(kernel, kernel.function, name)
-        if len(lengths) == 1 and lengths[0] is not None and uses == 2 + extents:
+        if len(lengths) == 1 and lengths[0] is not None and kernel.named[name] == 2 + extents:
             found.append(TileWidth(name, value, value.value, value.lineno, lengths[0]))
     return found
 

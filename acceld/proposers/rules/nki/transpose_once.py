@@ -193,64 +193,55 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
         writers = kernel.writers(data.name)
     if len(writers) != 1 or writers[0].op != "dma_copy" or writers[0].parent is not (blocks.parent if blocks else None):
         return None
-    assert blocks is not None and data is not None
-    load, copies, where = writers[0], kernel.readers(turn.made.name), f"line {turn.line}:"
+    assert blocks is not None
+    load, copies = writers[0], kernel.readers(turn.made.name)
     source = load.reads.get("src")
     names = source.variables if source is not None and source.name in kernel.parameters else None
     loops = [blocks, *around(blocks)]
     repeats = [loop for loop in loops if names is not None and loop.variable not in {*names, blocks.variable}]
-    if source is None or not repeats:
+    if names is None or not repeats:
         return None
     outermost = repeats[-1]
     within = loops[1 : loops.index(outermost) + 1]
     if any(loop.kind != "affine_range" or loop.trips is None for loop in (blocks, *within)):
-        return f"line {outermost.line}: a loop is not parallel, or its length is not known: say affine_range"
-    if (
-        len(copies) != 1
-        or copies[0].op != "tensor_copy"
-        or copies[0].parent is not blocks
-        or copies[0].made.dims is not None
-    ):
-        return f"{where} the transposed block in PSUM is used by more than one copy: copy it once, and use the copy"
-    copy, tile = copies[0], copies[0].made.name
-    moving = [
-        load,
-        turn,
-        copy,
-        *(b.declaration for b in map(kernel.buffers.get, (data.name, turn.made.name, tile)) if b),
-    ]
+        return (
+            f"line {outermost.line}: a loop is not parallel, or its length is not known: use affine_range with a number"
+        )
+    copied = len(copies) == 1 and copies[0].op == "tensor_copy" and copies[0].parent is blocks
+    if not copied or copies[0].made.dims is not None:
+        return f"line {turn.line}: the transposed block in PSUM is used by more than one copy: copy it once, and use the copy"
+    indices = tuple(reversed([one for one in within if one.variable in names]))
+    found = _Turned(load, turn, copies[0], blocks, outermost, indices)
+    return _obstacle(kernel, found) or found
+
+
+def _obstacle(kernel: KernelModule, found: _Turned) -> str:
+    """Return the reason why load, transposes and copies can not move before the outermost loop; empty if they can."""
+    load, turn, copy, blocks, outermost = found.load, found.turn, found.copy, found.blocks, found.outermost
+    data, tile, where = turn.reads["data"], copy.made.name, f"line {turn.line}:"
+    declared = {name: kernel.declaration(name) for name in (data.name, tile, turn.made.name)}
+    moving = [load, turn, copy, *(one for one in declared.values() if one is not None)]
     if load.start > blocks.start or any(named_inside(one.node, outermost) for one in moving):
         return f"{where} an index has a name in loop {outermost.variable}, or line {load.line} loads too late: write indices where they are used, and load first"
-    shapes = kernel.extents(data), kernel.extents(copy.made)
-    if (
-        shapes[0] is None
-        or len(shapes[0]) != 2
-        or shapes[1] != shapes[0][::-1]
-        or blocks.variable not in (data.variables or ())
-    ):
+    shape = kernel.extents(data)
+    turned = shape is not None and len(shape) == 2 and kernel.extents(copy.made) == shape[::-1]
+    if not turned or blocks.variable not in (data.variables or ()):
         return (
             f"{where} {data.name} is not turned by blocks of rows and columns, one in each iteration of {blocks.variable}: "
             "turn block by block"
         )
-    for name in (data.name, tile, turn.made.name):
-        declared = kernel.buffers[name].declaration if name in kernel.buffers else None
-        found = all_accesses(kernel, name)
-        if declared is None or not inside(declared, outermost) or found is None or name in kernel.ambiguous:
+    for name, declaration in declared.items():
+        known = all_accesses(kernel, name) is not None and name not in kernel.ambiguous
+        if declaration is None or not inside(declaration, outermost) or not known:
             return f"{where} {name} is declared outside of loop {outermost.variable}, or has another name: declare it inside"
     others = [one.line for one in kernel.readers(data.name) if one is not turn]
     others += [one.line for one in kernel.readers(tile) if not inside(one, blocks)]
-    if (
-        others
-        or kernel.writers(tile) != [copy]
-        or kernel.writers(source.name)
-        or kernel.writers(turn.made.name) != [turn]
-    ):
+    alone = kernel.writers(tile) == [copy] and kernel.writers(turn.made.name) == [turn]
+    if others or not alone or kernel.writers(load.reads["src"].name):
         return (
             f"line {[*others, turn.line][0]}: {data.name} or {tile} is also used in another way: load it again for that"
         )
-    return _Turned(
-        load, turn, copy, blocks, outermost, tuple(reversed([one for one in within if one.variable in (names or ())]))
-    )
+    return ""
 
 
 def _turned_once(kernel: KernelModule, found: _Turned, _: Variant) -> str:
@@ -258,7 +249,7 @@ def _turned_once(kernel: KernelModule, found: _Turned, _: Variant) -> str:
     language, tile = prefix(kernel, "language"), found.copy.made.name
     made, once, kept = (kernel.fresh(f"{tile}_{word}") for word in ("made", "once", "kept"))
     rows, columns = kernel.extents(found.copy.made) or (0, 0)
-    count, dtype = found.blocks.trips, kernel.text_of(kernel.buffers[tile].declaration, "dtype")
+    count, dtype = found.blocks.trips, kernel.declared_dtype(tile)
     extents = f"{rows}, {count}, {columns}"
     places = [loop.variable for loop in found.indices]
     stored = f"{once}[{', '.join([*places, f'0:{rows}', f'0:{count}', f'0:{columns}'])}]"

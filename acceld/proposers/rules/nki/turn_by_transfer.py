@@ -31,7 +31,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 _DTYPES = ("float32", "bfloat16", "float16")
 """Types of two or four bytes, which a transfer transposes."""
 _ROWS = 16
-"""A transposing transfer takes rows by this number."""
+"""The number of rows of a transposing transfer is a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TurnByTransfer(Rule):
     relieves = ("tensor",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every transpose on the tensor engine of a tile that a single statement makes; with the reason if a
+        """Yield every transpose on the tensor engine of a tile that a single statement makes, with the reason if a
         transfer can not transpose it.
         """
         for turn in kernel.statements:
@@ -101,7 +101,7 @@ def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
     if tile is None or made is None or tile.space != "sbuf" or made.space != "psum" or len(makers) != 1:
         return None
     maker, shape = makers[0], tuple(one for one in tile.shape if one is not None)
-    types = [kernel.text_of(one.declaration, "dtype") for one in (tile, made)]
+    types = [kernel.declared_dtype(one.name) for one in (tile, made)]
     if len(tile.shape) != 2 or len(shape) != 2 or maker.kind != "op" or maker.made.dims is not None:
         return None
     if types[0] != types[1] or types[0].rpartition(".")[2] not in _DTYPES:

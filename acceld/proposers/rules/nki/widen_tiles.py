@@ -39,7 +39,7 @@ class WidenTiles(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield loops over the columns of tiles, and constants that are tile widths; with the reason if tiles can not
+        """Yield loops over the columns of tiles, and constants that are tile widths, with the reason if tiles can not
         be wider.
         """
         for loop in kernel.loops:

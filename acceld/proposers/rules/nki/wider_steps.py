@@ -69,9 +69,7 @@ def _index(kernel: KernelModule, index: ast.expr, start: str, columns: int) -> s
 
 def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, edits: Edits) -> None:
     """Add to ``edits`` a declaration of the buffer with wider tiles, and fewer of them."""
-    shape = kernel.buffers[name].declaration.args["shape"]
-    assert isinstance(shape, ast.Tuple | ast.List)
-    extents = shape.elts
+    extents = kernel.buffers[name].extents
     if kernel.constant(extents[-1]) == steps.columns:
         edits.replace(*kernel.span(extents[-1]), str(steps.columns * factor))
     if name in steps.slots:

@@ -1,4 +1,4 @@
-"""Make mistakes in where data are: indices, loop variables, masks."""
+"""Make mistakes in the positions of data: indices, loop variables, masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make mistakes in what is computed: operations, operands, constants, narrow types."""
+"""Make mistakes in computations: operations, operands, constants, narrow types."""
 
 from __future__ import annotations
 

@@ -259,3 +259,21 @@ nisa.dma_copy(out, tile)
     expected = X.copy()
     expected[32:64] = X[0]
     assert np.array_equal(ran(body), expected)
+
+
+@pytest.mark.parametrize("body", ["out[:, :] = tile", "out[0:64, :] = tile[0:64, :]\nout[64:128, :] = tile[64:128, :]"])
+def test_a_tile_that_is_assigned_to_a_tensor_in_hbm_is_stored(body: str) -> None:
+    np.testing.assert_array_equal(ran(body), X)
+    assert any("in HBM" in one.text for one in traced(body).notices)
+
+
+def test_partitions_are_folded_by_bits_on_gpsimd() -> None:
+    body = """
+bits = nl.ndarray((128, 64), dtype=nl.int32)
+nisa.iota(dst=bits, pattern=[[0, 64]], offset=0, channel_multiplier=1)
+folded = nl.ndarray((1, 64), dtype=nl.int32)
+nisa.tensor_partition_reduce(dst=folded, op=nl.bitwise_or, data=bits)
+nisa.dma_copy(dst=out[0:1, :], src=folded)
+"""
+    assert (ran(body + "nisa.dma_copy(dst=out[1:128, :], src=tile[1:128, :])")[0] == 127).all()
+    assert verify(traced(body.replace("bitwise_or", "bitwise_xor")))[0].rule == "alu_op"

@@ -27,9 +27,13 @@ def traced(
     grid: tuple[int, ...] = (),
     lnc: int = 1,
     sample_after: int = SAMPLE_AFTER,
+    closely: bool = False,
 ) -> Program:
     """Return the program of a kernel whose function is written in ``body``. Encoding and decoding must not change it."""
-    specs, options = [TensorSpec(s, dtype) for s in shapes], TraceOptions(sample_after=sample_after)
+    specs, options = (
+        [TensorSpec(s, dtype) for s in shapes],
+        TraceOptions(sample_after=sample_after, sample_closely=closely),
+    )
     program = trace(PRELUDE + body, specs, api="nki", chip="trn2", grid=grid, lnc=lnc, options=options)
     assert decode(encode(program)) == program
     return program

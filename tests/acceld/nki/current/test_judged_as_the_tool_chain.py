@@ -305,7 +305,11 @@ PROBES = [
         topk_idx_int32: nisa.topk(nl.ndarray((128, 8), dtype=nl.bfloat16), nl.ndarray((128, 8), dtype=nl.int32), h, 64)
         topk_n_small: nisa.topk(nl.ndarray((128, 8), dtype=nl.bfloat16), nl.ndarray((128, 8), dtype=nl.uint32), h, 4)
     """),
+    *rows("L16", NOTED, "ts_square_second: nisa.tensor_scalar(c, a, nl.add, 1.0, op1=nl.square, operand1=0)", "trn3"),
     *rows("L39", REFUSED, """
+        quant_dst: nisa.quantize_mx(u8, h, u8)
+        quant_scale: nisa.quantize_mx(nl.ndarray((128, 16), dtype=nl.float8_e4m3fn_x4), h, nl.ndarray((16, 16), dtype=nl.int32))
+        mx_operands: nisa.nc_matmul_mx(pm, a, b, u8, u8)
         rand2_minmax: nisa.rand2(c, 1.0, 0.0)
         quant_f32: nisa.quantize_mx(nl.ndarray((128, 16), dtype=nl.float8_e4m3fn_x4), a, nl.ndarray((16, 16), dtype=nl.uint8))
     """, "trn3"),
@@ -338,6 +342,7 @@ PROBES = [
         nl_store_psum: nisa.memset(ps, 1.0);;nl.store(out, ps)
         nl_rsqrt_psum: nisa.memset(ps, 1.0);;nl.rsqrt(ps)
     """),
+    *rows("L49", REFUSED, "nl_store_number: nl.store(out, 1.0)\nnl_transpose_int: nl.transpose(i)"),
     *rows("L49", NOTED, "nl_copy_psum: nisa.memset(ps, 1.0);;nl.copy(ps)"),
     *rows("L50", REFUSED, "nl_rms_norm: nl.rms_norm(a, b, 1, 64)"),
     *rows("L51", REFUSED, "nl_random_seed_int: nl.random_seed(42)"),
@@ -349,6 +354,7 @@ PROBES = [
     *rows("L54", NOTED, "dma_sbuf_sbuf: nisa.dma_copy(c, a)"),
     *rows("L55", NOTED, "act_reduce_square: nisa.activation_reduce(c, nl.square, a, nl.add, col)"),
     *rows("L65", REFUSED, """
+        no_elements: nl.ndarray((128, 0), dtype=nl.int32, buffer=nl.sbuf)
         one_d_1: nl.ndarray((1,), dtype=nl.int32, buffer=nl.sbuf)
         ndarray_unknown: nl.ndarray((128, 1), dtype=nl.int32, align=4)
     """),
@@ -358,15 +364,28 @@ PROBES = [
         neg_oob: a[:, -65]
         neg_step: a[:, ::-1]
     """),
-    *rows("L68", NOTED, "tile_setitem: c[:, 0:8] = a[:, 0:8]"),
+    *rows("L67", REFUSED, """
+        idx_fraction: a[:, 0 : 64 / 2]
+        idx_text: a['x']
+        idx_array: a[np.arange(3)]
+        step_zero: a[:, 0:8:0]
+    """),
+    *rows("L68", NOTED, "tile_setitem: c[:, 0:8] = a[:, 0:8]\nhbm_setitem: out[:, 0:8] = a[:, 0:8]"),
+    *rows("L68", REFUSED, """
+        hbm_setitem_psum: nisa.memset(ps, 0.0);;out[:, :] = ps
+        hbm_setitem_number: out[:, :] = 1.0
+        hbm_setitem_shape: out[:, 0:8] = a[:, 0:9]
+    """),
     *rows("L69", REFUSED, "program_id_1: nl.program_id(1)\nnum_programs_1: nl.num_programs(1)"),
     *rows("L69", ACCEPTED, "num_programs_0: nl.num_programs(0)\nnum_programs_all: nl.num_programs()"),
     *rows("S1", ACCEPTED, "ts_reciprocal: nisa.tensor_scalar(c, a, nl.reciprocal, 0)"),
     *rows("S2", ACCEPTED, "ts_invert: nisa.tensor_scalar(i, i, nl.invert, 0)"),
     *rows("S3", ACCEPTED, "tpr_average: nisa.tensor_partition_reduce(nl.ndarray((1, 64), dtype=nl.float32), nl.average, a)"),
+    *rows("S3", ACCEPTED, "tpr_or: nisa.tensor_partition_reduce(nl.ndarray((1, 64), dtype=nl.int32), nl.bitwise_or, i)"),
     *rows("S4", ACCEPTED, "stt_reduce: nisa.scalar_tensor_tensor(c, a, nl.multiply, 2.0, nl.add, b, reduce_op=nl.add, reduce_res=col)"),
     *rows("S5", NOTED, "act_gpsimd: nisa.activation(c, nl.exp, a, engine=nisa.engine.gpsimd)", "trn3"),
     *rows("S5", REFUSED, "act_gpsimd_trn2: nisa.activation(c, nl.exp, a, engine=nisa.engine.gpsimd)"),
+    *rows("S7", ACCEPTED, "tensor_name: nl.ndarray((128, 64), dtype=nl.float32, name=a.name + '_copy')"),
     *rows("S8", ACCEPTED, "ap_of_slice: nisa.tensor_copy(c[:, 0:8], a[:, 8:64].ap([[64, 128], [1, 8]], offset=16))"),
     *rows("S11", NOTED, "dma_sbuf_sbuf_reshape: nisa.dma_copy(turned, a)"),
 ]  # fmt: skip

@@ -37,12 +37,12 @@ DOUBLED = "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)"
 SHAPE = (144, 288)
 
 
-@pytest.fixture
-def both() -> Callable[[str], tuple[Program, Program]]:
-    """Return a kernel traced in full, and with samples from the first instructions on."""
+@pytest.fixture(params=[False, True], ids=["few", "closely"])
+def both(request: pytest.FixtureRequest) -> Callable[[str], tuple[Program, Program]]:
+    """Return a kernel traced in full, and with samples from the first instructions on: few, or those of the strict gate."""
 
     def trace_both(body: str) -> tuple[Program, Program]:
-        return traced(body, SHAPE, sample_after=10**9), traced(body, SHAPE, sample_after=2)
+        return traced(body, SHAPE, sample_after=10**9), traced(body, SHAPE, sample_after=2, closely=request.param)
 
     return trace_both
 
@@ -223,6 +223,23 @@ def both() -> Callable[[str], tuple[Program, Program]]:
         ("flags = {2: True}", "if flags.get(j):\n                " + DOUBLED),
         ("pass", "k, m = divmod(-j, 4)\n            nisa.tensor_copy(tile[:, nl.ds(m - k, 1)], tile[:, nl.ds(m, 1)])"),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, (1 << j) + 0.5 * i + 2**j / (j + 1))"),
+        (
+            "hits, late = [], [False]",
+            "hits += late[0] * [1]\n            if len(hits) == 5:\n                "
+            + DOUBLED
+            + "\n            if j == 8:\n"
+            "                late[0], _ = True, hits.clear()",
+        ),
+        ("pass", "nisa.tensor_copy(tile[:, nl.ds(j - 1 if j > 0 else 1, 1)], tile[:, nl.ds(3, 1)])"),
+        ("pass", "nisa.tensor_copy(tile[:, nl.ds((j + 1) % 2, 1)], tile[:, nl.ds(j + i % 2, 1)])"),
+        ("pair = [2.0, 3.0]", "nisa.tensor_scalar(tile, tile, nl.multiply, pair[(i + j) % 2])"),
+        (
+            "pair = [nl.ndarray((16, 32), dtype=x.dtype) for _ in range(2)]",
+            "nisa.tensor_copy(pair[j % 2], tile)\n            nisa.tensor_copy(tile[:, 0:5], pair[(j + 1) % 2 * (j > 0)][:, 0:5])",
+        ),
+        ("seen = [0, 0]", "seen[j % 2] += 1\n            if max(seen) == 17:\n                " + DOUBLED),
+        ("seen = []", "seen += [j % 2]\n            if len(seen) == 39:\n                " + DOUBLED),
+        ("last = 0", "last, odd = j % 2, last\n            if odd:\n                " + DOUBLED),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0 if j * i < 9 or -j > -2 else 3.0)"),
     ],
     ids=lambda text: text.split("\n")[0][:40],
@@ -254,7 +271,10 @@ def test_samples_stand_for_all_iterations(
     ],
     ids=lambda text: text.split("\n")[0][:40],
 )
-def test_values_that_stay_need_no_further_iteration(monkeypatch: pytest.MonkeyPatch, before: str, body: str) -> None:
+@pytest.mark.parametrize(("closely", "most"), [(False, 3 + 3 + 3 + 2), (True, 5 + 5 * 4)])
+def test_values_that_stay_need_no_further_iteration(
+    monkeypatch: pytest.MonkeyPatch, before: str, body: str, closely: bool, most: int
+) -> None:
     iterations: list[int | None] = []
     following = SampledLoop.following
 
@@ -263,8 +283,8 @@ def test_values_that_stay_need_no_further_iteration(monkeypatch: pytest.MonkeyPa
         return iterations[-1]
 
     monkeypatch.setattr(SampledLoop, "following", counted)
-    traced(ROWS.format(before=before, body=body), (16 * 80, 288), sample_after=2)
-    assert sum(one is not None for one in iterations) == 5 + 5 * 4
+    traced(ROWS.format(before=before, body=body), (16 * 80, 288), sample_after=2, closely=closely)
+    assert sum(one is not None for one in iterations) == most
 
 
 TAKEN = """
@@ -326,6 +346,61 @@ def test_comparisons_divisions_and_offsets_need_samples_only(monkeypatch: pytest
     assert len(emitted) < 80 * 100 * 3 / 4
 
 
+TURNS = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for a in nl.affine_range({a}):
+        both = nl.ndarray((16, 2, 64), dtype=x.dtype, buffer=nl.sbuf)
+        for b in nl.affine_range({b}):
+            tile = nl.ndarray((16, 64), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[0:16, nl.ds(b, 64)])
+            for c in nl.affine_range({c}):
+                turned = nl.ndarray((16, 1), dtype=x.dtype, buffer=nl.sbuf)
+                nisa.tensor_copy(turned, tile[:, nl.ds({second}, 1)])
+                nisa.tensor_copy(both[:, {first}, nl.ds(c, 1)], turned)
+            nisa.tensor_copy(tile[:, nl.ds({third}, 1)], both[:, {first_of_b}, nl.ds(0, 1)])
+            nisa.dma_copy(dst=out[0:16, nl.ds(a + b, 64)], src=tile)
+    return out
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_iterations_that_take_turns_give_the_program_of_all_iterations(
+    both: Callable[[str], tuple[Program, Program]], seed: int
+) -> None:
+    draw = random.Random(seed)
+
+    def turn(names: str, by: int) -> str:
+        return f"({' + '.join(f'{draw.randint(1, 5)} * {name}' for name in names)} + {draw.randint(0, 9)}) % {by}"
+
+    counts = {"a": draw.randint(3, 9), "b": draw.randint(7, 13), "c": draw.randint(7, 21)}
+    full, sampled = both(
+        TURNS.format(
+            **counts,
+            first=turn(draw.choice(("c", "b", "bc", "a")), 2),
+            second=turn(draw.choice(("c", "ac")), draw.choice((2, 3, 4, 6))),
+            third=turn("b", draw.choice((2, 3, 4))),
+            first_of_b=turn("b", 2),
+        )
+    )
+    assert program_hash(sampled) == program_hash(full)
+
+
+def test_iterations_that_take_turns_are_not_all_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted: list[int] = []
+    emit = CurrentTrace.emit
+
+    def counted(trace: CurrentTrace, *args: Any, **kwargs: Any) -> Slot:
+        emitted.append(1)
+        return emit(trace, *args, **kwargs)
+
+    monkeypatch.setattr(CurrentTrace, "emit", counted)
+    body = "nisa.tensor_copy(tile[:, nl.ds(i % 2, 1)], tile[:, nl.ds(j % 2, 1)])"
+    traced(ROWS.format(before="pass", body=body), (16 * 80, 32 * 100), sample_after=2)
+    assert len(emitted) < 6 * 6 * 3 + 10
+
+
 def test_a_counter_on_an_object_is_noticed(both: Callable[[str], tuple[Program, Program]]) -> None:
     body = "class Count:\n    n = 0\n" + ROWS.format(
         before="count = Count()",
@@ -352,7 +427,7 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
 
 
 def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "positions", lambda count, inner: None)
+    monkeypatch.setattr(sampling.Samples, "positions", lambda samples, count: None)
     with pytest.raises(KernelCrash, match="TypeError"):
         traced(ROWS.format(before="pass", body=DOUBLED), SHAPE, sample_after=2)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -89,6 +90,51 @@ def test_arguments_of_a_wrong_kind_are_answered_by_the_call(
         trace(KERNEL, [TensorSpec((128, 64), "float32")], api="nki", chip="trn2")
     assert tried
     assert raw == []
+
+
+METHODS = (
+    "slice select permute broadcast expand_dim squeeze_dim reshape_dim flatten_dims reshape rearrange vector_select ap "
+    "view reinterpret_cast indirect __getitem__"
+).split()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_of_a_tensor_answers_arguments_of_a_wrong_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw: list[str] = []
+    tried = 0
+
+    def probe(held: dict[str, Any]) -> None:
+        nonlocal tried
+        for tensor in (held["tile"], held["x"]):
+            method = getattr(tensor, name)
+            needed = [one.name for one in inspect.signature(method).parameters.values() if one.default is one.empty]
+            words = [one for one in needed if one not in ("more", "kwargs")]
+            for values in itertools.product((*ODD, [[1]], [["a", "b"]], 0), repeat=len(words)):
+                tried += 1
+                given = [held.get(one[1:-1], one) if isinstance(one, str) else one for one in values]
+                try:
+                    method(*given)
+                except KernelCrash as failure:
+                    raw.append(f"{values}: {failure}")
+                except KernelFailure:
+                    pass
+                except Exception as error:  # noqa: BLE001 - the point of the test: no other error may come
+                    raw.append(f"{values}: {type(error).__name__}: {error}")
+
+    probes = ModuleType("probes")
+    probes.__dict__["probe"] = probe
+    monkeypatch.setitem(sys.modules, "probes", probes)
+    with contextlib.suppress(KernelFailure):  # what was traced until then need not be a whole kernel
+        trace(KERNEL, [TensorSpec((128, 64), "float32")], api="nki", chip="trn3")
+    assert tried
+    assert raw == []
+
+
+def test_a_member_that_an_enumeration_lacks_is_named_beside_those_it_has() -> None:
+    with pytest.raises(
+        KernelCrash, match="there is no 'fast' among unknown, tensor, scalar, gpsimd, vector, sync, dma"
+    ):
+        traced("held = nisa.engine.fast")
 
 
 @pytest.mark.parametrize(

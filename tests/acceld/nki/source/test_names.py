@@ -86,7 +86,7 @@ def test_a_view_is_left_alone_where_it_may_be_another_tile(before: str, after: s
 
 
 def test_rules_see_through_names_of_views() -> None:
-    found = [one.site for one in suggestions(KERNEL, "nki_legacy", SHAPES)]
+    found = suggestions(KERNEL, "nki_legacy", SHAPES)
     site = next(site for site in found if site.rule == "place_engine" or site.rule == "widen_tiles")
     changed = rewrite(KERNEL, "nki_legacy", site, site.variants[0], SHAPES)
     (x,) = arrays(*SHAPES)

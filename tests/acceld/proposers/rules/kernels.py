@@ -14,7 +14,7 @@ from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.records import Site, Variant
+from acceld.proposers.rules.records import Rule, Site, Source, Variant
 
 Array = npt.NDArray[np.float32]
 
@@ -43,11 +43,21 @@ def current(parameters: str, body: str) -> str:
 
 def sites(rule: str, source: str, shapes: Sequence[tuple[int, ...]], profile: Profile | None = None) -> list[Site]:
     """Return the places where ``rule`` applies in ``source``."""
-    return list(rule_named(rule).sites(KernelModule(source, api_of(source), shapes), profile))
+    return places_offered(rule_named(rule), KernelModule(source, api_of(source), shapes), profile)
+
+
+def places_offered(rule: Rule, kernel: Source, profile: Profile | None = None) -> list[Site]:
+    """Return the places in ``kernel`` where the rule applies."""
+    return [one.site for one in rule.find(kernel, profile) if one.rewrite is not None]
+
+
+def places_refused(rule: Rule, kernel: Source) -> list[Site]:
+    """Return the places in ``kernel`` at which the rule refuses."""
+    return [one.site for one in rule.find(kernel, None) if one.rewrite is None]
 
 
 def applied(rule: str, source: str, shapes: Sequence[tuple[int, ...]], site: int = 0, variant: int = 0) -> str:
-    """``source`` after one variant of one site."""
+    """Return ``source`` after one variant of one site."""
     found = sites(rule, source, shapes)
     kernel = KernelModule(source, api_of(source), shapes)
     chosen = found[site]
@@ -78,7 +88,9 @@ def api_of(source: str) -> str:
 
 
 def run(source: str, *inputs: Array, shuffle: int | None = None, chip: str = "") -> Array:
-    """Return the kernel's first output. Fails if the kernel is not legal. Without ``chip``, it is the API's first one."""
+    """Return the kernel's first output; fail if the kernel is not legal. Without ``chip``, run on the API's first
+    chip.
+    """
     api = api_of(source)
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     program = trace(source, specs, api=api, chip=chip or ("trn1" if api == "nki_legacy" else "trn2"))

@@ -18,13 +18,13 @@ class Example:
     stays: Sequence[tuple[str, ...]] = ()
     """Texts and their replacements, in turn, after which the rule does not offer the place any more."""
     what: str = ""
-    """A regular expression that the line, the key, the variants and the plan of the place match, if there are others."""
+    """A regular expression that the line, the key, the variants and the plan of the place match, if the rule finds other places."""
     scale: float = 1.0
     """Factor on the inputs, so that results are neither all equal nor infinite."""
     positive: bool = False
     """True if the kernel takes roots of its inputs."""
     runs: bool = True
-    """False if the kernel leaves elements undefined, or is another place's."""
+    """False if the kernel leaves elements undefined, or is executed for another place."""
 
 
 def tiled(parameters: str, shape: tuple[int, ...], *, body: str, **columns: int) -> str:
@@ -1415,7 +1415,7 @@ PLACES = [
         ("= nl.multiply(x_tile[block, row, p, f], 2.0)", "+= nl.multiply(x_tile[block, row, p, f], 2.0)"),  # running sum
         ("x_tile[block, row, p, f], 2.0)", "w_tile[block, p, f], 2.0)"),  # what the rest makes
         ("    for block in", "    other = twice\n    for block in"),  # alias
-        ("    for block in nl.affine_range(3)", "    for block in nl.sequential_range(3)"),  # carries what it likes
+        ("    for block in nl.affine_range(3)", "    for block in nl.sequential_range(3)"),  # may carry values
         ("    return out", "    nl.store(out[0, 0, p, 0], value=twice[0, 0, p, 0])\n    return out"),  # used after the loop
         ("twice[block, row, p, f]", "twice", "    twice = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)\n", ""),
         ], what=" block "),

@@ -19,6 +19,7 @@ from acceld.errors import RuleRefused
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from acceld.proposers.rules.records import Rule
 from acceld.resources import workloads_folder
+from tests.acceld.proposers.rules.kernels import places_offered
 
 RULES: dict[str, Rule] = {
     rule.name: rule for module in rules.MODULES if (rule := import_module(f"acceld.devices.cpu.rules.{module}").RULE)
@@ -74,8 +75,8 @@ def test_every_rewrite_of_a_baseline_computes_the_same(name: str, tmp_path: Path
     source = _source(name)
     changed = {"as it is": source}
     for one in suggestions(source, "c"):
-        for variant in one.site.variants[:1]:
-            changed[f"{one.site.rule} line {one.site.line} {variant.name}"] = rewrite(source, "c", one.site, variant)
+        for variant in one.variants[:1]:
+            changed[f"{one.rule} line {one.line} {variant.name}"] = rewrite(source, "c", one, variant)
     assert len(changed) > 5
     want, *others = _outputs(name, list(changed.values()), tmp_path)
     for title, got in zip(list(changed)[1:], others, strict=True):
@@ -94,9 +95,9 @@ def test_rewrites_one_after_another_compute_the_same(name: str, tmp_path: Path) 
             if not found:
                 break
             one = rng.choice(found)
-            variant = rng.choice(one.site.variants)
-            text = rewrite(text, "c", one.site, variant)
-            steps.append(f"{one.site.rule} line {one.site.line} {variant.name}")
+            variant = rng.choice(one.variants)
+            text = rewrite(text, "c", one, variant)
+            steps.append(f"{one.rule} line {one.line} {variant.name}")
         sources.append(text)
         reported.append(" > ".join(steps))
     want, *others = _outputs(name, sources, tmp_path)
@@ -106,7 +107,7 @@ def test_rewrites_one_after_another_compute_the_same(name: str, tmp_path: Path) 
 
 def _sites(rule: str, body: str) -> list[str]:
     text = f"#define N 64\nvoid kernel(const float *a, float *out)\n{{\n{body}\n}}\n"
-    return [site.plan for site in RULES[rule].sites(CModule(text), None)]
+    return [site.plan for site in places_offered(RULES[rule], CModule(text))]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_rule_leaves_alone_what_it_can_not_prove(rule: str, body: str) -> None
 def test_maxima_become_comparisons_that_vectors_have() -> None:
     text = "void kernel(const float *a, float *out)\n{\n    float m = a[0];\n    for (int i = 0; i < 64; i++) {\n        m = fmaxf(m, a[i]);\n    }\n    out[0] = m;\n}\n"
     rule = RULES["vectorize"]
-    (site,) = rule.sites(CModule(text), None)
+    (site,) = places_offered(rule, CModule(text))
     changed = rule.apply(CModule(text), site, site.variants[0])
     assert "#pragma omp simd reduction(max:m)" in changed
     assert "m = a[i] > m ? a[i] : m;" in changed
@@ -171,7 +172,7 @@ def test_what_is_not_read_does_not_hide_the_rest() -> None:
 def test_inline_functions_are_within_a_few_units_in_the_last_place(tmp_path: Path) -> None:
     text = "#include <math.h>\nvoid kernel(const float *x, float *e, float *t)\n{\n    for (int i = 0; i < 200001; i++) {\n        e[i] = expf(x[i]);\n        t[i] = tanhf(x[i]);\n    }\n}\n"
     rule = RULES["inline_exp"]
-    (site,) = rule.sites(CModule(text), None)
+    (site,) = places_offered(rule, CModule(text))
     path = tmp_path / "exp.c"
     path.write_text(rule.apply(CModule(text), site, site.variants[0]), encoding="utf-8")
     library = tmp_path / "exp.so"
@@ -189,7 +190,7 @@ def test_words_outside_of_ascii_move_nothing() -> None:
     body = "    for (int i = 0; i < 64; i++) { /* naïve, 1 µs 🙂 */ out[i] = a[i]; }\n"
     text = f"/* größer */\nvoid kernel(const float *a, float *out)\n{{\n{body}}}\n"
     rule = RULES["unroll"]
-    (site,) = rule.sites(CModule(text), None)
+    (site,) = places_offered(rule, CModule(text))
     assert rule.apply(CModule(text), site, site.variants[0]) == text.replace(body, f"    #pragma GCC unroll 4\n{body}")
 
 

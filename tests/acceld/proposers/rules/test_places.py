@@ -10,7 +10,7 @@ import pytest
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Site
-from tests.acceld.proposers.rules.kernels import api_of, arrays, run
+from tests.acceld.proposers.rules.kernels import api_of, arrays, places_offered, places_refused, run
 from tests.acceld.proposers.rules.places import PLACES, Example
 
 _ALLOWED = 3e-5
@@ -46,16 +46,16 @@ def test_every_variant_keeps_the_results(place: Example) -> None:
 )
 def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Example) -> None:
     rule, api = rule_named(place.rule), api_of(place.source)
-    assert any(is_meant(place, site) for site in rule.sites(KernelModule(place.source, api, place.shapes), None))
+    assert any(is_meant(place, site) for site in places_offered(rule, KernelModule(place.source, api, place.shapes)))
     for replacements in place.stays:
         changed = place.source
         for old, new in zip(replacements[::2], replacements[1::2], strict=True):
             assert old in changed, old
             changed = changed.replace(old, new)
         kernel = KernelModule(changed, api, place.shapes)
-        assert not [site for site in rule.sites(kernel, None) if is_meant(place, site)], replacements
-        for refused in rule.refusals(kernel):
-            assert says_what_to_change(refused.precondition), refused.precondition
+        assert not [site for site in places_offered(rule, kernel) if is_meant(place, site)], replacements
+        for site in places_refused(rule, kernel):
+            assert says_what_to_change(site.precondition), site.precondition
 
 
 def says_what_to_change(reason: str) -> bool:

@@ -17,7 +17,18 @@ from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules import rule_named
 from acceld.proposers.rules.records import Variant
 from tests.acceld.proposers.rules import places
-from tests.acceld.proposers.rules.kernels import api_of, applied, apply_at, arrays, current, legacy, run, sites
+from tests.acceld.proposers.rules.kernels import (
+    api_of,
+    applied,
+    apply_at,
+    arrays,
+    current,
+    legacy,
+    places_offered,
+    places_refused,
+    run,
+    sites,
+)
 
 
 def test_chunks_of_a_tile_are_merged_under_a_row_mask() -> None:
@@ -63,7 +74,7 @@ def test_both_halves_of_the_dma_engines_work_side_by_side_on_stacked_tiles() -> 
 def test_only_operands_of_float32_are_split(dtype: str, offered: bool, tile: str) -> None:
     source = places.SPLIT_PRODUCT.replace("128), dtype=nl.float32, name", f"128), {tile}, name")
     kernel = KernelModule(source, "nki_legacy", places.SPLIT_PRODUCT_SHAPES, (dtype, "float32"))
-    assert bool(rule_named("split_products").sites(kernel, None)) is (offered or tile == "dtype=nl.float32")
+    assert bool(places_offered(rule_named("split_products"), kernel)) is (offered or tile == "dtype=nl.float32")
 
 
 @pytest.mark.parametrize(("chip", "offered"), [("trn1", ["gpsimd"]), ("trn2", ["gpsimd", "scalar"])])
@@ -92,8 +103,18 @@ def test_a_place_without_the_pattern_is_refused(rule: str) -> None:
 def test_work_that_depends_on_the_loop_through_what_it_reads_is_no_refused_place() -> None:
     every, once = places.DRAIN_FED, places.DRAIN_FED.replace("src=x[row,", "src=x[0,")
     kernels = [KernelModule(one, "nki", places.DRAIN_FED_SHAPES) for one in (every, once)]
-    found = [[(one.line, one.precondition[:25]) for one in rule_named("hoist_work").refusals(one)] for one in kernels]
+    found = [
+        [(one.line, one.precondition[:25]) for one in places_refused(rule_named("hoist_work"), one)] for one in kernels
+    ]
     assert found == [[], [(13, "tile_t is made in line 22")]]
+
+
+def test_a_kernel_with_a_transposing_transfer_can_be_rewritten_further() -> None:
+    shapes = [(2, 128, 512), (128, 4, 512)]
+    by_transfer = applied("turn_by_transfer", places.TURNED_ROWS, shapes)
+    ahead, inputs = applied("pipeline_stages", by_transfer, shapes), arrays(*shapes)
+    assert "nl.sequential_range(1)" in ahead
+    np.testing.assert_array_equal(run(ahead, *inputs), run(by_transfer, *inputs))
 
 
 def test_the_examples_of_the_documentation_suit_its_rule() -> None:
@@ -105,12 +126,12 @@ def test_the_examples_of_the_documentation_suit_its_rule() -> None:
     assert {api_of(one.source) for one in names["PLACES"]} == rule.apis
     for one in names["PLACES"]:
         kernel, inputs = KernelModule(one.source, api_of(one.source), one.shapes), arrays(*one.shapes)
-        (site,) = rule.sites(kernel, None)
+        (site,) = places_offered(rule, kernel)
         assert np.array_equal(run(rule.apply(kernel, site, site.variants[0]), *inputs), run(one.source, *inputs))
         for old, new in one.stays:
             assert old in one.source
             changed = KernelModule(one.source.replace(old, new), api_of(one.source), one.shapes)
-            assert not rule.sites(changed, None) and rule.refusals(changed)
+            assert not places_offered(rule, changed) and places_refused(rule, changed)
 
 
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
@@ -123,10 +144,10 @@ def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
         "copied = nl.copy(product)", "first = nl.copy(product)\n    copied = nl.copy(first)"
     )
     rule, kernel = names["RULE"], KernelModule(twice, "nki_legacy", places.FROM_PSUM_SHAPES)
-    (site,) = rule.sites(kernel, None)
+    (site,) = places_offered(rule, kernel)
     after = rule.apply(kernel, site, site.variants[0])
     assert "copied = nl.copy(product)" in after and "first" not in after
     read = KernelModule(twice.replace("value=result", "value=first"), "nki_legacy", places.FROM_PSUM_SHAPES)
-    assert [one.precondition for one in rule.refusals(read)] == [
+    assert [one.precondition for one in places_refused(rule, read)] == [
         "first is also read in line 20: compute it again for that line, into another tile"
     ]

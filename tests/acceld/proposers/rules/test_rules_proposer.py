@@ -64,7 +64,7 @@ def test_names_in_a_kernel_do_not_matter() -> None:
     for number, name in enumerate(("logits", "weight", "row_max", "part_sum", "lhs_tile", "product")):
         renamed = re.sub(rf"\b{name}\b", f"v{number}", renamed)
     before, after = (suggestions(text, "nki_legacy", shapes(one)) for text in (source, renamed))
-    assert [(s.site.rule, s.site.line) for s in before] == [(s.site.rule, s.site.line) for s in after] != []
+    assert [(s.rule, s.line) for s in before] == [(s.rule, s.line) for s in after] != []
 
 
 def test_importing_the_package_loads_no_parser() -> None:
@@ -78,9 +78,9 @@ def test_most_baselines_have_suggestions_and_all_can_be_read() -> None:
     for one in find_workloads().values():
         if one.family == "nkibench":
             found = suggestions(one.baselines["nki_legacy"].read_text(), "nki_legacy", shapes(one))
-            benefits = [suggestion.site.benefit for suggestion in found]
+            benefits = [suggestion.benefit for suggestion in found]
             assert benefits == sorted(benefits, reverse=True)
-            with_some += any(suggestion.site.rule != "place_engine" for suggestion in found)
+            with_some += any(suggestion.rule != "place_engine" for suggestion in found)
     assert with_some >= 10
 
 
@@ -130,8 +130,8 @@ def test_a_refusal_is_no_suggestion() -> None:
     for name in ("bmm", "lora", "gqa_full"):
         one = workload(name)
         source = one.baselines["nki_legacy"].read_text()
-        places = {(s.site.rule, s.site.line, s.site.key) for s in suggestions(source, "nki_legacy", shapes(one))}
-        refused = [(s.site.rule, s.site.line, s.site.key) for s in refusals(source, "nki_legacy", shapes(one))]
+        places = {(s.rule, s.line, s.key) for s in suggestions(source, "nki_legacy", shapes(one))}
+        refused = [(s.rule, s.line, s.key) for s in refusals(source, "nki_legacy", shapes(one))]
         assert refused and not places & set(refused)
 
 

@@ -25,7 +25,7 @@ TWO = (Path(__file__).parents[3] / "triton" / "two_launches.py").read_text()
 
 
 def sites(text: str, rule: str) -> list[Site]:
-    return [one.site for one in suggestions(text, "triton") if one.site.rule == rule]
+    return [one for one in suggestions(text, "triton") if one.rule == rule]
 
 
 def first(text: str, rule: str, variant: int = 0, key: str = "") -> str:
@@ -46,11 +46,11 @@ def test_every_rule_of_the_family_has_a_reason_a_source_and_its_api() -> None:
 def test_every_variant_of_every_site_of_a_baseline_is_python(name: str) -> None:
     text = workload(name).baselines["triton"].read_text()
     found = suggestions(text, "triton")
-    assert len({one.site.rule for one in found}) >= 3
+    assert len({one.rule for one in found}) >= 3
     for one in found:
-        assert one.site.variants and one.site.precondition and one.site.plan
-        for variant in one.site.variants:
-            changed = rewrite(text, "triton", one.site, variant)
+        assert one.variants and one.precondition and one.plan
+        for variant in one.variants:
+            changed = rewrite(text, "triton", one, variant)
             assert changed != text
             ast.parse(changed)
 

@@ -14,7 +14,7 @@ from acceld.nki.ir.codec import program_hash
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, Outcome, TimedProgram, Tuned, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, Move, Outcome, TimedProgram, Tuned, Tuner, without_idle_steps
 from tests.acceld.proposers.rules.kernels import line_of
 from tests.acceld.proposers.rules.places import DRAIN_FED, DRAIN_FED_SHAPES, SILU, STAGES_NORMED, STAGES_NORMED_SHAPES
 
@@ -254,19 +254,19 @@ async def test_plans_are_the_fastest_sequences_and_their_attempts_repeat_the_ste
 
 
 async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
-    proposer = tuned()
-    plans = [
-        replace(plan, id=index) for index in range(20) if (plan := await proposer.plan(request(index))) is not None
-    ]
-    wrong = next(one for one in plans if any(set(one.data["steps"]) < set(other.data["steps"]) for other in plans))
-    shared, left = set(wrong.data["steps"]), [plan.data["steps"] for plan in plans if plan is not wrong]
-    found = [
-        plan.data["steps"]
-        for index in range(20)
-        if (plan := await proposer.plan(replace(request(index, earlier=[wrong]), wrong=frozenset([wrong.id]))))
-        is not None
-    ]
-    assert found == sorted(left, key=lambda steps: shared <= set(steps)) != left, "and the fastest first, as before"
+    class Prepared(TunedRules):
+        async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
+            return [
+                Tuned("", tuple(steps), ("hoist_loads",) * len(steps), TimedProgram(us, steps))
+                for us, steps in enumerate(("ab", "ac", "ad", "e", "af"))
+            ]
+
+    proposer = Prepared(simulated, "promise", limit=1)
+    wrong = [plan for index in (0, 1) if (plan := await proposer.plan(request(index))) is not None]
+    wrong = [replace(plan, id=index) for index, plan in enumerate(wrong)]
+    asked = [replace(request(index, earlier=wrong), wrong=frozenset({0, 1})) for index in range(4)]
+    found = ["".join(plan.data["steps"]) for one in asked if (plan := await proposer.plan(one)) is not None]
+    assert found == ["e", "ad", "af"], "both wrong kernels have the step a; the fastest come first, as before"
 
 
 async def test_a_sequence_too_slow_for_the_beam_is_no_plan() -> None:
@@ -355,6 +355,24 @@ def test_fewer_steps_come_first_where_latencies_tie() -> None:
     for steps in (("a", "b"), ("c",)):
         tuner.seen["".join(steps)] = Tuned("", steps, steps, TimedProgram(1.0, "".join(steps)))
     assert [one.steps for one in tuner.fastest()] == [("c",), ("a", "b")]
+
+
+def test_a_kernel_that_some_of_its_steps_make_as_fast_is_no_plan() -> None:
+    timed = {
+        ("keep, line 3",): 60.0,
+        ("move, line 5", "keep, line 4"): 59.9,
+        ("keep, line 3", "split, line 9"): 59.0,
+        ("keep, line 3", "split, line 9", "move, line 2"): 58.8,
+        ("move, line 5", "split, line 9"): 59.5,
+        ("keep, line 3", "keep, line 8"): 60.0,
+    }
+    found = [Tuned("", steps, steps, TimedProgram(us, "".join(steps))) for steps, us in timed.items()]
+    found.sort(key=lambda one: one.latency_us)
+    assert [(one.steps, one.latency_us) for one in without_idle_steps(found)] == [
+        (("keep, line 3", "split, line 9"), 59.0),
+        (("move, line 5", "split, line 9"), 59.5),
+        (("keep, line 3",), 60.0),
+    ]
 
 
 async def test_a_rule_whose_moves_saved_nothing_promises_less() -> None:

@@ -118,8 +118,8 @@ def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what
 def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
     """Return the name and the number of bytes of each tensor in ``info``.
 
-    A model reports records with ``size``, or names alone. Missing sizes come from ``known``, the sizes that the
-    NEFF file states; a size that is unknown there, too, is -1.
+    A model reports records with ``size``, or names alone. Missing sizes come from ``known``, the sizes that the NEFF
+    file states. A size that the file does not state either is -1.
     """
     reported = []
     for name in info:

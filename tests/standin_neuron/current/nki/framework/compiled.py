@@ -12,7 +12,7 @@ class CompileKernel:
 
     def __init__(self, *, func, artifacts_dir, _enable_simulation):
         if not _enable_simulation:
-            raise RuntimeError("without _enable_simulation it would run")
+            raise RuntimeError("without _enable_simulation the kernel would run")
         if os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") not in ("trn2", "trn3"):
             raise ValueError("this compiler knows trn2 and trn3")
         self.func, self.folder = func, artifacts_dir
@@ -37,7 +37,7 @@ class CompileKernel:
 if os.environ.get("STANDIN_API") == "no _enable_simulation":
 
     class CompileKernel(CompileKernel):
-        """As later versions have it: it never runs."""
+        """The class of later versions, which never runs a kernel."""
 
         def __init__(self, *, func, artifacts_dir, target):
             super().__init__(func=func, artifacts_dir=artifacts_dir, _enable_simulation=True)

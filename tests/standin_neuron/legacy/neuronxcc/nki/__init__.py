@@ -32,7 +32,7 @@ def jit(func=None, mode="auto", **options):
 
 
 class baremetal:
-    """Compiles to a NEFF, then runs on a core; with none it fails after writing."""
+    """Compiles to a NEFF, then runs on a core. Without a core, fails after the NEFF is written."""
 
     def __init__(
         self, kernel=None, *, save_neff_name=None, save_trace_name=None, additional_compile_opt=None, artifacts_dir=None

@@ -1,0 +1,108 @@
+"""A lowered kernel uses the partitions and the engines that its formula allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acceld.lowering.spelling import SPELLINGS
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.timing.timeline import timeline
+from tests.acceld.lowering.formulas import Array
+from tests.acceld.lowering.test_formulas import kernel_of, right
+
+Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...], float]
+CASES: dict[str, Case] = {}
+"""Formulas, the shapes of their arguments, and the most microseconds that they may take (simulated, either API)."""
+
+
+def within(microseconds: float, *shapes: tuple[int, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a formula, whose arguments have these shapes, with the most microseconds that its kernel may take."""
+
+    def entered(function: Callable[..., Any]) -> Callable[..., Any]:
+        CASES[function.__name__] = (function, shapes, microseconds)
+        return function
+
+    return entered
+
+
+@within(60, (1000, 96))
+def rows_and_their_mean(x: Array) -> Any:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True)
+    return p, p.mean(axis=0)
+
+
+@within(150, (1024, 512), (512,), (1024, 512))
+def layer_norm_gradients(x: Array, g: Array, dy: Array) -> Any:
+    mean = x.mean(axis=1, keepdims=True)
+    inverse = 1 / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    normed = (x - mean) * inverse
+    d = dy * g
+    dx = inverse * (d - d.mean(1, keepdims=True) - normed * (d * normed).mean(1, keepdims=True))
+    return dx, (dy * normed).sum(0), dy.sum(0)
+
+
+@within(60, (512, 512), (300, 129))
+def scaled_by_one_norm(a: Array, b: Array) -> Any:
+    norm = np.sqrt(np.sum(a * a) + np.sum(b * b))
+    scale = np.minimum(1.0, 1.0 / (norm + 1e-6))
+    return a * scale, b * scale, norm
+
+
+@within(120, (512, 512))
+def quantized_by_the_range(x: Array) -> Any:
+    low, high = x.min(), x.max()
+    step = (high - low) / 255
+    return np.round((x - low) / step) * step + low
+
+
+@within(120, (512, 512), (512, 512), (512,), (512,))
+def factored_moments(w: Array, g: Array, r: Array, c: Array) -> Any:
+    squares = g * g + 1e-30
+    r = 0.9 * np.square(r) + 0.1 * squares.mean(axis=1)
+    c = 0.9 * np.square(c) + 0.1 * squares.mean(axis=0)
+    return w - 0.01 * g / np.sqrt(np.outer(r, c) / r.mean() + 1e-6), r, c
+
+
+@within(120, (2, 64, 28, 28), (64, 3, 3), (64,))
+def each_channel_by_itself(x: Array, w: Array, b: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,cij->nchw", windows, w) + b[:, None, None]
+
+
+@within(60, (2, 32, 15, 13))
+def pooled_with_padding(x: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    return windows.max(axis=(-1, -2)), windows.mean(axis=(-1, -2))
+
+
+@within(100, (3, 30, 31, 33), (30,), (30,))
+def groups_of_channels(x: Array, g: Array, b: Array) -> Any:
+    y = x.reshape(3, 6, -1)
+    y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
+    return y.reshape(x.shape) * g[:, None, None] + b[:, None, None]
+
+
+@within(120, (6, 120))
+def ranks_of_each_row(x: Array) -> Any:
+    return np.cumsum(np.take_along_axis(x, np.argsort(-x, axis=-1, kind="stable"), axis=-1), axis=-1)
+
+
+@pytest.mark.parametrize("api", SPELLINGS)
+@pytest.mark.parametrize("name", CASES)
+def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
+    function, shapes, most_us = CASES[name]
+    generator = np.random.default_rng(0)
+    inputs = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+    source = kernel_of(function, inputs, api)
+    right(function, source, inputs, 1e-5)
+    specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
+    found = timeline(trace(source, specs, api=api, chip="trn2")).latency_us
+    assert found is not None and found <= most_us
