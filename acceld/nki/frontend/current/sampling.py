@@ -54,7 +54,7 @@ def _last(count: int, period: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The place of a loop, which decides how many iterations of one run of the loop are traced.
+    """The number of iterations that are traced of one run of a loop.
 
     - ``closely``: more than are needed to find the step of each address.
     - ``inner``: the loop is inside of a sampled loop.
