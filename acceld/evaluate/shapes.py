@@ -133,8 +133,9 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     counters = {name for one in profiles for name in one.counters}
     engines = {name for one in profiles for name in one.engines_us}
     intervals = [one.interval_percent for one in profiles if one.interval_percent is not None]
-    # The starts of transfers are those of one shape: a kernel of several shapes has an interval, or none.
-    details = {**own.details, "shapes": listed, "prediction": {**own.details.get("prediction", {}), "starts_us": None}}
+    details = {**own.details, "shapes": listed}
+    if "prediction" in own.details:  # its starts of transfers are those of one shape
+        details["prediction"] = {**own.details["prediction"], "starts_us": None}
     if "paired" in own.details:
         details["paired"] = _interleaved(weights, [one.details.get("paired", ()) for one in profiles])
     return replace(

@@ -13,7 +13,7 @@ from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import _error
 from acceld.cli.kernels import place_of
 from acceld.cli.main import main
-from acceld.cli.reference import reference_workload
+from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, parse_argument, reference_facts, workload_toml
 from acceld.errors import UsageError
 from acceld.model import Correctness, Gate, Kernel
@@ -76,7 +76,8 @@ def test_a_formula_gets_the_current_api_unless_another_is_configured(
     reference = tmp_path / "ref.py"
     reference.write_text("import numpy as np\n\ndef forward(x):\n    return np.tanh(x)\n", encoding="utf-8")
     given = [DraftArgument("x", (128, 128), "float32")]
-    folder = reference_workload(reference, given, tmp_path, lambda fresh: lambda made: None)
+    folder = tmp_path / "made"
+    write_reference_workload(reference, given, folder, name="ref")
     found = load_workload(folder)
     assert list(found.baselines) == ["nki", "nki_legacy"]
     for path, where in ((reference, None), (None, found), (folder, found)):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from acceld.cli.reference import reference_workload
+from acceld.cli.reference import write_reference_workload
 from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.daemon.build import SearchBuilder
 from acceld.drafts import DraftArgument
@@ -142,9 +142,8 @@ async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_bat
     """Through the executor's batch mode, evaluated by the simulator, on a workload that has no kernel at all."""
     reference = tmp_path / "twice.py"
     reference.write_text("def forward(x):\n    return x + x\n", encoding="utf-8")
-    folder = await asyncio.to_thread(
-        reference_workload, reference, [DraftArgument("x", (128, 4096), "float32")], tmp_path / "workloads"
-    )
+    folder, given = tmp_path / reference.stem, [DraftArgument("x", (128, 4096), "float32")]
+    await asyncio.to_thread(write_reference_workload, reference, given, folder, name=reference.stem)
 
     def answer(body: dict[str, Any]) -> Reply:
         user = body["messages"][-1]["content"]
