@@ -110,7 +110,7 @@ class Folder:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """Rows by workload, which a later call of the trial continues."""
+        """Rows by workload. A later call of the trial keeps these rows and measures only the workloads that are missing."""
         rows: dict[str, Row] = self.figures["rows"]
         return rows
 

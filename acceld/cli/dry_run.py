@@ -160,9 +160,9 @@ async def _lengths(
     models: Mapping[str, ModelSettings],
 ) -> tuple[dict[Role, PromptLength], dict[str, str]]:
     """Return, by role, the mean length of the prompts that the run would send first, and for each model how
-    lengths were found.
+    these lengths were found.
 
-    Where a prompt has a placeholder for an answer, the answer counts as long as a kernel.
+    If a prompt has a placeholder for an answer, the answer is taken to have the length of a kernel.
     """
     requests = {
         request.role: replace(request, user=request.user + kernel * request.user.count(CODE.strip()))

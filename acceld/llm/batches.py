@@ -143,7 +143,7 @@ class Batcher:
                 continue
             if key not in raw:
                 raise LLMUnavailable(
-                    f"model {self._model!r}: batch {followed.known.batch} holds no answer to a request",
+                    f"model {self._model!r}: batch {followed.known.batch} has ended without an answer to one of its requests",
                     hint="resume the run: the question is asked again",
                 )
             return replace(self._provider.read(request, raw[key]), latency_s=time.monotonic() - started_s)

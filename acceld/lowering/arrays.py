@@ -560,7 +560,7 @@ def _promoted(value: Any) -> np.dtype[Any]:
 
 
 def _computed(ufunc: np.ufunc, args: Sequence[Any], kind: Kind) -> Any:
-    """Return the result of an element-wise numpy function or a product, whose type has the given kind."""
+    """Return the result of an element-wise numpy function or of a matrix product. ``kind`` is the kind of the result's type."""
     name = ufunc.__name__
     if name == "matmul":
         found = Traced(

@@ -62,7 +62,10 @@ def finite(value: float, line: int = 0) -> float:
     infinities. Raise NotLowered for NaN.
     """
     if math.isnan(value):
-        raise NotLowered("NaN as a constant is not lowered; keep a mask, and fold with where=", line)
+        raise NotLowered(
+            "NaN as a constant is not lowered; instead of marking elements with NaN, keep a mask and give it to the reduction as where=",
+            line,
+        )
     return math.copysign(LARGEST, value) if math.isinf(value) else value
 
 

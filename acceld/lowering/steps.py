@@ -119,8 +119,8 @@ def _moving(node: Node) -> list[View]:
 
 
 def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
-    """Return the distance from ``start`` to the node with which steps should begin, so that fewest elements
-    pass between steps.
+    """Return the distance from ``start`` to the node with which a step should begin. A step has ``period`` nodes. The
+    node is chosen so that the arrays which one step hands to the next have the fewest elements.
     """
     place = {id(node): at for at, node in enumerate(sequence[start:end])}
     middle = (end - start) // period // 2 * period

@@ -4,7 +4,7 @@
 reorder     permuting ``axis`` of ``arguments`` leaves every output alone
 permute     permuting ``axis`` of ``arguments`` permutes ``output_axis`` of every output in the same way
 scale       multiplying ``arguments`` by 4 multiplies every output by ``4 ** power`` (exact, a power of two)
-shift       adding one constant per position to ``arguments`` along ``axis`` leaves every output alone
+shift       adding a constant to all elements of ``arguments`` along ``axis`` leaves every output alone
 zero        zeroing one index of ``axis`` of ``arguments`` makes that index of ``output_axis`` of every output zero
 ==========  ====================================================================================================
 """

@@ -166,7 +166,7 @@ def ablations(bench: Bench) -> dict[str, Table]:
 
 
 def samples(_: Bench) -> dict[str, Table]:
-    """Return the tables of the kernels of nki-samples."""
+    """Return the tables of results for the kernels of nki-samples, by title."""
     table = coverage.sample_table()
     return {"samples": table} if table else {}
 

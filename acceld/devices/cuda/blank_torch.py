@@ -369,7 +369,10 @@ class BlankTorch(ModuleType):
         sizes = list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else list(shape)
         kind = kind if kind is not None else _DTYPES["float32"]
         if not isinstance(kind, dtype) or any(not isinstance(one, int) or one < 0 for one in sizes):
-            raise BuildRefused(f"no memory can be allocated in shape {sizes} of {kind!r}", rule="shape")
+            raise BuildRefused(
+                f"a tensor can not have the shape {sizes} and the type {kind!r}: sizes are whole numbers, and the type is one of torch",
+                rule="shape",
+            )
         allocation = self.allocation_class("buffer", len(self.allocations), math.prod(sizes) * kind.itemsize, fill)
         self.allocations.append(allocation)
         return self.tensor_class(allocation, kind, sizes, contiguous_strides(sizes))

@@ -99,10 +99,9 @@ class Checker:
     async def _elsewhere(
         self, case: NeuronCase, there: NeuronCase, runner: NeuronRunner, where: str, variants: Sequence[str]
     ) -> Failed | None:
-        """Check the variants of a hidden shape on the same core.
+        """Check the kernel at a hidden shape, with each of ``variants``, on the core that checked the kernel's own shape.
 
-        The NEFF of the case ``there`` replaces the kernel's own NEFF. Return the failure; None if the kernel
-        passes.
+        ``there`` is the case of the hidden shape. Return the failure; None if the kernel passes.
         """
         there.checks = []
         failed = await self._bench.load(there, runner, 0, there.build)

@@ -223,11 +223,12 @@ def _run_again(
     max_bytes: int,
     turns: Mapping[int, Sequence[int]],
 ) -> None:
-    """Run a program a second time, with other values in memory that was never written.
+    """Run a program again, with other values in memory that was never written: random ones, then each number that
+    :func:`_decisive` names.
 
     Raises KernelCrash if an output differs from ``outputs``, those of the first run. The program then depends
-    on unwritten memory, or on which of several writes to one element is the last. The trial has a deadline, so a slow
-    program runs with fewer of the contents that :func:`_decisive` names.
+    on unwritten memory, or on which of several writes to one element is the last. A large program runs
+    with fewer of these numbers, because the trial has a deadline.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
     answers = None
@@ -246,14 +247,10 @@ def _run_again(
                     line=buffer.line,
                     hint="write every element before it is read: fill the tile, or read only what a mask wrote",
                 )
-    started = time.monotonic()
-    first_s = 0.0
-    for held in (None, *_decisive(program)):
-        if time.monotonic() - started > _TIMES * first_s + _LEAST_S:
-            break
+    most_runs = max(_LEAST_RUNS, _MOST_ELEMENTS // max(1, _elements_of(program)))
+    for held in (None, *_decisive(program))[:most_runs]:
         turned = answers if held is None else None
         again = execute(program, inputs, replace(options, chance=secrets.randbits(63), held=held, answers=turned))
-        first_s = first_s or time.monotonic() - started
         for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
             differ = int((one.view(np.uint8) != other.view(np.uint8)).sum())
             if differ:
@@ -267,8 +264,12 @@ def _run_again(
                 )
 
 
-_TIMES, _LEAST_S = 4, 10.0
-"""Time for runs with one number in all undefined memory: so many times that of a run with random values, and seconds more."""
+_LEAST_RUNS = 5
+"""Least number of further runs, if there are so many numbers to try: random values, both extremes, 0 and 1."""
+_MOST_ELEMENTS = 1 << 31
+"""Most elements that the instructions of all further runs write together, unless :data:`_LEAST_RUNS` write more."""
+_OVERHEAD = 4096
+"""Elements that take about as long to compute as one execution of an instruction takes in any case."""
 _MOST_DECISIVE = 12
 """Greatest number of a program's own numbers that fill undefined memory. If it has more, some are drawn."""
 _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
@@ -300,6 +301,14 @@ def _decisive(program: Program) -> list[float]:
 _ZERO_ONE = (0.0, 1.0)
 _EXTREMES = (math.inf, -math.inf)
 _OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1")
+
+
+def _elements_of(program: Program) -> int:
+    """Return about how many elements the instructions of a program write in one run."""
+    return sum(
+        math.prod(loop.trips for loop in loops) * max([_OVERHEAD, *(one.elements for one in node.accesses)])
+        for node, loops in program.walk()
+    )
 
 
 def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:

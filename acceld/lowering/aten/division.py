@@ -32,7 +32,7 @@ _TABLES = frozenset({"embedding", "index", "index_select"})
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A region of a module: its program, and every run of it in the module."""
+    """A region of a module: one program, and every place in the module where that program is executed."""
 
     name: str
     program: Program

@@ -240,7 +240,7 @@ class Guard:
         Raise LegalityError for options that give the enumeration another type or module.
         """
         if "type" in options or "module" in options:
-            raise self._refused("an enumeration of another type or module")
+            raise self._refused("an enumeration that is no plain Enum or IntEnum of the kernel")
         if len(values) > 1 or "names" in options:
             options["module"] = self._own
         return kind(*values, **options)

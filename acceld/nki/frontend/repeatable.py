@@ -177,7 +177,7 @@ class Text(str, metaclass=_Texts):
 
 
 def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` that takes a set of numbers or strings as its one iterable.
+    """Return a version of ``function`` that also accepts a set of numbers or strings as its only iterable argument.
 
     ``function`` is ``sorted``, ``min`` or ``max``, whose result does not depend on the order of the set.
     """

@@ -24,7 +24,7 @@ COUNTERS: Mapping[str, str] = {
     "spill_save_bytes": "bytes spilled",
     "spill_reload_bytes": "spilled bytes read back",
     "hardware_flops": "floating-point operations executed",
-    "transpose_flops": "of these for transposes",
+    "transpose_flops": "the part of hardware_flops for transposes",
     "peak_flops_bandwidth_ratio": "operations a byte at which the chip is balanced",
     "mm_arithmetic_intensity": "operations a byte of the matrix products",
     "hfu_estimated_percent": "estimated use of the matrix engine, percent",

@@ -390,7 +390,9 @@ class TunedRules(RulesProposer):
 
 
 def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:
-    """Return the function that finds the moves of a text of ``kernel``: see :func:`moves`."""
+    """Return a function that takes a version of the source of ``kernel`` and finds the moves that apply to that version: see
+    :func:`moves`.
+    """
     shapes, dtypes = _facts_of(problem.arguments)
     return partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
 

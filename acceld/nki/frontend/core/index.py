@@ -33,8 +33,8 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as a Python integer; None if it is not one number, such as a fraction, a tile or an
-    expression that varies.
+    """Return ``value`` as a Python integer; None if ``value`` is no single whole number: a fraction, a tile, or
+    an expression that varies.
     """
     if isinstance(value, bool):
         return int(value)

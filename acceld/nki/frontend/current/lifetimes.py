@@ -1,4 +1,4 @@
-"""List which versions of the package ``nki`` have which function, option and form of Python."""
+"""List which functions, options and Python constructs each version of the package ``nki`` supports."""
 
 from __future__ import annotations
 

@@ -87,11 +87,11 @@ def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
     """
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
-    return finest_axes([tile.shape[1:] for tile in tiles])
+    return common_axes([tile.shape[1:] for tile in tiles])
 
 
-def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the coarsest axes into which all shapes can be split; None if there are no such axes. All shapes
+def common_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return the coarsest common refinement of the shapes: (6, 4) and (3, 8) give (3, 2, 4). None if there is none. All shapes
     must have the same size.
     """
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
@@ -219,7 +219,7 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
     try:
         return target, same(source, target, call)
     except (UnsupportedCall, Retrace) as failure:
-        axes = finest_axes([target.shape, source.shape])
+        axes = common_axes([target.shape, source.shape])
         if axes is not None and target.space is source.space is Space.SBUF:
             return split(target, axes, whole=True), split(source, axes, whole=True)
         try:

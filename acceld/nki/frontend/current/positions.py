@@ -15,9 +15,9 @@ from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.operands import (
+    common_axes,
     destination,
     emit,
-    finest_axes,
     fold,
     matched,
     number,
@@ -56,7 +56,7 @@ def _affine(
     counts, free = tuple(count for _, count in pairs), tiles[0].shape[1:]
     views = list(tiles)
     if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1):
-        axes = finest_axes([counts, free]) if prod(counts) == prod(free) else None
+        axes = common_axes([counts, free]) if prod(counts) == prod(free) else None
         if axes is None:
             refuse(
                 "shape",

@@ -247,7 +247,9 @@ def _plain(function: Callable[..., object]) -> Any:
 
 
 def _turned(function: Callable[..., object]) -> Any:
-    """Return a method like that of :func:`_plain`, for an index that is the second operand."""
+    """Return a reflected method such as ``__radd__``, for an index on the right of the operator; :func:`_plain` makes those
+    for an index on the left.
+    """
 
     def operated(self: SampledIndex, other: object) -> object:
         return function(_number(other), self.__index__())
@@ -343,8 +345,8 @@ class SampledIndex(Expr):
         )
 
     def __divmod__(self, other: object) -> Any:
-        """Return quotient and remainder of a division by ``other``. The loops are cut where the quotient does
-        not advance evenly.
+        """Return quotient and remainder of a division by ``other``. Each loop of the index is divided
+        into pieces at the iterations where the quotient does not advance by an equal step.
         """
         if not isinstance(other, int) or other <= 0:
             return divmod(self.__index__(), _number(other))

@@ -165,8 +165,8 @@ def tensor_scalar_reduce(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return data op0 operand0 in a new tile, and set reduce_res to that tile folded along the free axes:
-    ``nisa.tensor_scalar_reduce``.
+    """Return ``data <op0> operand0`` in a new tile, and set reduce_res to that tile reduced by ``reduce_op`` along the free
+    axes: ``nisa.tensor_scalar_reduce``.
     """
     tile = operand(data, "data", "tensor_scalar_reduce")
     call = "tensor_scalar_reduce"

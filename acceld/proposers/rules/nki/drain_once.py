@@ -431,7 +431,8 @@ def _at_once(found: _Drain, _: Variant) -> str:
     again = found if group is found.loop else _drain(kernel, group)
     if not isinstance(again, _Drain) or again.together != again.loop.trips:
         raise RuleRefused(
-            f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
+            f"line {found.loop.line}: the loop over {found.loop.variable} can not be split into groups of {found.together} iterations: "
+            f"make their number a multiple of {found.together}"
         )
     found, number = again, kernel.loops.index(group)
     edits, indent = Edits(kernel.source), found.loop.indent

@@ -282,7 +282,9 @@ def _first(access: Access) -> tuple[Affine | None, bool]:
 
 
 def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
-    """Return the source with the loop's body in a loop over pieces, after the statements that do not depend on columns."""
+    """Return the source with the loop's body divided: statements that do not depend on columns come first and run once, the
+    others run in a new inner loop over pieces of the columns.
+    """
     width, loop, language = int(variant.parameters["columns"]), wide.loop, prefix(kernel, "language")
     piece = kernel.fresh(f"{loop.variable}_piece")
     outer = loop.items[0].indent
