@@ -251,15 +251,12 @@ class DaemonLock:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        old_mask = os.umask(0o077)
         try:
             self._descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UsageError(
                 f"can not write {home.path}: {error.strerror}", hint="Use a folder that you may write: --home DIR."
             ) from error
-        finally:
-            os.umask(old_mask)
         # A client that checks for a daemon holds a shared lock for an instant.
         for _ in range(50):
             try:

@@ -58,7 +58,7 @@ NUMPY_NAMES = frozenset(
 )
 """Names of numpy that a kernel may use while it is traced: types, shapes, and arithmetic on known values."""
 TILE_NAMES = frozenset(
-    "shape dtype ndim size itemsize buffer T expand_dims broadcast_to reshape view astype assert_shape ap permute broadcast "
+    "shape dtype ndim size itemsize buffer name T expand_dims broadcast_to reshape view astype assert_shape ap permute broadcast "
     "expand_dim squeeze_dim reshape_dim flatten_dims strides offset get_pattern is_indirect is_contiguous slice select "
     "vector_select rearrange indirect reinterpret_cast p x y z w start stop step with_schedule".split()
 )

@@ -82,15 +82,14 @@ def bind_private(path: Path) -> socket.socket:
     A socket file that an ended server left is replaced: the caller holds the lock of the state folder.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
     try:
         path.unlink(missing_ok=True)
+        # The file gets the mode of the socket. An umask would be that of all threads, which may make files meanwhile.
+        os.fchmod(listening.fileno(), 0o600)
         listening.bind(str(path))
     except OSError as error:
         listening.close()
         raise DaemonError(f"can not listen on {path}: {error}", hint="set XDG_RUNTIME_DIR to a short path") from error
-    finally:
-        os.umask(mask)
     listening.listen(128)
     listening.setblocking(False)
     return listening
