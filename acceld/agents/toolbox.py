@@ -154,8 +154,8 @@ class Toolbox:
     async def _timed(
         self, kernel: Kernel, listed: Sequence[Mapping[str, Any]], found: Workload, chip: str
     ) -> dict[int, tuple[float, str]]:
-        """Return (predicted latency in microseconds, words on the gain) of the first changed kernels, by their
-        position in ``listed``.
+        """Return, by position in ``listed``, the predicted latency in microseconds and words on the gain. Only the first few
+        changed kernels are timed.
         """
         before = evaluation_from(await self._evaluated(kernel, found, Gate.TIMING, chip)).profile
         answers: dict[int, tuple[float, str]] = {}

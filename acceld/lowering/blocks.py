@@ -279,7 +279,7 @@ def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
 
 
 def regions_of(shape: Shape, step: StepSize) -> list[Region]:
-    """Return the regions of one step, in the order in which they run."""
+    """Divide a shape into regions, each of the size of one step, and return them in the order in which they run."""
     made = _Regions(shape, step)
     if shape.latent is not None and shape.grouped is not None:
         return _latent_regions(made, shape.latent, shape.grouped)

@@ -293,7 +293,7 @@ class Choices:
             line = max(node.line for node in self.nodes)
             raise NotLowered(
                 f"this step keeps rows of {kept_bytes() // 1024} KiB, and a partition holds {SBUF // 1024} KiB, so the step "
-                "is not lowered; fold or multiply over fewer columns at once",
+                "is not lowered; reduce or multiply over fewer columns at once",
                 line,
             )
 

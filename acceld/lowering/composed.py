@@ -287,7 +287,7 @@ def _counts(*args: Any, **further: Any) -> Any:
 def _of_unknown_shape(name: str) -> None:
     """Register a numpy function whose result has a shape that depends on values. It is refused."""
     FUNCTIONS[name] = lambda *args, **further: refused(
-        f"np.{name}, whose shape depends on values,", "choose by np.where, or fold what a mask selects"
+        f"np.{name}, whose shape depends on values,", "choose by np.where, or reduce what a mask selects"
     )
 
 

@@ -300,7 +300,7 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
         given = np.where(
             where,
             given,
-            refused("a fold with where= and without initial=", "give initial=") if neutral is None else neutral,
+            refused("a reduction with where= and without initial=", "give initial=") if neutral is None else neutral,
         )
     view = array_of(given)
     if view.dtype == "bool":
@@ -471,7 +471,7 @@ def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
     if extent > MOST_SORTED:
         refused(
             f"np.{name} of more than {MOST_SORTED} elements (here {extent}), which compares every two elements,",
-            "sort parts of the axis, or fold by max, min or sum",
+            "sort parts of the axis, or reduce by max, min or sum",
         )
     one, other = x[..., :, None], x[..., None, :]
     distance = Traced(counted((extent, extent), (-1, 1), 0))

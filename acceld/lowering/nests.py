@@ -136,7 +136,8 @@ class Nest(Choices):
         return [self.memory.tensor(r.access.view.node).name for r in self.reach if r.access.role == "store"]
 
     def load_states(self, room: int, stores: Mapping[str, int]) -> int:
-        """Load what the first step of the loop around the nest reads of the step before it, and keep it on the chip.
+        """Load, before the loop around the nest, the first values of the tensors that each step reads from the step before,
+        and keep them on the chip.
 
         These tiles take at most ``room`` bytes of a partition. Return how many of these bytes are left.
         ``stores`` has the number of stores to each tensor in a step. A tensor with several stores is not kept,
@@ -1173,8 +1174,8 @@ class Nest(Choices):
         return Strided(tile, self.part, start, ((step, size),), between)
 
     def _product(self, node: Node, rights: dict[int, Tile]) -> None:
-        """Write the matrix products of a dot for one chunk, which PSUM adds. The sum is copied to SBUF if it is
-        needed there.
+        """Write the matrix products of a dot for one chunk; PSUM accumulates these products. Their sum is copied to SBUF if
+        it is needed there.
         """
         psum = self.build.tile("product", (self.part, self.chunk.size), "float32", psum=True)
         started: list[str] = []

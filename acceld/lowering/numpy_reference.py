@@ -52,7 +52,9 @@ def _grid(array: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]]) -> Any:
 
 
 def _window(*shares: float) -> Callable[[int], Any]:
-    """Return numpy's function for a window that is a sum of cosines with these shares, such as ``np.hanning``."""
+    """Return a stand-in for a window function of numpy, such as ``np.hanning``. The window is a sum of cosines, and
+    ``shares`` are their coefficients.
+    """
 
     def made(M: int) -> Any:
         if M < 2:

@@ -114,7 +114,7 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
 OWN_MEANINGS: Mapping[str, str] = {
     "nisa.nc_matmul": "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate True adds to dst, False overwrites, and "
     "without accumulate the first product into dst overwrites and each later one adds. transpose: a transpose through the array",
-    "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also folded "
+    "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also reduced "
     "along the free axes into reduce_res; reverse0 swaps the operands",
 }
 """Meanings of calls that do less than the operation that they become."""

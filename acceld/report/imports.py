@@ -129,7 +129,7 @@ def flashinfer(folder: Path) -> list[Imported]:
             found.setdefault(key, []).append((kernel, _evaluation(result, kernel, key[2])))
     if not found:
         raise UsageError(
-            f"{folder} has no trace with an evaluation whose solution is in the folder too",
+            f"{folder} has no trace that can be used: a trace needs an evaluation, and its solution must be in the folder too",
             hint="it needs the files solutions.jsonl and traces.jsonl, or the folders solutions and traces",
         )
     sizes = Counter(name for name, _ in {(name, uuid) for name, uuid, _ in found})

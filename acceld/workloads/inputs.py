@@ -228,7 +228,7 @@ def _ends_of_parts(
     rest = int(how.high) - int(least.sum())
     if parts < 1 or rest < 0:
         raise WorkloadError(
-            f"[arguments.{argument.name}] high = {int(how.high)} is too low: {parts} parts as long as low and over demand need {int(least.sum())} elements",
+            f"[arguments.{argument.name}] high = {int(how.high)} is too low: the settings low and over ask for {parts} parts with {int(least.sum())} elements together",
             hint="raise high, or lower low",
         )
     lengths = least + rng.multinomial(rest, rng.dirichlet(np.ones(parts)))

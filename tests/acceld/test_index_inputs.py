@@ -75,7 +75,7 @@ def test_indices_are_drawn_validly_and_no_distribution_changes_them(tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('high = "TOTAL // 2"', "high = 5"), "high = 5 is too low: 4 parts as long as low and over demand need"),
+        (('high = "TOTAL // 2"', "high = 5"), "high = 5 is too low: the settings low and over ask for 4 parts with"),
         (('"TOTAL + 3"', '"TOTAL - 1"'), "has 40 elements, and there are only 39 distinct numbers below 39"),
         (('over = "first"', 'over = "pages"'), "must name an argument before"),
     ],

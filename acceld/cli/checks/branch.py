@@ -116,7 +116,7 @@ def read_budgets(path: Path) -> list[Allowance]:
                 raise ConfigError(f"{where}: unknown key {name!r}", hint=nearest_of(name, KEYS))
         if not isinstance(entry.get("path"), str) or not isinstance(entry.get("workload", ""), str):
             raise ConfigError(
-                f"{where}: path and workload must be texts, and path must be there",
+                f"{where}: path is missing, or path or workload is not a text",
                 hint='such as path = "kernels/mine.py" and workload = "silu"',
             )
         percent = entry.get("most_percent", every)

@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_module(parser)
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), help="for a module: type of its weights")
-    parser.add_argument("--tp", type=int, metavar="N", help="tensor-parallel parts, of which one is shown (default 1)")
+    parser.add_argument(
+        "--tp", type=int, metavar="N", help="tensor-parallel parts; the workloads are those of one part (default 1)"
+    )
     parser.add_argument("--batch", type=int, metavar="N", help="sequences at once (default 1)")
     parser.add_argument("--seq", type=int, metavar="N", help="tokens of a sequence (default 2048)")
     parser.add_argument(

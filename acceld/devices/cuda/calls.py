@@ -18,13 +18,13 @@ CALLS = (
         "tl.dot(a, b, acc=None, input_precision='tf32'): matrix product on the tensor cores, 16 rows and columns at least; "
         "input_precision 'ieee' keeps float32 operands exact, and is slow; accumulates in float32"
     ),
-    "tl.sum, tl.max, tl.min, tl.argmax(x, axis): folds one axis; across warps it passes shared memory",
+    "tl.sum, tl.max, tl.min, tl.argmax(x, axis): reduces one axis; across warps it passes shared memory",
     "tl.exp, tl.exp2, tl.log, tl.log2, tl.sqrt, tl.rsqrt, tl.sigmoid, tl.erf, tl.sin, tl.cos(x): element by element, float32",
     "tl.where(condition, x, y): both sides are computed",
     "tl.maximum, tl.minimum(x, y), tl.fma(x, y, z), tl.abs(x): element by element",
     "tl.zeros(shape, dtype), tl.full(shape, value, dtype): a block in registers",
     "x.to(dtype), tl.trans(x), tl.reshape(x, shape), x[:, None]: conversions and views of blocks in registers",
-    "tl.associative_scan(x, axis, combine), tl.cumsum(x, axis): running folds",
+    "tl.associative_scan(x, axis, combine), tl.cumsum(x, axis): running reductions",
     "tl.atomic_add(pointer, value, mask=None): results depend on the order in floating point",
     "tl.static_range(n): an unrolled loop; tl.range(start, end, num_stages=n): a loop whose loads run ahead by n stages",
     "tl.cdiv(a, b), tl.multiple_of(x, n), tl.max_contiguous(x, n): sizes, and hints for wide accesses",

@@ -188,7 +188,7 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
     methods = sorted({one.method for one in (*flat, *other)})
     if not flat or numbers != theirs:
         raise ValueError(
-            f"the sessions of the kernel have {numbers} rounds, those of {other_sha256[:12]} {theirs}: "
+            f"the sessions of the kernel have {numbers} rounds, and the sessions of kernel {other_sha256[:12]} have {theirs}: "
             "time both in the same rounds"
         )
     if len(methods) > 1:

@@ -162,7 +162,7 @@ def _stages(context: Context) -> list[tuple[str, bool, int]]:
 def tensor_scalar(context: Context) -> Step:
     """Compile ``dst = (data op0 operand0) op1 operand1``, where operands are numbers or tiles.
 
-    If asked for, the results are also folded along the free axes into reduce_res.
+    If asked for, the results are also reduced along the free axes into reduce_res.
     """
     ops = _stages(context)
     sink = fold_sink(context)
@@ -203,7 +203,7 @@ def tensor_scalar_cumulative(context: Context) -> Step:
     stage = _stage(context, context.text("op0"), False, context.reader(1))
     op = context.text("op1", "add")
     if op not in FOLD_IDENTITY and op != "subtract":
-        crash(f"tensor_scalar_cumulative can not fold with {op}", "operation", context.instruction.line)
+        crash(f"tensor_scalar_cumulative can not reduce with {op}", "operation", context.instruction.line)
     function = alu(context, op)
     command = reduce_command(context.instruction)
     initial = context.reader(2) if context.has_src(2) else None
@@ -321,7 +321,7 @@ def reciprocal(context: Context) -> Step:
 
 
 def exponential(context: Context) -> Step:
-    """Compile ``dst = exp(data - max_value)``. If asked for, the results are also folded along the free axes
+    """Compile ``dst = exp(data - max_value)``. If asked for, the results are also reduced along the free axes
     into reduce_res.
     """
     dst, data, most = context.dst(), context.reader(0), context.reader(1)

@@ -48,7 +48,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
         return None
     op = reduce_operation(context, "reduce_op", default_op)
     if op in BITWISE:
-        raise context.unsupported(f"a fold with {op} beside another result")
+        raise context.unsupported(f"a reduction with {op} beside another result")
     result = context.dst(1) if len(context.instruction.dsts) > 1 else None
     first = context.instruction.dsts[0]
     count = first.dims[0].count if first.dims else 1
@@ -74,7 +74,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
             held[...] = combine(op, held, part) if command == "reduce" else part
             folded = held.reshape(folded.shape[0], *(1 for _ in folded.shape[1:]))
         elif command == "reduce":
-            raise context.unsupported("a mask over partitions that are folded into the accumulator")
+            raise context.unsupported("a mask over partitions that are reduced into the accumulator")
         else:
             held[...] = np.nan
         if result is not None:

@@ -236,7 +236,7 @@ OPS: dict[str, Operation] = {
         traits="whole elementwise across packed",
     ),
     "dma_compute": entry(
-        "dst = srcs folded with op in float32 by the DMA engines",
+        "dst = srcs reduced with op in float32 by the DMA engines",
         "dst", "src0 " + " ".join(f"src{k}?" for k in range(1, 16)), attrs="op", engines="SGDY", memory="dma",
         traits="whole elementwise across",
     ),
@@ -291,7 +291,7 @@ OPS: dict[str, Operation] = {
     # element-wise
     "activation": entry(
         "dst = func(data * scale + bias), bias and scale immediates or (P, 1) tiles; with reduce_op the values are "
-        "also folded along the free axes into reduce_res",
+        "also reduced along the free axes into reduce_res",
         "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="SG",
         traits="whole elementwise rounds in_place",
     ),
@@ -313,13 +313,13 @@ OPS: dict[str, Operation] = {
         traits="whole elementwise rounds in_place",
     ),
     "tensor_scalar_cumulative": entry(
-        "running fold r[i] = (data[i] op0 operand0) op1 r[i-1] along the free axis; r[-1] is the operation's "
+        "running reduction r[i] = (data[i] op0 operand0) op1 r[i-1] along the free axis; r[-1] is the operation's "
         "identity, with reduce_cmd 'load_reduce' operand1, with 'reduce' what the engine's register holds",
         "dst", "data:tile operand0:scalar operand1?:scalar", attrs="op0! op1! reduce_cmd", engines="V",
         traits="whole elementwise",
     ),
     "scalar_tensor_tensor": entry(
-        "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile; with reduce_op also folded along the "
+        "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile; with reduce_op also reduced along the "
         "free axes into reduce_res",
         "dst reduce_res?", "data:tile operand0:scalar operand1:tile",
         attrs="op0! reverse0 op1! reverse1 reduce_op reduce_cmd", engines="VG",
@@ -345,7 +345,7 @@ OPS: dict[str, Operation] = {
     ),
     # reductions and scans
     "tensor_reduce": entry(
-        "folds tile axes `axes` of data with op, in order; negate multiplies the result by -1. dst has the remaining "
+        "reduces tile axes `axes` of data with op, in order; negate multiplies the result by -1. dst has the remaining "
         "axes, or counts of 1 in their place",
         "dst", "data:tile", attrs="op! axes! negate", space="src", engines="VG", traits="whole rounds",
     ),
@@ -354,7 +354,7 @@ OPS: dict[str, Operation] = {
         "dst", "data:tile", attrs="op! loops!", engines="VG", traits="whole elementwise",
     ),
     "partition_reduce": entry(
-        "folds the partition axis (average: the sum over the number of partitions); dst has one partition",
+        "reduces the partition axis (average: the sum over the number of partitions); dst has one partition",
         "dst", "data:tile", attrs="op!", space="src", engines="VG", traits="whole", cycles=4,
     ),
     "scan": entry(

@@ -51,9 +51,9 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """Return a box around the elements of this box in all ``trips`` iterations of ``loop``.
+        """Return the smallest box that contains the elements of this box in each of the ``trips`` iterations of ``loop``.
 
-        The result is dense if the elements are known to fill it.
+        The result is dense if these elements are known to fill it.
         """
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False

@@ -663,7 +663,10 @@ class Values(ABC):
         return Clip(ends, begins, tuple(guards))
 
     def _note_mask_of_two_axes(self, mask: ast.expr, comparison: ast.Compare) -> None:
-        """Note that a comparison which limits two axes together holds everywhere. Raises Unportable if it does not."""
+        """Check that a comparison of two axes holds for every element, and record that its mask can be left out.
+
+        Raises Unportable if it does not hold.
+        """
         fact, shown = self.facts.of(comparison) or self.facts.of(mask), f"the mask {ast.unparse(comparison)[:60]}"
         if fact is None or fact.value is not True:
             raise Unportable(mask.lineno, f"{shown} bounds two axes together", "loop over one axis and slice the other")

@@ -857,12 +857,12 @@ def _handed_over(
     """Return which tiles the legacy compiler leaves in PSUM between the instruction that writes and the one
     that reads them.
 
-    The first result has the numbers of the broadcasts, and of the instructions that read such a tile. The
+    The first result has the numbers of the broadcasts that write such a tile, and of the instructions that read one. The
     second result has the buffers that the compiler moves to PSUM.
 
     Such a tile has one reader, fits a PSUM bank, and has no address in the kernel. It is the result of a
-    tensor_scalar without engine that runs on the scalar engine, or of a broadcast to all partitions. At any
-    time there are at most as many such tiles as the kernel's own tiles leave banks. In a sequential loop
+    broadcast to all partitions, or of a tensor_scalar whose call names no engine and which runs on the scalar engine. At
+    any time there are at most as many such tiles as banks that the kernel's own tiles leave free. In a sequential loop
     broadcasts are copied to SBUF, as the one measured kernel with such a loop shows.
     """
     if model.params.small_operand_elements == 0 or not any(_may_stay(node) for node, _ in nodes):

@@ -197,7 +197,7 @@ class Operands(InstructionCheck):
                 self._add(
                     "engine",
                     instruction,
-                    f"the scalar engine folds with add only, not {reduce_op}",
+                    f"the scalar engine reduces with add only, not {reduce_op}",
                     "reduce in an instruction of its own",
                 )
 

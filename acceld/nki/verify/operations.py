@@ -78,7 +78,8 @@ class Operations(InstructionCheck):
         """Check a view of another dtype in HBM.
 
         A view moves no data. So it must cover a whole tensor in order, and must be neither an argument nor a
-        result. The tensor to which a write is given back may be both.
+        result. There is one exception: what was written through a view is copied back to the tensor of which the
+        view was taken, and that tensor may be an argument or a result.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:

@@ -74,9 +74,10 @@ The four forms are those of AWS's tutorial on matrix products (Neuron documentat
 trn1.32xlarge), from the plainest (*tiled*) to the fastest (*blocked*). AWS measured with SDK 2.20. The
 model is that of today's SDK, in which rows of 16-bit elements are faster.""",
     "sets_development": """\
-People looked at these kernels while they chose rules. A dash means that the set has no pair of the kind.
+People looked at these kernels while they chose rules. A dash means that the set does not give the figure.
 
-- *direction* counts the pairs in order, of those that were measured at least 10 % apart.
+- *ratio* is the predicted time over the measured time.
+- *direction* counts the pairs that are predicted in the right order, of those that were measured at least 10 % apart.
 - *regret* is the measured time of the kernel predicted fastest, over the least measured time.""",
     "sets_validation": """\
 No constant was fitted to these kernels: they only test the model. The columns are those of the development sets.
@@ -128,8 +129,7 @@ test.
 - An *explained* mutant has a mistake that is harmless for a known reason.
 - An *unnoticed* mutant passes for no known reason.
 - A *false alarm* is an equivalent program that did not pass.
-
-The last row counts the kernels without an unnoticed mutant or a false alarm.""",
+- Mutants with the *same bits* gave exactly the original's outputs on every data set.""",
     "operators": """\
 These are the same programs by the kind of mistake. The last four rows are equivalent programs.
 

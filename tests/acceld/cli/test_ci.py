@@ -153,7 +153,7 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
     assert read_budgets(file) == [Allowance("a.py", None, 3.0), Allowance("b.py", None, 0.0)]
     for text, why in (
         ("most_precent = 3", "Did you mean 'most_percent'"),
-        ("[[kernel]]\nworkload = 'x'", "path must be there"),
+        ("[[kernel]]\nworkload = 'x'", "path is missing, or path or workload is not a text"),
         ("[[kernel]]\npath = 'x'\nmost_percent = -1", "not a number of at least 0"),
         ("[[kernel]\n", "regressions.toml"),
     ):

@@ -62,7 +62,7 @@ class RowsPerProgram(Rule):
                     partial(_several, kernel, function, rows),
                     *(Variant(f"{count} rows", {"rows": count}) for count in (4, 16, 8, 32, 2)),
                     precondition="rows are independent: the row number is used only in the addresses of accesses, and "
-                    "folds run along the row",
+                    "reductions run along the row",
                     plan=f"Each program of {name} works on one row. Give it several rows as a second axis, masked at the "
                     "end.",
                     benefit=0.6,

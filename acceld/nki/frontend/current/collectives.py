@@ -131,7 +131,7 @@ def _fold(op: object, call: str) -> str:
     """
     word = alu_op(op)
     if word not in FOLDS:
-        refuse("alu_op", f"'{call}' can not fold with {word}", "use nl.add, nl.minimum or nl.maximum")
+        refuse("alu_op", f"'{call}' can not reduce with {word}", "use nl.add, nl.minimum or nl.maximum")
     return word
 
 

@@ -202,7 +202,7 @@ def dma_compute(
             refuse(
                 "dma_compute",
                 f"dma_compute can not take {option}: the DMA engines only add, each source with weight 1.0",
-                "scale with nisa.tensor_scalar first, or fold with nisa.tensor_tensor",
+                "scale with nisa.tensor_scalar first, or combine by nisa.tensor_tensor",
             )
     _no_skipping(oob_mode, "dma_compute")
     tiles = [same(tensor(src, "srcs", "dma_compute"), target, "dma_compute") for src in srcs]

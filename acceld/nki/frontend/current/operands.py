@@ -236,8 +236,8 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
     if wide[len(wide) - len(axes) :] != list(axes):
         refuse(
             "reduce_axis",
-            f"'{call}' can not fold axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
-            "reorder the axes with tile.permute(dims), so that the folded axes come last",
+            f"'{call}' can not reduce axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine reduces the last axes only",
+            "reorder the axes with tile.permute(dims), so that the reduced axes come last",
         )
 
 

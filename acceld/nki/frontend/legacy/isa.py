@@ -60,7 +60,7 @@ def activation(
 ) -> Tensor:
     """Return op(data * scale + bias), computed on the scalar engine, in a new tile: ``nisa.activation``.
 
-    With ``reduce_cmd`` the result is also folded along the free axes into reduce_res.
+    With ``reduce_cmd`` the result is also reduced along the free axes into reduce_res.
     """
     tile = operand(data, "data", "activation")
     srcs: list[Any] = [

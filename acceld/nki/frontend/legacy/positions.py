@@ -200,7 +200,7 @@ def select_reduce(
 ) -> None:
     """Set dst to on_true where predicate is non-zero, elsewhere to on_false: ``nisa.select_reduce``.
 
-    If reduce_res is given, dst is also folded along the free axes into it.
+    If reduce_res is given, dst is also reduced along the free axes into it.
     """
     call = "select_reduce"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)

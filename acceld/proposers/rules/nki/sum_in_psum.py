@@ -62,7 +62,9 @@ class _Sum:
 
 
 class SumInPsum(Rule):
-    """Move a loop with a running sum to the products that are added, and keep the sum in PSUM."""
+    """Move the loop that keeps a running sum in SBUF to the place where the added products are made, so that the products
+    accumulate in PSUM.
+    """
 
     name = "sum_in_psum"
     reason = (

@@ -95,8 +95,8 @@ class _Wide:
 
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
-    """Return the loop's work by columns; as text, the reason if it can not be split; empty if its tiles are too narrow
-    to split.
+    """Return the loop's work by columns, or a text with the reason why the loop can not be split. The text is empty if the
+    tiles are too narrow to split.
     """
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items) or loop.kind == "range":

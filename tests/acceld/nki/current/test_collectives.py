@@ -147,7 +147,7 @@ def test_a_collective_needs_its_ranks_has_no_latency_and_says_so() -> None:
     [
         ("ncc.all_reduce([x], [out], ncc.ReplicaGroup([[0, 1], [2]]), nl.add)", "equally many ranks"),
         ("ncc.all_reduce([x], [out], ncc.ReplicaGroup([[0, 1], [1, 2]]), nl.add)", "in two lists"),
-        ("ncc.all_reduce([x], [out], group, nl.subtract)", "can not fold with subtract"),
+        ("ncc.all_reduce([x], [out], group, nl.subtract)", "can not reduce with subtract"),
         ("ncc.all_gather([x], [out], group, 0)", "declare it as"),
         ("ncc.all_gather([x], [nl.ndarray((16, 16), dtype=x.dtype)], group, 0)", "all in HBM, or all in SBUF"),
     ],
