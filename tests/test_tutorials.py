@@ -179,7 +179,7 @@ def test_the_laptop_tutorial_ends_with_an_applied_win(laptop: Laptop) -> None:
     made = printed["acceld init my_kernel.py --reference my_reference.py --arg x=2048x2048:float32"]
     assert unprinted(page, "status ", made) == []
     assert unprinted(page, "baseline ", printed["acceld optimize my_kernel --preset quick --wait"]) == []
-    assert "nl.silu" in (laptop.folder / "my_kernel.py").read_text(encoding="utf-8")
+    assert "512 * tile" in (laptop.folder / "my_kernel.py").read_text(encoding="utf-8")
     assert list(laptop.folder.glob("my_kernel.py.*.bak"))
     best = re.search(r"^best +(≈ \S+ \S+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert best and best[1] in printed["acceld profile my_kernel.py --arg x=2048x2048:float32"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -215,12 +216,15 @@ async def spending(store: Store, evaluator: SimulatedEvaluator, search: SearchPa
 async def test_for_the_same_money_a_question_to_a_tool_pays_where_the_answer_is_often_wrong(
     store: Store, evaluator: SimulatedEvaluator, share: int, order: list[str]
 ) -> None:
-    """A repair is paid for where it is needed, a traced attempt always; ``order``: right kernels a USD, ascending."""
+    """A repair is paid for where it is needed, a traced attempt always; ``order``: right kernels a USD, ascending.
+
+    Arms that differ by less than 5 % may change places, because the lengths of prompts decide between them.
+    """
     base = SearchParameters(beam_width=1, plans=PLANS, attempts=1, tools=False)
     arms = variants(base, {"tools": (True,), "fixer": (2,)}, Cost(usd=0.35), repeats=1)
     found = {one.name: await spending(store, evaluator, one.searches[0], share) for one in arms}
     assert all(0.2 < one.usd <= 0.35 for one in found.values())
     a_usd = [found[name].won / found[name].usd for name in order]
-    assert a_usd == sorted(a_usd)
+    assert all(later > 0.95 * earlier for earlier, later in pairwise(a_usd)), a_usd
     assert a_usd[-1] > 1.05 * a_usd[0]
     assert found["tools=on"].won == found["tools=on"].attempts
