@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = Non
     parser.add_argument("--ready-fd", type=int, default=None)
     parser.add_argument("--foreground", action="store_true")
     asked = parser.parse_args(arguments)
-    os.umask(0o077)
+    mask = os.umask(0o077)
     try:
         return serve(
             Home(asked.home.absolute()),
@@ -55,6 +55,8 @@ def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = Non
         logging.getLogger(__name__).error("%s", error)
         sys.stderr.write(f"acceld: {error}\n")
         return error.exit_code
+    finally:
+        os.umask(mask)  # a command that refuses to start may go on in the same process
 
 
 def serve(

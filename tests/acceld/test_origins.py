@@ -127,6 +127,13 @@ async def fill(home: Home) -> None:
     await store.close()
 
 
+def umask() -> int:
+    """Return the umask of this process."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
 def test_a_run_of_a_foreign_history_does_not_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +141,7 @@ def test_a_run_of_a_foreign_history_does_not_go_on(
     checkout = Home(tmp_path / "checkout" / ".acceld")
     checkout.path.mkdir(parents=True)
     asyncio.run(fill(checkout))
-    before = checkout.database.read_bytes()
+    before, mask = checkout.database.read_bytes(), umask()
     for command in (
         ["start"],
         ["start", "--foreground"],
@@ -149,6 +156,7 @@ def test_a_run_of_a_foreign_history_does_not_go_on(
         assert f"acceld config trust --history {checkout.path}" in said, command
     assert checkout.daemon() is None
     assert checkout.database.read_bytes() == before
+    assert umask() == mask, "a daemon that refuses to start leaves files of its process readable"
     assert main(["runs", "--home", str(checkout.path)]) == 0  # reading executes nothing
     capsys.readouterr()
     assert main(["config", "trust", "--history", str(checkout.path)]) == 0
