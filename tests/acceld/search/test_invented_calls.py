@@ -167,9 +167,9 @@ class Spending:
     usd: float
     calls: int
     attempts: int
-    """Attempts of which a kernel was evaluated."""
-    won: int
-    """Attempts that led to a kernel which is right and faster."""
+    """Attempts of which a kernel was written."""
+    won: float
+    """Attempts that led to a right kernel; those that were not evaluated before the money ended count as the others do."""
 
 
 async def spending(store: Store, evaluator: SimulatedEvaluator, search: SearchParameters, share: int) -> Spending:
@@ -200,7 +200,9 @@ async def spending(store: Store, evaluator: SimulatedEvaluator, search: SearchPa
     attempts = {
         (one.plan, one.order[2]) for one in made if one.evaluation
     }  # when the money ends, some are not evaluated
-    return Spending(await store.read(spent_usd, run.id), len(client.requests), len(attempts), len(right))
+    written = {(one.plan, one.order[2]) for one in made}
+    won = len(right) * len(written) / len(attempts)  # those that were not evaluated count as the others do
+    return Spending(await store.read(spent_usd, run.id), len(client.requests), len(written), won)
 
 
 @pytest.mark.slow
