@@ -53,13 +53,13 @@ def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = Fals
     return field(default=default, metadata=metadata)
 
 
-def _option(name: str, more: str = "") -> Any:
-    """Return a field for a search parameter. Its default and its help text, which ``more`` continues, are those of
-    ``SearchParameters``.
+def _option(name: str, more: str = "", *, default: Any = None) -> Any:
+    """Return a field for a search parameter. Its help text, which ``more`` continues, is that of ``SearchParameters``. So
+    is its default, unless ``default`` is given.
     """
     help_text = SEARCH_OPTIONS[name].metadata["doc"]
     sentences = [f"{text[:1].upper()}{text[1:]}." for text in (help_text, more) if text]
-    return _key(SEARCH_OPTIONS[name].default, " ".join(sentences))
+    return _key(SEARCH_OPTIONS[name].default if default is None else default, " ".join(sentences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,8 @@ class SearchConfig:
         "Who proposes changes. rules: rewrite rules, which cost nothing. llm: the models of [llm]. both: models and "
         "rules in turn. command: a program of your own, set in [command].",
     )
-    strategy: Literal["auto", StrategyName] = _key(
-        "auto",
-        "How a search chooses what to try next. auto: tune with rules on the simulator, else beam. beam: from the fastest "
-        "candidates. tune: as beam, but plans are sequences of rewrites with the lowest simulated latency. evolve: as tune, "
-        "but sequences are drawn at random and joined. best_of_n: always from the baseline. reflexion: from the last "
-        "candidate that passed. random: as beam, but plans are drawn at random.",
+    strategy: Literal["auto", StrategyName] = _option(
+        "strategy", "with rules on the simulator auto means tune, else beam", default="auto"
     )
     chip: ChipName = _key(
         "trn1",

@@ -241,8 +241,8 @@ def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
     started_before, started_after = _started_us(before), _started_us(after)
     if not started_before or not started_after:
         return Gain(ratio, None, None, UNVALIDATED)
-    found = _within(ratio, simulated_band(before, after))
-    in_turn = _within(started_before / started_after, simulated_band(before, after))
+    band_percent = simulated_band(before, after)
+    found, in_turn = (_within(one, band_percent) for one in (ratio, started_before / started_after))
     certain = found.faster is not None and found.faster is in_turn.faster
     return found if certain else Gain(ratio, None, None, UNVALIDATED)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from acceld import drafts
@@ -49,8 +48,11 @@ def reference_workload(
         fresh = Path(beside.name, path.stem)
         write_reference_workload(path, given, fresh, name=path.stem)
         tell = judge(fresh)
-        with suppress(OSError):  # another command has made the same folder meanwhile
+        try:
             fresh.rename(folder)
+        except OSError as error:
+            if not (folder / "workload.toml").is_file():  # else another command has made the same folder meanwhile
+                raise UsageError(f"can not write {folder}: {error.strerror}", hint="remove that folder") from error
     tell(folder)
     return folder
 
