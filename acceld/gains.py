@@ -73,6 +73,14 @@ WORK = (
 ALIKE = 0.7
 """Least ratio of each counter of :data:`WORK` for which two kernels share most of their program."""
 
+DETAILS = ("paired", "prediction", "tie_percent")
+"""The details of a profile on which a gain depends."""
+
+
+def compared(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those details of a profile on which its gain over another kernel depends."""
+    return {name: details[name] for name in DETAILS if name in details}
+
 
 class Verdict(StrEnum):
     """Trust that a speed-up deserves, as :data:`RULE` says."""
@@ -238,7 +246,7 @@ def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
     starts take no time, and if each transfer waits for the one before. For times between these two the ratio lies between
     the two ratios.
     """
-    started_before, started_after = _started_us(before), _started_us(after)
+    started_before, started_after = starts_us(before), starts_us(after)
     if not started_before or not started_after:
         return Gain(ratio, None, None, UNVALIDATED)
     band_percent = simulated_band(before, after)
@@ -247,10 +255,14 @@ def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
     return found if certain else Gain(ratio, None, None, UNVALIDATED)
 
 
-def _started_us(profile: Profile) -> float | None:
-    """Return a predicted latency with its transfers started one after the other; None if more than that is in doubt."""
-    starts_us: float | None = profile.details.get("prediction", {}).get("starts_us")
-    return starts_us if starts_us is not None else profile.latency_us if validated(profile) else None
+def starts_us(profile: Profile | None) -> float | None:
+    """Return a predicted latency with its transfers started one after the other, in microseconds; None if more than
+    that is in doubt, or the latency is measured.
+    """
+    if profile is None or profile.source is not Source.SIMULATED:
+        return None
+    found: float | None = profile.details.get("prediction", {}).get("starts_us")
+    return found if found is not None else profile.latency_us if validated(profile) else None
 
 
 def _share_program(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

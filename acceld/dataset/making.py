@@ -24,7 +24,7 @@ from acceld.drafts import ReferenceFacts, reference_facts, write_reference_folde
 from acceld.errors import AcceldError, WorkloadError
 from acceld.evaluate.interface import EvaluationRequest, started
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-from acceld.gains import gain
+from acceld.gains import compared, gain
 from acceld.lowering.kernels import Pieces
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.timing.version import model_version
@@ -218,13 +218,11 @@ class _Family:
 
 
 def _kept(reported: Evaluation) -> Evaluation:
-    """Return a result without its timeline, and without what depends on machine or moment. The busy times of engines
-    stay, because a pair's band depends on them.
+    """Return a result without its timeline, and without what depends on machine or moment. What a pair's gain depends on
+    stays.
     """
     assert reported.profile is not None
-    band = reported.profile.details.get("tie_percent")
-    details = {} if band is None else {"tie_percent": band}
-    profile = replace(reported.profile, details=details, counters={}, notes=())
+    profile = replace(reported.profile, details=compared(reported.profile.details), notes=())
     return replace(reported, profile=profile, seconds={}, sandbox_level="", log="", reused=False)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceld.gains import PairedSpeedup, Verdict, gain, gain_of, paired_speedup, verdict
+from acceld.gains import PairedSpeedup, Verdict, gain, gain_of, paired_speedup, starts_us, verdict
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Profile, Run, Status
 
 
@@ -80,6 +80,11 @@ class RunOutcome:
     interval_percent: float | None
     """Half width of the confidence interval of the best latency, in percent."""
     baseline_interval_percent: float | None
+    starts_us: float | None
+    """Predicted latency of the best kernel if each of its transfers waits for the start of the one before; None if its
+    latency is measured, or more than these starts is in doubt.
+    """
+    baseline_starts_us: float | None
     speedup: float | None
     """Speed-up of the best kernel over the baseline; None if no candidate passed."""
     improved: bool
@@ -190,6 +195,8 @@ def outcome(
         best_latency_us=best_us,
         interval_percent=profile.interval_percent if profile else None,
         baseline_interval_percent=base.profile.interval_percent if base.profile else None,
+        starts_us=starts_us(profile),
+        baseline_starts_us=starts_us(base.profile),
         speedup=speedup,
         improved=found is not None and found.improved,
         paired=turns,

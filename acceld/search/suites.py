@@ -271,9 +271,14 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
     The band of a prediction within one run does not hold over several runs.
     """
 
-    def profile(outcome: Mapping[str, Any], latency: str, interval: str) -> Profile:
-        stated = outcome["tie_band"] if first is last or outcome["source"] == Source.MEASURED else None
-        details = {} if stated is None else {"tie_percent": stated}
+    if first is last:
+        ratio = first["speedup"]
+        return ratio and Gain(ratio, first["improved"] or None, first["tie_band"], first["tie_reason"])
+
+    def profile(outcome: Mapping[str, Any], of: str, latency: str) -> Profile:
+        details: dict[str, Any] = {"prediction": {"starts_us": outcome[f"{of}starts_us"]}}
+        if outcome["source"] == Source.MEASURED and outcome["tie_band"] is not None:
+            details = {"tie_percent": outcome["tie_band"]}
         return Profile(
             Source(outcome["source"]),
             outcome["chip"],
@@ -281,15 +286,11 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
             outcome[latency],
             outcome["method"],
             model=outcome["model"],
-            interval_percent=outcome[interval],
+            interval_percent=outcome[f"{of}interval_percent"],
             details=details,
         )
 
-    if first is last and first["source"] == Source.MEASURED:
-        ratio = first["speedup"]
-        return ratio and Gain(ratio, first["improved"] or None, first["tie_band"], first["tie_reason"])
-    before = profile(first, "baseline_latency_us", "baseline_interval_percent")
-    return gain(before, profile(last, "best_latency_us", "interval_percent"))
+    return gain(profile(first, "baseline_", "baseline_latency_us"), profile(last, "", "best_latency_us"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from acceld.events import (
     CandidateWritten,
     PlanWritten,
 )
-from acceld.gains import Gain, Verdict, gain, paired_speedup, verdict
+from acceld.gains import Gain, Verdict, compared, gain, paired_speedup, verdict
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile, Source, Status
 from acceld.store.changes import rollups
 from acceld.store.errors import NotFoundError
@@ -26,7 +26,7 @@ from acceld.store.writer import Transaction
 MOST_ANCESTORS = 10_000
 _WITH_PROFILE = """
 SELECT c.id, c.parent, c.source AS sha256, c.status, c.latency_us, f.source, f.chip, f.api, f.method, f.model, f.interval_percent,
-  f.engines_us, f.counters, CASE WHEN f.source = 'measured' THEN d.details END AS details
+  f.engines_us, f.counters, d.details
 FROM candidates c LEFT JOIN profiles f ON f.evaluation = c.evaluation LEFT JOIN profile_details d ON d.evaluation = c.evaluation
 WHERE c.id = ?
 """
@@ -350,7 +350,7 @@ def _short_profile(row: sqlite3.Row) -> Profile:
         interval_percent=row["interval_percent"],
         engines_us=mapping(row["engines_us"]),
         counters=mapping(row["counters"]),
-        details=mapping(row["details"]),
+        details=compared(mapping(row["details"])),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acceld.events import Event, EventKind
+from acceld.gains import compared
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan, Run, RunState
 from acceld.model_calls import CallOutcome, Usage
 from acceld.store import rows
@@ -170,7 +171,7 @@ def load_evaluations(
 ) -> dict[int, Evaluation]:
     """Return evaluations by id, with checks and profiles. Unknown ids are left out.
 
-    ``details=False`` leaves out the details of the profiles, such as timelines, which are long.
+    ``details=False`` leaves out details of the profiles that no comparison needs, such as timelines, which are long.
     """
     found: dict[int, Evaluation] = {}
     wanted = list(dict.fromkeys(numbers))
@@ -188,9 +189,9 @@ def load_evaluations(
         ):
             samples.setdefault(row["evaluation"], []).append(row["latency_us"])
         whole: dict[int, Mapping[str, Any]] = {}
-        if details:
-            for row in connection.execute(f"SELECT * FROM profile_details WHERE evaluation IN ({holes})", part):
-                whole[row["evaluation"]] = rows.mapping(row["details"])
+        for row in connection.execute(f"SELECT * FROM profile_details WHERE evaluation IN ({holes})", part):
+            found_details = rows.mapping(row["details"])
+            whole[row["evaluation"]] = found_details if details else compared(found_details)
         profiles = {
             row["evaluation"]: rows.profile_of(
                 row, tuple(samples.get(row["evaluation"], ())), whole.get(row["evaluation"], {})
@@ -222,7 +223,7 @@ def load_candidates(
 ) -> list[Candidate]:
     """Return the candidates of a run, or of one iteration, in the order of selection. The baseline comes first.
 
-    ``details`` includes the details of the profiles, such as timelines.
+    ``details`` includes also details of the profiles that no comparison needs, such as timelines.
     """
     where, values = "WHERE c.run = ?", [run]
     if iteration is not None:

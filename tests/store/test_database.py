@@ -238,6 +238,24 @@ async def test_a_stored_gain_has_the_band_of_the_two_kernels(store: Store) -> No
     assert (row["speedup"], row["improved"], row["tie_band"], row["verdict"]) == (1.25, True, 17.0, "certain")
 
 
+@pytest.mark.parametrize(("starts_us", "improved"), [(80.0, True), (99.0, False), (None, False)])
+async def test_a_stored_gain_without_an_interval_counts_however_long_transfers_take_to_start(
+    store: Store, starts_us: float | None, improved: bool
+) -> None:
+    run, baseline = await records.begin(store)
+    await store.change(start_iteration, run.id, 1, [baseline.id])
+    found = records.passed(50.0)
+    assert found.profile is not None
+    profile = replace(
+        found.profile, interval_percent=None, details={"prediction": {"starts_us": starts_us}},
+        engines_us={"pe": 10.0, "dma": 40.0},
+    )  # fmt: skip
+    fast = await records.evaluate(store, await records.child_of(store, baseline, 0), replace(found, profile=profile))
+    row = await store.read(listing.candidate_row, fast.id)
+    assert (row["speedup"], bool(row["improved"])) == (2.0, improved)
+    assert row["verdict"] == ("certain" if improved else "tie")
+
+
 async def test_subscribers_get_the_backlog_and_then_what_comes(store: Store) -> None:
     run, _ = await records.begin(store)
     seen: list[int] = []

@@ -130,7 +130,8 @@ def ended(baseline_us: float, best_us: float, **other: object) -> dict[str, obje
     known = {"source": "simulated", "chip": "trn1", "api": "nki", "method": "m", "model": "9", "tie_band": 34.0}
     intervals = {"baseline_interval_percent": 15.0, "interval_percent": 15.0, "improved": False, "tie_reason": ""}
     latencies = {"baseline_latency_us": baseline_us, "best_latency_us": best_us, "speedup": baseline_us / best_us}
-    return {**known, **intervals, **latencies, **other}
+    starts = {"baseline_starts_us": None, "starts_us": None}
+    return {**known, **intervals, **latencies, **starts, **other}
 
 
 def test_an_entry_is_a_win_only_beyond_the_tie_and_of_one_model() -> None:
@@ -143,6 +144,13 @@ def test_an_entry_is_a_win_only_beyond_the_tie_and_of_one_model() -> None:
     for other, why in (({"model": "10"}, "two performance models"), ({"interval_percent": None}, "unvalidated")):
         found = suite_gain(first, second | other)
         assert found is not None and (found.improved, found.reason) == (False, why)
+    without = {"baseline_interval_percent": None, "interval_percent": None, "baseline_starts_us": 200.0}
+    for starts_us, improved in ((100.0, True), (180.0, False)):
+        found = suite_gain(first | without, second | without | {"starts_us": starts_us})
+        assert found is not None and found.improved is improved, "a win however long transfers take to start"
+    alone = first | without | {"improved": True, "tie_band": 17.0}
+    found = suite_gain(alone, alone)
+    assert found is not None and found.improved, "one run is judged as the run is"
     measured = ended(100.0, 97.0, source="measured", model="", improved=True, tie_band=1.0)
     found = suite_gain(measured, measured)
     assert found is not None and found.improved
