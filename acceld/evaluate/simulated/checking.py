@@ -95,12 +95,12 @@ class Checker:
     ) -> Failed | None:
         """Run every trial of one gate. Return the first failure; None if the program passes.
 
-        At the search gate the program does not run before the event ``allowed`` is set. Raises WorkloadError if
-        the workload can not be used.
+        At the search gate the program does not run before the event ``allowed`` is set, and at hidden shapes it is only
+        traced. Raises WorkloadError if the workload can not be used.
         """
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
-            return await self._try(case, search_trial(seeds), gate, allowed)
+            return await self._try(case, search_trial(seeds), gate, allowed) or await self._try_hidden(case, None)
         return (
             await self._timer.confirm(case)
             or await self._try_hidden(case, seeds)
@@ -200,23 +200,29 @@ class Checker:
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         return cost is not None and cost.seconds > EXPENSIVE_S
 
-    async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Evaluate the kernel at the workload's hidden shapes. Return the first failure; None if it is right at
-        all of them.
+    async def _try_hidden(self, case: TracedCase, seeds: Seeds | None) -> Failed | None:
+        """Evaluate the kernel at the workload's hidden shapes, without ``seeds`` by tracing alone. Return the first
+        failure; None if the kernel is right at all of them.
         """
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
                 return failed
         return None
 
-    async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
-        """Evaluate the kernel at one hidden shape. Return a failure, or None."""
+    async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds | None) -> Failed | None:
+        """Evaluate the kernel at one hidden shape, without ``seeds`` by tracing alone. Return a failure, or None.
+
+        A failure names the shape only with ``seeds``: models may read the others, and are not told hidden shapes.
+        """
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(at_shape(case.request, case.workload, shaped), shaped), shape_text(values)
         try:
             failed = await self._timer.time(there, shaped.kernel_arguments())
             if failed is not None:
-                return replace(failed, failure=placed(failed.failure, f"the hidden shape {where}"))
+                place = "a hidden shape" if seeds is None else f"the hidden shape {where}"
+                return replace(failed, failure=placed(failed.failure, place))
+            if seeds is None:
+                return None
             for variant in hidden_variants(shaped, expensive=await self._is_expensive(case.workload)):
                 seed = seeds.seed(f"hidden/{where}/{variant}") if self._share_data else fresh_seed()
                 failed = await self._try(there, Trial(variant, seed, again=variant == OWN), Gate.STRICT)

@@ -93,7 +93,7 @@ async def test_the_latency_is_the_weighted_geometric_mean_of_the_latencies_at_ea
 async def test_a_kernel_that_is_wrong_at_one_shape_fails_and_says_at_which(
     evaluator: SimulatedEvaluator, tmp_path: Path
 ) -> None:
-    text = (ROWS / "kernel_legacy.py").read_text("utf-8").replace("rows // 128", "2")
+    text = (ROWS / "kernel_legacy.py").read_text("utf-8").replace("rows // 128", "min(rows // 128, 3)")
     found = await evaluator.evaluate(request(listed(tmp_path / "listed"), text))
     assert found.status is not Status.PASSED and found.failure is not None
     assert "at the shape M=512" in found.failure.message
@@ -169,6 +169,20 @@ async def test_a_kernel_with_a_grid_has_each_shapes_own_grid_at_hidden_shapes_to
         assert found.status is Status.PASSED, found.failure
     assert found.correctness is not None
     assert "M=256, N=512: hidden shape M=384" in {check.name for check in found.correctness.checks}
+
+
+async def test_the_search_gate_traces_a_kernel_at_hidden_shapes(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
+    folder = listed(tmp_path / "listed")
+    with (folder / "workload.toml").open("a") as file:
+        file.write('\n[kernel]\ngrid = ["M // 128"]\n')
+    written_out = GRIDDED.replace("rows, width = x.shape", "rows, width = x.shape[0], 512")
+    asked = EvaluationRequest(
+        Kernel(written_out, "nki_legacy", grid=(2,)), "", "trn1", workload_folder=str(folder), gate=Gate.SEARCH
+    )
+    found = await evaluator.evaluate(asked)
+    assert found.status is Status.INCORRECT_SHAPE and found.failure is not None
+    assert found.failure.message.startswith("at the shape M=256, N=512: at a hidden shape: ")
+    assert "M=384" not in found.failure.message, "models read failures of the search gate"
 
 
 async def test_one_of_the_shapes_can_be_asked_for(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
