@@ -30,7 +30,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
     Raise RuleRefused if the loop's own body does not declare a tile, or if uses of a tile are not understood.
     Raise it too if the copies take more than half of SBUF or PSUM.
     """
-    place = loop.variable if places == loop.trips else f"{loop.variable} % {places}"
+    place = loop.variable if kernel.count(loop) == str(places) else f"{loop.variable} % {places}"
     needed = {"sbuf": 0, "psum": 0}
     edits = Edits(kernel.source)
     for name in names:
@@ -58,7 +58,8 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         edits.delete_lines(start, end)
         edits.insert(first_line(kernel, loop), f"{loop.indent}{declared}\n")
         for _, access in found:
-            edits.replace(*kernel.span(access.node), _at_place(kernel, access, shape, place))
+            sizes = [kernel.size(node, extent) for node, extent in zip(buffer.extents, shape, strict=True)]
+            edits.replace(*kernel.span(access.node), _at_place(kernel, access, sizes, place))
     if needed["sbuf"] > SBUF_BYTES // 2 or needed["psum"] > _PSUM_BYTES // 2:
         kept = ", ".join(f"{size >> 10} KiB of {space.upper()}" for space, size in needed.items() if size)
         raise RuleRefused(
@@ -67,9 +68,9 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
     return edits.apply()
 
 
-def _at_place(kernel: KernelModule, access: Access, shape: Sequence[int], place: str) -> str:
+def _at_place(kernel: KernelModule, access: Access, sizes: Sequence[str], place: str) -> str:
     if access.dims is None:
-        first, rest = f"0:{shape[0]}", [f"0:{extent}" for extent in shape[1:]]
+        first, rest = f"0:{sizes[0]}", [f"0:{extent}" for extent in sizes[1:]]
     else:
         first, *rest = (kernel.text(index) for index in elements(access.node))
     return f"{access.name}[{', '.join((first, place, *rest))}]"

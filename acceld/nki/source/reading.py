@@ -29,6 +29,11 @@ _PER_ROW = {"tensor_reduce": 1, "sum": 1, "max": 1, "bn_stats": 6, "bn_aggr": 2}
 _SHAPED = frozenset({*_PER_ROW, *PRODUCTS, "nc_transpose", "loop_reduce"})
 """Operations whose result has another shape than their operands."""
 
+_SIZES = (
+    ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context,
+)  # fmt: skip
+"""Nodes of an expression of sizes, such as ``x.shape[1] // 512``."""
+
 
 class KernelModule(SourceReader):
     """A parsed kernel with facts about it. Raises RuleRefused if the source does not parse or has no kernel
@@ -283,6 +288,35 @@ class KernelModule(SourceReader):
             return None
         left, right = statement.reads.get(pair.left), statement.reads.get(pair.right)
         return None if left is None or right is None else (left, right)
+
+    def size(self, node: ast.expr, number: int) -> str:
+        """Return the text of a size, for use anywhere from the kernel's first loop on.
+
+        The text is that of ``node``, such as ``width // 512``, so that a rewritten kernel fits other shapes as well. If a
+        name in it may have another value elsewhere, the text is the number.
+        """
+        plain = all(isinstance(one, _SIZES) for one in ast.walk(node))
+        return self.text(node) if plain and all(one.id in self._steady for one in names_in(node)) else str(number)
+
+    def count(self, loop: Loop) -> str:
+        """Return the text of a loop's number of iterations, as :meth:`size` does."""
+        assert isinstance(loop.node.iter, ast.Call) and loop.trips is not None
+        return self.size(loop.node.iter.args[0], loop.trips)
+
+    def multiple(self, loop: Loop, size: int) -> str:
+        """Return the text of ``size`` times a loop's number of iterations, as :meth:`count` says that number."""
+        count = self.count(loop)
+        return str(size * int(count)) if count.isdecimal() else f"{size} * ({count})"
+
+    @cached_property
+    def _steady(self) -> set[str]:
+        """Return the names that have one value from the kernel's first loop on."""
+        bound = Counter(node.id for node in names_in(self.function) if isinstance(node.ctx, ast.Store))
+        first = next((at for at, one in enumerate(self.function.body) if isinstance(one, ast.For)), None)
+        before = [one for one in self.function.body[:first] if isinstance(one, ast.Assign)]
+        early = {node.id for one in before for target in one.targets for node in names_in(target)}
+        outside = {*self.constants, *self.aliases, *self.parameters}
+        return {name for name in early if bound[name] == 1} | {name for name in outside if not bound[name]}
 
     def mask(self, statement: Statement) -> str:
         """Return the source text of a statement's mask; empty if it has none."""

@@ -140,7 +140,7 @@ def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
     name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape
     variables = [loop.variable for loop in repeated.indices]
-    trips = [str(loop.trips) for loop in repeated.indices]
+    trips = [kernel.count(loop) for loop in repeated.indices]
     whole = [span(kernel, Affine(), rows, 0, 2), span(kernel, Affine(), columns, 1, 2)]
     source = repeated.load.reads["src"].name
     dtype = kernel.declared_dtype(repeated.load.made.name) if kernel.api == "nki" else f"{source}.dtype"

@@ -214,7 +214,7 @@ def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> st
         items = _stages_of(kernel, loop)
     places = [0, *cuts, len(items)]
     stages = [items[start:end] for start, end in pairwise(places)]
-    ahead, trips = len(stages) - 1, loop.trips or 0
+    ahead, count = len(stages) - 1, kernel.count(loop)
     indent, variable, language = loop.indent, loop.variable, prefix(kernel, "language")
 
     def at(stage: int, iteration: str, indent: str) -> str:
@@ -222,13 +222,22 @@ def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> st
         return emitted(kernel, stages[stage], indent, renames)
 
     text = "".join(at(stage, str(step - stage), indent) for step in range(ahead) for stage in range(step + 1))
-    text += f"{indent}for {variable} in {language}.sequential_range({trips - ahead}):\n"
+    text += f"{indent}for {variable} in {language}.sequential_range({_less(count, ahead)}):\n"
     for stage in range(ahead + 1):
         text += at(stage, f"({variable} + {ahead - stage})" if stage < ahead else variable, indent + STEP)
-    for step in range(trips, trips + ahead):
-        text += "".join(at(stage, str(step - stage), indent) for stage in range(step - trips + 1, ahead + 1))
+    for step in range(ahead):
+        text += "".join(
+            at(stage, _less(count, stage - step, inside=True), indent) for stage in range(step + 1, ahead + 1)
+        )
     start, end = kernel.line_start(loop.start), kernel.after_line(loop.end)
     return kernel.source[:start] + text + kernel.source[end:]
+
+
+def _less(count: str, number: int, *, inside: bool = False) -> str:
+    """Return the text of ``count`` less ``number``, in parentheses if it stands ``inside`` another expression."""
+    if count.isdecimal():
+        return str(int(count) - number)
+    return f"({count} - {number})" if inside else f"{count} - {number}"
 
 
 RULE = PipelineStages()

@@ -24,7 +24,7 @@ from acceld.nki.source.effects import understood
 from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import all_accesses, first_line, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import span
+from acceld.nki.source.spelling import rendered, span
 from acceld.nki.source.splitting import split_loop
 from acceld.nki.source.syntax import Access, Loop, Statement, accesses, elements
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -160,9 +160,11 @@ def _at_once(kernel: KernelModule, found: _Stored, variant: Variant) -> str:
     found = again
     loop, store, name = found.loop, found.store, found.tile.name
     declaration, edits = kernel.buffers[name].declaration, Edits(kernel.source)
-    wide = found.columns * (loop.trips or 1)
+    wide = kernel.multiple(loop, found.columns)
+    first = rendered(found.start, {})
+    whole = f"{first}:{first} + {wide}" if found.start.terms or found.start.constant else f"0:{wide}"
     shape = elements(declaration.args["shape"])
-    declared = changed(kernel, declaration.node, {shape[-1]: str(wide)})
+    declared = changed(kernel, declaration.node, {shape[-1]: wide})
     edits.delete_lines(declaration.start, declaration.end)
     edits.insert(first_line(kernel, loop), f"{loop.indent}{declared}\n")
     here = span(kernel, Affine.of_variable(loop.variable).times(found.columns), found.columns, 1, 2)
@@ -170,7 +172,7 @@ def _at_once(kernel: KernelModule, found: _Stored, variant: Variant) -> str:
         if statement is not store:
             edits.replace(*kernel.span(access.node), f"{name}[0:{found.rows}, {here}]")
     target = elements(store.made.node)
-    texts = {target[-1]: span(kernel, found.start, wide, 1, 2), found.tile.node: name}
+    texts = {target[-1]: whole, found.tile.node: name}
     edits.delete_lines(store.start, store.end)
     edits.insert(kernel.after_line(loop.end), f"{loop.indent}{changed(kernel, store.node, texts)}\n")
     return edits.apply()

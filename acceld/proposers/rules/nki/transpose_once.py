@@ -142,7 +142,7 @@ def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
     """Return the source with a transposed copy of the operand before the loop, and ``transpose_x=True`` in the product."""
     language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
     name = kernel.fresh(f"{hidden.operand.name}_t")
-    trips = "".join(f"{loop.trips}, " for loop in hidden.indices)
+    trips = "".join(f"{kernel.count(loop)}, " for loop in hidden.indices)
     variables = "".join(f"{loop.variable}, " for loop in hidden.indices)
     rows, columns = f"{language}.arange({hidden.depth})[:, None]", f"{language}.arange({hidden.rows})[None, :]"
     place = f"{name}[{variables}{rows}, {columns}]"
@@ -249,7 +249,7 @@ def _turned_once(kernel: KernelModule, found: _Turned, _: Variant) -> str:
     language, tile = prefix(kernel, "language"), found.copy.made.name
     made, once, kept = (kernel.fresh(f"{tile}_{word}") for word in ("made", "once", "kept"))
     rows, columns = kernel.extents(found.copy.made) or (0, 0)
-    count, dtype = found.blocks.trips, kernel.declared_dtype(tile)
+    count, dtype = kernel.count(found.blocks), kernel.declared_dtype(tile)
     extents = f"{rows}, {count}, {columns}"
     places = [loop.variable for loop in found.indices]
     stored = f"{once}[{', '.join([*places, f'0:{rows}', f'0:{count}', f'0:{columns}'])}]"
@@ -257,7 +257,7 @@ def _turned_once(kernel: KernelModule, found: _Turned, _: Variant) -> str:
     declared = [kernel.buffers[one.made.name].declaration for one in (found.load, found.turn)]
     moving = {*declared, found.load, found.turn, found.copy}
     flat = {loop.variable for loop in (found.outermost, *around(found.load)) if loop not in found.indices}
-    whole = "".join(f"{loop.trips}, " for loop in found.indices)
+    whole = "".join(f"{kernel.count(loop)}, " for loop in found.indices)
     indent = found.outermost.indent
     body = indent + STEP * len(found.indices)
     texts: dict[ast.AST, str] = {found.copy.made.node: made + block}

@@ -43,8 +43,8 @@ class _Turn:
     maker: Statement
     shape: tuple[int, int]
     """Rows and columns of the whole tile."""
-    trips: tuple[int, ...]
-    """Iterations of the loops around the maker, from the outermost inwards."""
+    counts: tuple[str, ...]
+    """Numbers of iterations of the loops around the maker, from the outermost inwards, as the source says them."""
     places: tuple[str, ...]
     """Variables of these loops."""
     dtype: str
@@ -107,10 +107,10 @@ def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
     if types[0] != types[1] or types[0].rpartition(".")[2] not in _DTYPES:
         return None
     loops = tuple(reversed(around(maker)))
-    trips = tuple(loop.trips for loop in loops if loop.trips is not None)
-    if len(trips) != len(loops):
+    if any(loop.trips is None for loop in loops):
         return None
-    return _Turn(turn, data, maker, (shape[0], shape[1]), trips, tuple(loop.variable for loop in loops), types[0])
+    counts = tuple(map(kernel.count, loops))
+    return _Turn(turn, data, maker, (shape[0], shape[1]), counts, tuple(loop.variable for loop in loops), types[0])
 
 
 def _obstacle(kernel: KernelModule, found: _Turn) -> str:
@@ -143,7 +143,7 @@ def _by_transfer(kernel: KernelModule, found: _Turn, _: Variant) -> str:
     language, isa, name = prefix(kernel, "language"), prefix(kernel, "isa"), found.data.name
     kept = kernel.fresh(f"{name}_kept")
     rows, columns = found.shape
-    whole = ", ".join([*map(str, found.trips), str(rows), str(columns)])
+    whole = ", ".join([*found.counts, str(rows), str(columns)])
     place = "".join(f"{one}, " for one in found.places)
     node = found.data.node
     block = kernel.text(node.slice) if isinstance(node, ast.Subscript) else f"0:{rows}, 0:{columns}"

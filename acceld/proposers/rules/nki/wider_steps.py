@@ -19,15 +19,17 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
     one step is left, the loop and its variable disappear.
     """
     edits, ranges = Edits(kernel.source), _Ranges(kernel, steps.columns, steps.columns * factor)
+    whole = kernel.api == "nki" and factor == steps.trips
+    columns = kernel.multiple(steps.loop, steps.columns) if whole else str(steps.columns * factor)
     for access in steps.accesses:
         assert access.dims is not None
         for dim, index in zip(access.dims, elements(access.node), strict=True):
             last = dim is access.dims[-1]
             start = _start(steps, dim, factor, ranges, last=last, slot=access.name in steps.slots)
             if start is not None:
-                edits.replace(*kernel.span(index), _index(kernel, index, start, steps.columns * factor))
+                edits.replace(*kernel.span(index), _index(kernel, index, start, columns))
     for name in sorted(steps.slots | steps.tiles):
-        _declare(kernel, steps, name, factor, edits)
+        _declare(kernel, steps, name, factor, columns, edits)
     for at, line in ranges.new_lines:
         edits.insert(at, line)
     return _with_fewer_iterations(kernel, steps, factor, edits)
@@ -56,7 +58,7 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
     return rendered(moved, ranges.wider(dim.form))
 
 
-def _index(kernel: KernelModule, index: ast.expr, start: str, columns: int) -> str:
+def _index(kernel: KernelModule, index: ast.expr, start: str, columns: str) -> str:
     """Return the text of an index that begins at ``start``, in its original form: a slice, ``nl.ds(start, size)``, or
     an expression.
     """
@@ -67,11 +69,11 @@ def _index(kernel: KernelModule, index: ast.expr, start: str, columns: int) -> s
     return start
 
 
-def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, edits: Edits) -> None:
+def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, columns: str, edits: Edits) -> None:
     """Add to ``edits`` a declaration of the buffer with wider tiles, and fewer of them."""
     extents = kernel.buffers[name].extents
     if kernel.constant(extents[-1]) == steps.columns:
-        edits.replace(*kernel.span(extents[-1]), str(steps.columns * factor))
+        edits.replace(*kernel.span(extents[-1]), columns)
     if name in steps.slots:
         dims = next(access.dims for access in steps.accesses if access.name == name)
         for dim, extent in zip(dims or (), extents, strict=True):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from acceld.model import Profile, Source
+from acceld.nki.errors import KernelFailure
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.nki.source import test_moves
 from tests.acceld.proposers.rules import places
@@ -828,3 +829,47 @@ def test_an_activation_that_also_adds_up_may_move_into_the_nest_that_reads_its_s
     inputs = arrays(*shapes)
     for step, text in fused.items():
         assert_close(step, text, inputs, run(in_order, *inputs))
+
+
+ANY_SHAPE = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x, lhs):
+    rows, width = x.shape
+    out = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    for row in nl.affine_range(rows // 128):
+        whole = nl.ndarray((128, width), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=whole, src=x[nl.ds(128 * row, 128), 0:width])
+        grown = nl.ndarray((128, width), dtype=x.dtype, buffer=nl.sbuf)
+        for part in nl.affine_range(width // 512):
+            nisa.activation(dst=grown[0:128, nl.ds(512 * part, 512)], op=nl.exp, data=whole[0:128, nl.ds(512 * part, 512)])
+        for part in nl.affine_range(width // 512):
+            left = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=left, src=lhs[0:128, 0:128])
+            product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_matmul(dst=product, stationary=left, moving=grown[0:128, nl.ds(512 * part, 512)])
+            done = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=done, src=product)
+            nisa.dma_copy(dst=out[nl.ds(128 * row, 128), nl.ds(512 * part, 512)], src=done)
+    return out
+"""
+
+
+def test_a_rewrite_of_a_whole_loop_fits_other_shapes() -> None:
+    written, other = ((256, 2048), (128, 128)), arrays((384, 1024), (128, 128))
+    expected = run(ANY_SHAPE, *other, chip="trn2")
+    fitting = set()
+    for step, text in rewrites(ANY_SHAPE, written):
+        try:
+            found = run(text, *other, chip="trn2")
+        except KernelFailure:
+            continue
+        assert np.linalg.norm(found - expected) < _TOLERANCE * np.linalg.norm(expected), step
+        fitting.add(step.partition(", line")[0])
+    assert {"widen_tiles 2048 columns", "store_once 2048 columns", "pipeline_stages one iteration ahead"} <= fitting, (
+        fitting
+    )
