@@ -25,7 +25,7 @@ from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
 from acceld.model import Kernel
-from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
+from acceld.workloads import Arguments, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -245,11 +245,7 @@ def _write(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        # A kernel with a closure keeps its file name and place, because relative imports between the modules depend on them.
-        baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
-        for name, text in {**kernel.closure, baseline: kernel.text}.items():
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            (fresh / name).write_text(text, encoding="utf-8")
+        baselines = drafts.write_kernel(kernel, fresh)
         if arguments.reference:
             shutil.copyfile(arguments.reference, fresh / "reference.py")
         if arguments.inputs:
@@ -258,7 +254,7 @@ def _write(
             folder.name,
             given,
             outputs,
-            baselines={kernel.api: baseline},
+            baselines=baselines,
             reference="reference.py" if arguments.reference else None,
             entry=kernel.entry,
             grid=kernel.grid,

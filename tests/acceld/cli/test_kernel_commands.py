@@ -100,6 +100,29 @@ def test_a_reference_checks_a_kernel(folder: Path, capsys: pytest.CaptureFixture
     assert reported["status"] == "incorrect_numerical" and isinstance(reported["failure"], dict)
 
 
+def test_profile_and_init_agree_on_a_kernel_with_tiles_of_bfloat16(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounded = CURRENT.replace("(a):", "(a, b):").replace(
+        "    nisa.dma_copy(dst=out, src=tile)",
+        "    half = nl.ndarray(a.shape, dtype=nl.bfloat16, buffer=nl.sbuf)\n"
+        "    more = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)\n"
+        "    nisa.dma_copy(dst=more, src=b)\n"
+        "    nisa.tensor_tensor(dst=half, data1=tile, data2=more, op=nl.add)\n"
+        "    nisa.dma_copy(dst=out, src=half, dge_mode=nisa.dge_mode.swdge)",
+    )
+    half = REFERENCE.replace("np.float32", "ml_dtypes.bfloat16").replace(
+        "import numpy", "import ml_dtypes\nimport numpy"
+    )
+    (folder / "mine.py").write_text(
+        rounded.replace("dtype=a.dtype, buffer=nl.shared", "dtype=nl.float32, buffer=nl.shared")
+    )
+    (folder / "ref.py").write_text(half.replace("a + b", "a.astype(np.float32) + b.astype(np.float32)"))
+    for command in ("profile", "init"):
+        assert main([command, "mine.py", "--reference", "ref.py", "--chip", "trn2", "--json"]) == 0
+        assert answer(capsys)["status"] == "passed"
+
+
 def test_a_bare_kernel_is_offered_what_would_help(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("profile", "optimize"):
         assert main([command, "mine.py"]) == 2
