@@ -145,6 +145,12 @@ def test_a_remedy_for_operands_of_two_shapes_is_one_that_every_version_has() -> 
         assert "a step of 0" in caught.value.hint
 
 
+def test_a_note_on_the_decorator_is_given_once_if_the_kernel_is_traced_twice() -> None:
+    across = "nisa.dma_copy(t[:, 0:32], x.ap(pattern=[[32, 128], [1, 32]], offset=0))"
+    notes = traced(kernel(across).replace("@nki.jit", '@nki.jit(mode="trace")'), "0.6").notices
+    assert [one.text[:9] for one in notes] == ["nki.jit(m"]
+
+
 def test_continue_in_a_run_time_loop_is_a_note() -> None:
     body = f"{REGISTER}\nfor i in nl.dynamic_range(r):\n    nisa.tensor_copy(t, t)\n    continue"
     assert any("continue in a run-time loop" in one.text for one in traced(kernel(body), "0.6").notices)
