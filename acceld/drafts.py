@@ -19,6 +19,7 @@ from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES,
 
 if TYPE_CHECKING:
     from acceld.lowering.kernels import Pieces
+    from acceld.model import Kernel
 
 REFERENCE_DEADLINE_S = 300
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
@@ -453,6 +454,18 @@ def workload_toml(
         lines += [f"lnc = {lnc}"] if lnc != 1 else []
         lines += [f"mutates = {json.dumps(list(mutates))}"] if mutates else []
     return "\n".join(lines) + "\n"
+
+
+def write_kernel(kernel: Kernel, folder: Path) -> dict[str, str]:
+    """Write a kernel and the modules that it imports into a workload's folder, and return the folder's baselines.
+
+    A kernel with such modules keeps its file name and place, because relative imports between them depend on both.
+    """
+    baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
+    for name, text in {**kernel.closure, baseline: kernel.text}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return {kernel.api: baseline}
 
 
 def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from acceld import config, drafts
+from acceld.chips import CURRENT_API
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
@@ -25,6 +26,7 @@ from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
 from acceld.model import Kernel
+from acceld.targets import Choice
 from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
 
 
@@ -119,6 +121,13 @@ def _shown(
     say_judged(found, folder, kernel.api)
     if evaluation.status in FINE:
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
+        if kernel.api == "nki_legacy" and CURRENT_API not in loaded.baselines:
+            other = BASELINE_FILES[CURRENT_API]
+            port = f"acceld port {loaded.baselines[kernel.api]} --workload {folder} -o {folder / other}"
+            say(f"note: the folder has a kernel for {kernel.api} alone; {port} writes one for {CURRENT_API}")
+            say(
+                f'note: a line {CURRENT_API} = "{other}" in [baselines] of {folder}/workload.toml then makes it a baseline'
+            )
         say(f"next: acceld optimize {folder} --wait")
     else:
         made_from = arguments.kernel or arguments.reference or arguments.module
@@ -173,7 +182,26 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     with _kept_if_fine(folder) as kept:
         found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state))
         kept.append(found.evaluation.status in FINE)
-        return _shown(arguments, folder, path, kernel, found, where.chip)
+        code = _shown(arguments, folder, path, kernel, found, where.chip)
+        for api in loaded.baselines if found.evaluation.status in FINE else ():
+            if api != where.api:
+                other = place_of(resolved, None, loaded, api=api, simulated=True)
+                judge_too(other, folder, settings.evaluate, state)
+        return code
+
+
+def judge_too(where: Choice, folder: Path, settings: config.EvaluateConfig, state: Path) -> None:
+    """Judge the kernel for another API in a new folder, and print whether it passes."""
+    path = baseline_of(load_workload(folder), where.api)
+    kernel = parsed_kernel(path, api=where.api)
+    found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings, state))
+    evaluation, subject = found.evaluation, f"{path.name} ({where.api}, {where.chip})"
+    if evaluation.status in FINE:
+        say(f"note: {subject} passes too")
+    else:
+        why = evaluation.failure.message if evaluation.failure else evaluation.status
+        say(f"note: {subject} does not pass: {why}; take {where.api} out of [baselines], or mend the file")
+    say_judged(found, folder, where.api)
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:
@@ -245,11 +273,7 @@ def _write(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        # A kernel with a closure keeps its file name and place, because relative imports between the modules depend on them.
-        baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
-        for name, text in {**kernel.closure, baseline: kernel.text}.items():
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            (fresh / name).write_text(text, encoding="utf-8")
+        baselines = drafts.write_kernel(kernel, fresh)
         if arguments.reference:
             shutil.copyfile(arguments.reference, fresh / "reference.py")
         if arguments.inputs:
@@ -258,7 +282,7 @@ def _write(
             folder.name,
             given,
             outputs,
-            baselines={kernel.api: baseline},
+            baselines=baselines,
             reference="reference.py" if arguments.reference else None,
             entry=kernel.entry,
             grid=kernel.grid,

@@ -182,8 +182,9 @@ def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) ->
         import tempfile
 
         with tempfile.TemporaryDirectory(prefix="acceld-") as folder:
-            found = _drafted(Path(arguments.reference), path, Path(folder))
-            yield Subject(_load(path, arguments, api, found), found, found.kernel_arguments())
+            kernel = _load(path, arguments, api, None)
+            found = _drafted(Path(arguments.reference), kernel, Path(folder))
+            yield Subject(kernel, found, found.kernel_arguments())
         return
     kernel = _load(path, arguments, api, named)
     if named is None:
@@ -205,15 +206,27 @@ def _load(path: Path, arguments: argparse.Namespace, api: str, found: Workload |
     )
 
 
-def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
-    """Make a temporary workload around a reference for a kernel, and return it."""
+def _drafted(reference: Path, kernel: Kernel, folder: Path) -> Workload:
+    """Make a temporary workload around a reference and a kernel, and return it.
+
+    As in a folder of ``acceld init``, the kernel is its own baseline. Both commands then derive the same tolerance.
+    """
     from acceld import drafts
 
     if not reference.is_file():
         raise no_file(reference, hint="--reference REF.py: a file with get_inputs() and forward(...)")
     facts = drafts.reference_facts(reference)
     (folder / "reference.py").write_text(reference.read_text(encoding="utf-8"), encoding="utf-8")
-    text = drafts.workload_toml(kernel.stem, facts.arguments, facts.outputs, baselines={}, reference="reference.py")
+    text = drafts.workload_toml(
+        Path(kernel.filename).stem,
+        facts.arguments,
+        facts.outputs,
+        baselines=drafts.write_kernel(kernel, folder),
+        reference="reference.py",
+        entry=kernel.entry,
+        grid=kernel.grid,
+        lnc=kernel.lnc,
+    )
     (folder / "workload.toml").write_text(text, encoding="utf-8")
     return load_workload(folder)
 
@@ -427,7 +440,7 @@ def _error(correctness: Correctness, found: Workload | None) -> str:
         return text
     declared = math.isclose(correctness.tolerance, found.tolerance)
     return text + (
-        " (declared in workload.toml)" if declared else " (derived from the rounding noise of float32 on this workload)"
+        " (declared in workload.toml)" if declared else " (derived from the rounding noise on this workload)"
     )
 
 

@@ -72,7 +72,8 @@ def trace(
         session.deadline = 0.0
         session.check_deadline()
         raise
-    return replace(program, notices=(*notices, *program.notices)) if notices else program
+    # A kernel that is traced again is loaded again, and then both give the notices of loading.
+    return replace(program, notices=tuple(dict.fromkeys((*notices, *program.notices)))) if notices else program
 
 
 def _traced(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from acceld.cli.commands.init import judge_too
 from acceld.cli.main import main
+from acceld.config import EvaluateConfig
+from acceld.targets import SIMULATOR, Choice
 
 KERNEL = """
 import torch
@@ -98,6 +102,51 @@ def test_a_reference_checks_a_kernel(folder: Path, capsys: pytest.CaptureFixture
     assert main(["profile", "mine.py", "--reference", "ref.py", "--json"]) == 7
     reported = answer(capsys)
     assert reported["status"] == "incorrect_numerical" and isinstance(reported["failure"], dict)
+
+
+def test_profile_and_init_agree_on_a_kernel_with_tiles_of_bfloat16(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounded = CURRENT.replace("(a):", "(a, b):").replace(
+        "    nisa.dma_copy(dst=out, src=tile)",
+        "    half = nl.ndarray(a.shape, dtype=nl.bfloat16, buffer=nl.sbuf)\n"
+        "    more = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)\n"
+        "    nisa.dma_copy(dst=more, src=b)\n"
+        "    nisa.tensor_tensor(dst=half, data1=tile, data2=more, op=nl.add)\n"
+        "    nisa.dma_copy(dst=out, src=half, dge_mode=nisa.dge_mode.swdge)",
+    )
+    half = REFERENCE.replace("np.float32", "ml_dtypes.bfloat16").replace(
+        "import numpy", "import ml_dtypes\nimport numpy"
+    )
+    (folder / "mine.py").write_text(
+        rounded.replace("dtype=a.dtype, buffer=nl.shared", "dtype=nl.float32, buffer=nl.shared")
+    )
+    (folder / "ref.py").write_text(half.replace("a + b", "a.astype(np.float32) + b.astype(np.float32)"))
+    for command in ("profile", "init"):
+        assert main([command, "mine.py", "--reference", "ref.py", "--chip", "trn2", "--json"]) == 0
+        assert answer(capsys)["status"] == "passed"
+
+
+def test_init_says_how_a_legacy_kernel_gets_one_for_nki_and_the_command_works(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "mine.py", "--reference", "ref.py"]) == 0
+    said = capsys.readouterr().err
+    (command,) = re.findall(r"nki_legacy alone; acceld (port .+) writes one for nki", said)
+    assert main(command.split()) == 0 and 'nki = "kernel.py"' in said
+    toml = folder / "mine" / "workload.toml"
+    toml.write_text(toml.read_text() + 'nki = "kernel.py"\n', encoding="utf-8")
+    assert main(["profile", "mine", "--api", "nki", "--json"]) == 0
+
+
+def test_init_judges_the_lowered_kernels_of_both_apis(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--reference", "ref.py", "--api", "nki", "--chip", "trn2"]) == 0
+    assert "note: kernel_legacy.py (nki_legacy, trn2) passes too" in capsys.readouterr().err
+    wrong = folder / "ref" / "kernel_legacy.py"
+    wrong.write_text(wrong.read_text(encoding="utf-8").replace("add", "subtract"), encoding="utf-8")
+    judge_too(Choice(SIMULATOR, "nki_legacy", "trn2"), folder / "ref", EvaluateConfig(), folder / ".acceld")
+    said = capsys.readouterr().err
+    assert "kernel_legacy.py (nki_legacy, trn2) does not pass: " in said and "out of [baselines]" in said
 
 
 def test_a_bare_kernel_is_offered_what_would_help(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

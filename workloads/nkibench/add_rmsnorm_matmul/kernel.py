@@ -12,7 +12,7 @@ def kernel(x, w, eps, z, g):
     out = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.shared_hbm)
     # Every partition needs the gains: one transfer reads their row 128 times.
     gain = nl.ndarray((128, depth), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=gain, src=g.reshape((1, depth)).broadcast(0, 128))
+    nisa.dma_copy(dst=gain, src=g.ap(pattern=[[0, 128], [1, depth]], offset=0))
     for row in nl.affine_range(height // 128):
         x_tile = nl.ndarray((128, depth), dtype=nl.float32, buffer=nl.sbuf)
         z_tile = nl.ndarray((128, depth), dtype=nl.float32, buffer=nl.sbuf)

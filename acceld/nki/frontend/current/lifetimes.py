@@ -84,7 +84,10 @@ it.
 """
 FOLD_WITHOUT_RESULT = Lifetime("0.6", instead="give reduce_res a (P, 1) tile")
 """Versions in which ``tensor_scalar_reduce`` may keep its result in the accumulator (release notes of 0.6)."""
-VIEW_METHODS = Lifetime("0.5", instead="use slices, .reshape() and .ap(), which earlier versions have")
+VIEW_METHODS = Lifetime(
+    "0.5",
+    instead="use slices, .reshape() and .ap(), which earlier versions have; a step of 0 in .ap() repeats elements",
+)
 """Versions with views by method: ``slice``, ``permute``, ``broadcast`` and others (release notes of 0.5)."""
 LOOP_CONTINUE = Lifetime("0.7", instead="put the rest of the body below an if", certain=False)
 """Versions with ``continue`` in ``nl.dynamic_range``. The public source of the parser refuses it when it is reached."""

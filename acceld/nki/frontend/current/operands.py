@@ -58,13 +58,13 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
 def _repeating(tile: Tensor, target: Tensor) -> str:
     """Return a hint for a kernel whose author may expect ``tile`` to be repeated to the shape of ``target``."""
     if tile.shape[0] == 1 < target.shape[0]:
-        return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n)"
+        return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n) or a step of 0 in src.ap()"
     if prod(tile.shape[1:]) == 1:
         return (
             "both must have as many elements a partition: nisa.tensor_scalar takes one element a partition as operand0, "
-            "tile.broadcast(dim, n) repeats an axis"
+            "tile.broadcast(dim, n), or a step of 0 in .ap(), repeats an axis"
         )
-    return "both must have as many partitions, and as many elements in each; tile.broadcast(dim, n) repeats an axis"
+    return "both must have as many partitions, and as many elements in each; tile.broadcast(dim, n), or a step of 0 in .ap(), repeats an axis"
 
 
 def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
@@ -199,7 +199,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
         refuse(
             "shape",
             f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}",
-            "give both one shape, by slices or other declarations; to repeat rows or columns of a tensor in HBM, take src.broadcast(dim, n) of an axis of one element, which src.expand_dim(dim) adds",
+            "give both one shape, by slices or other declarations; to repeat rows or columns of a tensor in HBM, take src.broadcast(dim, n) of an axis of one element, which src.expand_dim(dim) adds, or a step of 0 in src.ap()",
         )
     return view
 

@@ -17,6 +17,7 @@ from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 from acceld.nki.frontend.versions import RULE
 from acceld.nki.ir.program import Program
 from acceld.targets import nearest_nki, nki_version
+from acceld.workloads import ArraySpec, find_workloads, workload
 
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 KERNEL = """
@@ -119,6 +120,35 @@ def test_what_only_documentation_refuses_is_a_note(source: str, broken: str) -> 
     for version in NKI_VERSIONS:
         notes = [one.text for one in traced(source, version).notices]
         assert any(f"NKI {version} refuses it" in text for text in notes) == (version in broken.split())
+
+
+@pytest.mark.parametrize("version", [NKI_VERSIONS[0], NKI_VERSIONS[-1]])
+@pytest.mark.parametrize("name", sorted(name for name, one in find_workloads().items() if "nki" in one.baselines))
+def test_a_baseline_is_legal_in_every_version(name: str, version: str) -> None:
+    found = workload(name)
+    program = trace(
+        found.baselines["nki"].read_text(),
+        [TensorSpec(a.shape, a.dtype) if isinstance(a, ArraySpec) else a for a in found.kernel_arguments()],
+        api="nki",
+        chip="trn2" if not found.chips or "trn2" in found.chips else found.chips[0],
+        entry=found.entry or "kernel",
+        grid=found.grid,
+        options=TraceOptions(nki=version),
+    )
+    assert program.outputs
+
+
+def test_a_remedy_for_operands_of_two_shapes_is_one_that_every_version_has() -> None:
+    for body in ("nisa.dma_copy(t, x[0:1, :])", "nisa.tensor_tensor(t, t, t[:, 0:1], nl.add)"):
+        with pytest.raises(LegalityError) as caught:
+            traced(kernel(body), "0.3")
+        assert "a step of 0" in caught.value.hint
+
+
+def test_a_note_on_the_decorator_is_given_once_if_the_kernel_is_traced_twice() -> None:
+    across = "nisa.dma_copy(t[:, 0:32], x.ap(pattern=[[32, 128], [1, 32]], offset=0))"
+    notes = traced(kernel(across).replace("@nki.jit", '@nki.jit(mode="trace")'), "0.6").notices
+    assert [one.text[:9] for one in notes] == ["nki.jit(m"]
 
 
 def test_continue_in_a_run_time_loop_is_a_note() -> None:
