@@ -109,7 +109,11 @@ class SettingsFiles:
             groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
         reported = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
         return Validation(
-            path, reported or "valid: the settings in use are those of the file", True, config=new, configured=frozenset(resolved.origins)
+            path,
+            reported or "valid: the settings in use are those of the file",
+            True,
+            config=new,
+            configured=frozenset(resolved.origins),
         )
 
     def _prompts(self, path: Path) -> Validation:
