@@ -5,10 +5,11 @@ quickly.
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -144,32 +145,38 @@ class Client:
         for page in self.pages(after, run, wait_s):
             yield from page
 
-    def pages(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[list[dict[str, Any]]]:
+    def pages(
+        self, after: int, run: int | None = None, wait_s: float = 20.0, lost: Callable[[str], None] | None = None
+    ) -> Iterator[list[dict[str, Any]]]:
         """Yield the events after a number, without end, as lists: an empty one after ``wait_s`` without an event.
 
         ``run`` restricts them to one run. A restart of the daemon within ``RETURN_S`` seconds loses no event.
-        Raises DaemonError if the daemon stays away for longer.
+        ``lost`` is called with a sentence when the daemon has gone. Raises DaemonError if the daemon stays away for longer.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
-        lost = None
+        gone: float | None = None
         while True:
             try:
                 page = self.get(path, after=after, wait_s=wait_s, limit=500)
-            except DaemonError:
-                lost = lost or time.monotonic()
-                if time.monotonic() - lost > RETURN_S:
+            except DaemonError as error:
+                if gone is None and lost is not None:
+                    lost(f"{error.message}; waiting {RETURN_S:.0f} s for another daemon, which acceld start starts")
+                gone = gone or time.monotonic()
+                if time.monotonic() - gone > RETURN_S:
                     raise
                 time.sleep(RETRY_S)
                 continue
-            lost = None
+            gone = None
             after = max([after, *(event["seq"] for event in page["events"])])
             yield page["events"]
 
-    def follow(self, run: int, wait_s: float) -> Iterator[Event]:
-        """Yield all events of a run in order, and stop after the event by which the run ended or paused itself."""
+    def follow(self, run: int, wait_s: float, lost: Callable[[str], None] | None = None) -> Iterator[Event]:
+        """Yield all events of a run in order, and stop after the event by which the run ended or paused itself.
+        ``lost`` is as for :meth:`pages`.
+        """
         from acceld.events import RunStateChanged, event_of
 
-        for row in self.events(0, run, wait_s):
+        for row in itertools.chain.from_iterable(self.pages(0, run, wait_s, lost)):
             event = event_of(row)
             yield event
             match event.data:

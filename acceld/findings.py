@@ -119,8 +119,9 @@ def binds(profile: Profile, text: str) -> Json:
     answer: Json = {}
     found = profile.details.get("binding")
     if found:
+        waited = f"waits {_us(found['waits_us'])}" if found["waits_us"] >= LEAST_US else "never waits"
         answer["time"] = (
-            f"{found['engine']}: busy {_us(found['busy_us'])}, waits {_us(found['waits_us'])}, "
+            f"{found['engine']}: busy {_us(found['busy_us'])}, {waited}, "
             f"starts after {_us(found['start_us'])}, {_us(found['end_us'])} after its last; model's margin {_us(found['margin_us'])}"
         )
         answer["waits"] = [
@@ -142,7 +143,7 @@ def binds(profile: Profile, text: str) -> Json:
     chip, counters = CHIPS.get(profile.chip), profile.counters
     if chip is not None and "sbuf_peak_bytes_per_partition" in counters:
         answer["peaks"] = (
-            f"SBUF {counters['sbuf_peak_bytes_per_partition'] / 1024:.0f} of {chip.sbuf_bytes_per_partition // 1024} KiB a "
+            f"SBUF {_kib(counters['sbuf_peak_bytes_per_partition'])} of {chip.sbuf_bytes_per_partition // 1024} KiB a "
             f"partition, PSUM {counters.get('psum_peak_banks', 0):.0f} of {chip.psum_banks} banks"
         )
     return {name: value for name, value in answer.items() if value}
@@ -235,6 +236,10 @@ def lines_of(answer: Mapping[str, Any]) -> list[str]:
 def _at(text: str, line: int) -> str:
     source = source_line(text, line)
     return f"l.{line} `{source}`" if source else f"l.{line}"
+
+
+def _kib(size_bytes: float) -> str:
+    return f"{size_bytes / 1024:.{0 if size_bytes >= 1024 or not size_bytes else 1}f}"
 
 
 def _us(us: float) -> str:

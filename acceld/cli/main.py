@@ -10,7 +10,6 @@ import argparse
 import atexit
 import gc
 import importlib
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from acceld.cli.former import current_words
-from acceld.cli.streams import print_anything
+from acceld.cli.streams import NO_ROOM, print_anything, print_no_more
 from acceld.errors import AcceldError, UsageError, did_you_mean
 
 INTERRUPTED = 130
@@ -180,9 +179,25 @@ GROUPS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line ``argv``, and return its exit code."""
+    """Run the command line ``argv``, and return its exit code. Output that can not be written is an error."""
     print_anything()
     words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        print_no_more()
+        return 0
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        print_no_more()
+        print(f"acceld {words[0]}: its output can not be written: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _run(words: Sequence[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview(every="--all" in words))
         return 0 if words else 2
@@ -215,9 +230,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if type(error).__module__ != "sqlite3":
             raise

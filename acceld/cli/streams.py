@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
+import os
 import sys
 from typing import TextIO
 
@@ -25,12 +27,30 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
     return "".join(one if one.isascii() else "?" for one in similar), error.end
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Error numbers with which a write of output fails because a disk is full, a limit is reached or a device is gone."""
+
+
 def print_anything() -> None:
-    """Make both streams write a similar character, or ``?``, for each character that their encoding lacks."""
+    """Make both streams write a similar character, or ``?``, for each character that their encoding lacks. A stream
+    that the caller has closed takes all output and drops it.
+    """
     codecs.register_error(NEAREST, _nearest)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # Else the next file to be opened would get the number of a stream, and a child would write into that file.
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            dropping = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115  for all output
+            setattr(sys, name, dropping)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=NEAREST)
+
+
+def print_no_more() -> None:
+    """Drop all further output, because standard output can not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def writes_unicode(stream: TextIO) -> bool:

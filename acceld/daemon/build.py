@@ -337,7 +337,8 @@ class SearchBuilder:
             models, batchers, journal = {}, {}, StoreJournal(self._store)
             for name in roles.names:
                 settings = ModelSettings.from_config(name, self._config.models[name], llm)
-                models[name] = (settings, connect(settings, self._keys))
+                models[name] = (settings, model := connect(settings, self._keys))
+                model.on_wait = lambda run, text: self._store.change(write_notice, run, "warning", text)
                 if name in roles.batched:
                     batchers[name] = connect_batches(
                         settings, journal, self._keys, quiet_s=llm.batch_quiet_s, poll_s=llm.batch_poll_s

@@ -45,6 +45,8 @@ class Breaker:
         self.model = model
         self.settings = settings
         self.state: State = "closed"
+        self.last: LLMError | None = None
+        """The failure that counted last."""
         self._now = now
         self._sleep = sleep
         self._failures = 0
@@ -64,15 +66,15 @@ class Breaker:
             if self._failed_probes >= self.settings.probes_to_give_up and not self._due():
                 raise LLMCircuitOpen(
                     f"model {self.model!r} failed {self._failures} times in a row and is still failing",
-                    hint=f"It is asked again in {self._wait_s():.0f} s. Try another model for this role meanwhile.",
-                    retry_after_s=self._wait_s(),
+                    hint=f"It is asked again in {self.wait_s():.0f} s. Try another model for this role meanwhile.",
+                    retry_after_s=self.wait_s(),
                 )
             if self.state == "open":
                 if self._due():
                     self.state = "probing"
                     self._settled.clear()
                     return True
-                await self._sleep(self._wait_s())
+                await self._sleep(self.wait_s())
             else:
                 await self._settled.wait()
 
@@ -92,10 +94,12 @@ class Breaker:
         elif not isinstance(error, LLMUnavailable | LLMTimedOut):
             self.succeeded()
         elif probe:
+            self.last = error
             self._failures += 1
             self._failed_probes += 1
             self._open()
         else:
+            self.last = error
             self._failures += 1
             if self.state == "closed" and self._failures >= self.settings.failures_to_open:
                 self._open()
@@ -116,5 +120,6 @@ class Breaker:
     def _due(self) -> bool:
         return self.state == "open" and self._now() - self._opened_at >= self.settings.open_s
 
-    def _wait_s(self) -> float:
+    def wait_s(self) -> float:
+        """Return the seconds until the model may be asked again."""
         return max(0.0, self._opened_at + self.settings.open_s - self._now())

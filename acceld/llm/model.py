@@ -24,9 +24,17 @@ from acceld.llm.retry import with_retries
 from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens
 
+LONG_S = 5.0
+"""Shortest wait in seconds, before a request is sent again, that runs are told of."""
+
 
 class Model:
     """A model that answers requests despite temporary faults of its provider."""
+
+    on_wait: Callable[[int, str], Awaitable[object]] | None = None
+    """Called with a run's id and a text when the run's calls begin to wait for :data:`LONG_S` or longer, because the
+    provider fails; not again until an answer has come.
+    """
 
     def __init__(self, settings: ModelSettings, client: LLMClient) -> None:
         self.settings = settings
@@ -35,6 +43,7 @@ class Model:
         self._client = client
         self._rng = random.Random()
         self._sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self._told: set[int] = set()
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -54,9 +63,10 @@ class Model:
                 hint="Use a model with a longer context or lower max_output_tokens.",
             )
 
-        def on_wait(error: LLMError, wait_s: float) -> None:
+        async def on_wait(error: LLMError, wait_s: float) -> None:
             if isinstance(error, LLMRateLimited):
                 self.limiter.pause(wait_s)
+            await self._tell(request, error, wait_s)
 
         completion, tries = await with_retries(
             lambda: self._once(request, prompt_tokens + request.max_output_tokens),
@@ -74,6 +84,8 @@ class Model:
     async def _once(self, request: CompletionRequest, tokens: int) -> Completion:
         owner = str(request.tags.get("run", ""))
         while True:
+            if self.breaker.state != "closed" and self.breaker.last is not None:
+                await self._tell(request, self.breaker.last, self.breaker.wait_s())
             probe = await self.breaker.enter()
             try:
                 async with self.limiter.slot(tokens, owner) as slot:
@@ -91,7 +103,16 @@ class Model:
                 self.breaker.abandoned(probe)
                 raise
             self.breaker.succeeded()
+            self._told.clear()
             return completion
+
+    async def _tell(self, request: CompletionRequest, error: LLMError, wait_s: float) -> None:
+        """Tell a run why its calls wait, and for how long, if the wait is long and the run has not been told."""
+        run = request.tags.get("run")
+        if self.on_wait is None or not isinstance(run, int) or run in self._told or wait_s < LONG_S:
+            return
+        self._told.add(run)
+        await self.on_wait(run, f"{error.message}; the model is asked again in {wait_s:.0f} s")
 
 
 def connect_batches(

@@ -84,7 +84,7 @@ async def with_retries(
     *,
     rng: random.Random,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    on_wait: Callable[[LLMError, float], None] | None = None,
+    on_wait: Callable[[LLMError, float], Awaitable[None]] | None = None,
 ) -> tuple[T, int]:
     """Send a request until it is answered or may not be sent again. Return (answer, number of requests).
 
@@ -102,5 +102,5 @@ async def with_retries(
             if wait_s is None or timeouts >= policy.max_timeouts:
                 raise
             if on_wait is not None:
-                on_wait(error, wait_s)
+                await on_wait(error, wait_s)
         await sleep(wait_s)

@@ -51,6 +51,8 @@ class SettingsFiles:
     read: tuple[Path, ...] = ()
     """The files that the settings in use were read from."""
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
+    _rejected: bool = False
+    """True: the configuration on disk was rejected when it was read last."""
 
     def files(self) -> set[Path]:
         """Return the files to watch. They need not exist yet, but their folders do."""
@@ -67,11 +69,16 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def check(self, saved: Iterable[Path]) -> list[Validation]:
-        """Return a result for acceld.toml, for the prompts, and for each workload, of which ``saved`` has files."""
+        """Return a result for acceld.toml, for the prompts, and for each workload, of which ``saved`` has files. A
+        configuration with the same values as before has no result, unless the one before was rejected.
+        """
         found: dict[object, Validation] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME or path == trust_file().resolve():
+                former, was_rejected = self.settings, self._rejected
                 found["config"] = self.configuration(path)
+                if not was_rejected and not self._rejected and self.settings == former:
+                    del found["config"]
             elif path in self._workloads:
                 folder = self._workloads[path]
                 found[folder] = _workload(path, folder)
@@ -89,7 +96,9 @@ class SettingsFiles:
         try:
             resolved = config.load(self.folder)
         except AcceldError as error:
+            self._rejected = True
             return Validation(path, f"rejected, the former file stays in use: {error.message}", False)
+        self._rejected = False
         self.read = resolved.files
         new = resolved.config
         keys = changed_keys(self.settings, new)
@@ -100,7 +109,11 @@ class SettingsFiles:
             groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
         reported = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
         return Validation(
-            path, reported or "valid, and nothing changed", True, config=new, configured=frozenset(resolved.origins)
+            path,
+            reported or "valid: the settings in use are those of the file",
+            True,
+            config=new,
+            configured=frozenset(resolved.origins),
         )
 
     def _prompts(self, path: Path) -> Validation:

@@ -81,6 +81,14 @@ def test_who_waits_for_which_line_and_the_peaks_are_named() -> None:
     assert "kernel's launch and end" in notes(profiled(9))["unproven"][-1]
 
 
+def test_no_wait_and_little_memory_are_not_told_as_zeros() -> None:
+    one = profiled(9)
+    idle = {**one.details["binding"], "waits_us": 0.0, "waits": []}
+    small = replace(one, details={"binding": idle}, counters={**one.counters, "sbuf_peak_bytes_per_partition": 64})
+    told = binds(small, CHAIN)
+    assert ", never waits, " in told["time"] and told["peaks"].startswith("SBUF 0.1 of ")
+
+
 def test_a_slower_kernel_gets_the_reason() -> None:
     fast, slow = profiled(9), profiled(12)
     said = moved(fast, slow, CHAIN)

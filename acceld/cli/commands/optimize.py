@@ -271,6 +271,7 @@ def _reference(arguments: argparse.Namespace, path: Path, where: Choice, setting
         if where.backend != SIMULATOR or where.api not in made.baselines:
             return lambda _: None
         kernel = parsed_kernel(made.baselines[where.api], api=where.api, entry=made.entry or "")
+        say(f"trying the first kernel of {path} on the inputs that its new workload declares: about a minute at most")
         found = asyncio.run(judged_at(where, kernel, folder, settings, state))
         return lambda at: say_judged(found, at, where.api)
 
@@ -318,7 +319,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
 
     progress = progress_for(run_id)
     try:
-        for event in client.follow(run_id, wait_s=1.0):
+        for event in client.follow(run_id, wait_s=1.0, lost=say):
             progress.update(event)
     except DaemonError as error:
         raise DaemonError(

@@ -14,7 +14,7 @@ from acceld.cli.arguments import CONFIGURED, add_json, add_target
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import AcceldError, UsageError
 from acceld.events import RunStateChanged, event_of
-from acceld.model import PRESETS, PROPOSERS, RunState, waits_for_remedy
+from acceld.model import BUDGET_PREFIX, PRESETS, PROPOSERS, RunState, waits_for_remedy
 
 if TYPE_CHECKING:
     from acceld.client import Client
@@ -58,15 +58,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Optimize the kernels of a suite, print the table, and return the exit code."""
+    """Optimize the kernels of a suite, print the table, and return the exit code: 0 unless a kernel's search failed."""
     from acceld.cli.connect import connected
     from acceld.search.suites import figures_of, first_slices_s, least_work_first, next_entry, slice_s, step_gain
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
         raise UsageError(f"--hours must be more than 0, not {arguments.hours:g}")
-    _, client = connected(arguments.home)
     entries = {_label(entry): entry for entry in suite.entries}
+    work = {label: _work(entry) for label, entry in entries.items()}  # a workload that there is not is named at once
+    _, client = connected(arguments.home)
     total_s = arguments.hours * 3600
     first_s = first_slices_s(entries, total_s / _SLICES, _LEAST_S)
     done: dict[str, list[Slice]] = {}
@@ -74,10 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
     for entry in suite.entries:
         for outcome in _earlier(client, _run_name(suite, arguments, entry)):
             _note(done, rows, entry, outcome, first_s[_label(entry)], _searched_s(client, outcome["run"]))
-    waiting = least_work_first({label: _work(entry) for label, entry in entries.items()})
+    waiting = least_work_first(work)
     spent_s = sum(one.elapsed_s for each in done.values() for one in each)
     ends = _now() + total_s - spent_s
     notes: dict[str, str] = {}
+    failed: dict[str, int] = {}  # exit codes by entry
     try:
         while (left_s := ends - _now()) > 0 and (label := next_entry(done, waiting)) is not None:
             begun, open_run = _now(), _open_run(done.get(label, ()))
@@ -88,14 +90,14 @@ def run(arguments: argparse.Namespace) -> int:
             try:
                 best = rows[label][-1]["best"] if rows.get(label) else None
                 number = open_run or _begin(client, suite, arguments, entries[label], best, length_s)
-                outcome = _search(client, number, length_s)
+                outcome, trouble = _search(client, number, length_s)
             except AcceldError as error:
-                notes[label] = error.message
+                notes[label], failed[label] = error.message, error.exit_code
                 waiting.remove(label)
                 continue
             _note(done, rows, entries[label], outcome, length_s, _now() - begun)
-            if label not in done:
-                notes[label] = outcome["message"]
+            if trouble or label not in done or outcome["state"] == RunState.FAILED:
+                notes[label], failed[label] = trouble or outcome["message"], int(outcome["exit_code"]) or 1
                 waiting.remove(label)
                 continue
             last = done[label][-1]
@@ -120,7 +122,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(record)
     else:
         _print(found, record)
-    return 0
+    if failed:
+        say(f"the search failed for {', '.join(failed)}; the same command goes on once the cause is mended")
+    codes = set(failed.values())
+    return codes.pop() if len(codes) == 1 else int(bool(codes))
 
 
 def _suite(arguments: argparse.Namespace) -> Suite:
@@ -142,16 +147,11 @@ def _label(entry: Entry) -> str:
 
 
 def _work(entry: Entry) -> DeclaredWork | None:
-    """Return the declared work of an entry's workload; None if it declares none, or if there is no such
-    workload.
-    """
+    """Return the declared work of an entry's workload; None if it declares none."""
     from acceld.cli.kernels import workload_folders
     from acceld.workloads import workload
 
-    try:
-        return workload(entry.workload, workload_folders(config.load().config)).work
-    except UsageError:
-        return None
+    return workload(entry.workload, workload_folders(config.load().config)).work
 
 
 def _run_name(suite: Suite, arguments: argparse.Namespace, entry: Entry) -> str:
@@ -232,46 +232,54 @@ def _begin(
     return number
 
 
-def _search(client: Client, number: int, length_s: float) -> dict[str, Any]:
-    """Let a run go on for a slice of ``length_s`` seconds, or until it ends, and return its outcome."""
+def _search(client: Client, number: int, length_s: float) -> tuple[dict[str, Any], str]:
+    """Let a run go on for a slice of ``length_s`` seconds, or until it ends, and return its outcome.
+
+    The second value is the failure of its models for which the run was cancelled; empty if there was none.
+    """
     ends = _now() + length_s
     seen = client.get(f"/v1/runs/{number}/events", limit=1)["last_seq"]
     state = RunState(client.get(f"/v1/runs/{number}")["state"])
     if state is RunState.PAUSED:
         client.send("POST", f"/v1/runs/{number}/actions", {"action": "resume"})
-    if not state.ended:
-        _wait(client, number, seen, ends)
+    paused = None if state.ended else _wait(client, number, seen, ends)
     outcome: dict[str, Any] = client.get(f"/v1/runs/{number}/outcome")
-    return outcome
+    if paused is None or paused["message"].startswith(BUDGET_PREFIX):  # money that is spent is the end of a slice
+        return outcome, ""
+    return outcome | {"exit_code": paused["exit_code"]}, paused["message"]
 
 
-def _wait(client: Client, number: int, seen: int, ends: float) -> None:
+def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any] | None:
     """Follow a run, by its events after the number ``seen``, until it has ended; at the time ``ends``, pause the run.
 
     If a strict gate runs at the time ``ends``, the run is paused after the gate, so that the gate's result is kept. A
-    run that paused itself, because its money is spent or its models fail, is cancelled.
+    run that paused itself, because its money is spent or its models fail, is cancelled; the result is its outcome before
+    that.
     """
     actions, pausing = f"/v1/runs/{number}/actions", False
+    paused: dict[str, Any] | None = None
     for page in client.pages(seen, number, _LOOK_S):
         for row in page:
             match event_of(row).data:
                 case RunStateChanged(state, message):
                     if waits_for_remedy(state, message):
                         say(f"r{number} {state}: {message}")
+                        paused = client.get(f"/v1/runs/{number}/outcome")
                         client.send("POST", actions, {"action": "cancel"})
                     if state.ended or (pausing and state is RunState.PAUSED):
-                        return
+                        return paused
         if _now() >= ends and not pausing:
             try:
                 answer = client.send("POST", actions, {"action": "pause", "at_once": True})
             except AcceldError:
                 if not RunState(client.get(f"/v1/runs/{number}")["state"]).ended:
                     continue  # it decides nothing more, and ends now
-                return
+                return paused
             if answer["run"]["state"] == RunState.PAUSED:
-                return
+                return paused
             say(f"r{number} {answer['result']}")
             pausing = True
+    return paused
 
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:

@@ -212,9 +212,10 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yield a finding for each problem of prompts and workloads."""
     from acceld.cli.diagnosis.settings import findings
 
-    for part, name, problem, _ in findings(("prompts", "workloads"), find_home(arguments.home), None, False):
-        if problem:
-            yield Finding(f"{part} {name}", "note", problem, f"mend it; acceld doctor {part} reads them again")
+    for one in findings(("prompts", "workloads"), find_home(arguments.home), None, False):
+        if one.problem:
+            remedy = f"mend it; acceld doctor {one.part} reads them again"
+            yield Finding(f"{one.part} {one.name}", "note", one.problem, remedy)
 
 
 def _history(arguments: argparse.Namespace) -> Iterator[Finding]:

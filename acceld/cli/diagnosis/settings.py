@@ -11,12 +11,12 @@ import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from acceld import figures
 from acceld.cli.output import print_json, print_table, say
 from acceld.config import Config, load, settings_file
-from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.errors import AcceldError, CredentialError, UsageError, did_you_mean
 from acceld.home import Home, find_home
 from acceld.trust import trusted_folders
 
@@ -30,48 +30,57 @@ UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
 
 
 def run(arguments: argparse.Namespace, parts: Sequence[str]) -> int:
-    """Print a line for each setting, model, prompt or workload of the parts. Return 2 if one has an error."""
+    """Print a line for each setting, model, prompt or workload of the parts. Return 4 if only keys of models are missing
+    or refused, 2 if there is another error.
+    """
     home = find_home(arguments.home)
     found = list(findings(parts, home, arguments.admit, arguments.call))
-    wrong = [finding for finding in found if finding[2]]
+    codes = {finding.exit_code for finding in found if finding.problem}
     if arguments.json:
         keys = ("part", "name", "problem", "note")
-        print_json({"ok": not wrong, "checked": [dict(zip(keys, finding, strict=True)) for finding in found]})
+        print_json({"ok": not codes, "checked": [{key: getattr(one, key) for key in keys} for one in found]})
     else:
-        rows = [[part, name, problem or ("ok" if not note else f"ok: {note}")] for part, name, problem, note in found]
+        rows = [[one.part, one.name, one.problem or ("ok" if not one.note else f"ok: {one.note}")] for one in found]
         if rows:
             print_table(rows, ["part", "name", "state"])
         else:
             say(f"nothing to check: no {' and no '.join(parts)} configured")
-    return 2 if wrong else 0
+    return min(codes, default=0)
 
 
-def findings(
-    parts: Sequence[str], home: Home, admit: Sequence[str] | None, call: bool
-) -> Iterator[tuple[str, str, str, str]]:
-    """Yield part, name, problem (empty if there is none) and a note for each setting, model, prompt or
-    workload.
-    """
+class Finding(NamedTuple):
+    """One setting, model, prompt or workload, with its problem (empty if there is none) and a note."""
+
+    part: str
+    name: str
+    problem: str = ""
+    note: str = ""
+    exit_code: int = UsageError.exit_code
+    """Exit code of the problem: that of CredentialError if a model's key is missing or refused."""
+
+
+def findings(parts: Sequence[str], home: Home, admit: Sequence[str] | None, call: bool) -> Iterator[Finding]:
+    """Yield a finding for each setting, model, prompt or workload."""
     try:
         resolved = load(trusted_folders=trusted_folders())
     except AcceldError as error:
-        yield "config", str(settings_file()), str(error), ""
+        yield Finding("config", str(settings_file()), str(error))
         return
     if "config" in parts:
-        yield from (("config", str(path), "", "") for path in resolved.files or ())
+        yield from (Finding("config", str(path)) for path in resolved.files or ())
         if not resolved.files:
-            yield "config", "defaults", "", ""
+            yield Finding("config", "defaults")
     if "models" in parts:
-        yield from (("models", name, problem, note) for name, problem, note in _models(resolved.config, call))
+        yield from _models(resolved.config, call)
     if "prompts" in parts:
-        yield from (("prompts", name, problem, "") for name, problem in _prompts(resolved.config))
+        yield from (Finding("prompts", name, problem) for name, problem in _prompts(resolved.config))
     if "workloads" in parts:
         for name, problem, note in _workloads(resolved.config, home, admit):
-            yield "workloads", name, problem, note
+            yield Finding("workloads", name, problem, note)
 
 
-def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and note of each model. A note says that the price is unknown, that the model is
+def _models(config: Config, call: bool) -> Iterator[Finding]:
+    """Yield a finding for each model and for the roles. A note says that the price is unknown, that the model is
     withdrawn soon, or what a call gave.
     """
     from acceld.llm.pricing import PriceBook
@@ -87,20 +96,23 @@ def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
             model.key()
             unpriced = model.price_in(book, tier="") is None
             if unpriced and capped and not budget.allow_unknown_price:
-                yield name, f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}", ""
+                problem = f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}"
+                yield Finding("models", name, problem)
                 continue
             notes = [f"its price is not known; {UNPRICED}" if unpriced else "", retirement(model)]
             if call:
                 notes[0] = asyncio.run(_call(model))
-            yield name, "", "; ".join(filter(None, notes))
+            yield Finding("models", name, note="; ".join(filter(None, notes)))
+        except CredentialError as error:
+            yield Finding("models", name, str(error), exit_code=error.exit_code)
         except (AcceldError, ValueError) as error:
-            yield name, str(error), ""
+            yield Finding("models", name, str(error))
     if config.models:
         try:
             table = RoleTable.from_config(config)
-            yield "roles", "", "; ".join(_without_temperature(config, table))
+            yield Finding("models", "roles", note="; ".join(_without_temperature(config, table)))
         except AcceldError as error:
-            yield "roles", str(error), ""
+            yield Finding("models", "roles", str(error))
 
 
 def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:

@@ -298,7 +298,11 @@ def _words(error: BaseException, body: Mapping[str, str], status: int | None) ->
     if status is None and cause is not None and url is not None:
         what = "no connection to" if _unconnected(error) else "connection lost to"
         return f"{what} {url.scheme}://{url.netloc.decode()}: {str(cause) or type(cause).__name__}"
-    return str(error) or type(error).__name__
+    said = str(error) or type(error).__name__
+    for name, form in (("JSONDecodeError", "JSON"), ("UnicodeDecodeError", "UTF-8")):
+        if _is(error, name):
+            return f"its answer is not {form}: {said}"
+    return said
 
 
 def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:

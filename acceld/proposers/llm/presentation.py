@@ -62,6 +62,8 @@ HOT_SPOTS = 6
 """Greatest number of hot lines, and of steps of the critical path, in a prompt."""
 STATEMENT_CHARS = 200
 """Greatest number of characters of a statement of the kernel in a line of a profile."""
+LEAST_US = 0.005
+"""Shortest time that is not printed as 0.00 µs."""
 WORTH_SHARE = 0.01
 """Share of the latency from which on a wait is shown."""
 BUSY_SHARE = 0.8
@@ -145,9 +147,10 @@ def _waits(profile: Profile, text: Sequence[str]) -> list[str]:
     if not found or not profile.latency_us:
         return []
     least_us = WORTH_SHARE * profile.latency_us
+    waited = f"waits {duration(found['waits_us'])}" if found["waits_us"] >= LEAST_US else "never waits"
     said = (
-        f"the {found['engine']} engine sets the latency: it works {duration(found['busy_us'])}, waits "
-        f"{duration(found['waits_us'])}, and starts after {duration(found['start_us'])}"
+        f"the {found['engine']} engine sets the latency: it works {duration(found['busy_us'])}, {waited}, and starts after "
+        f"{duration(found['start_us'])}"
     )
     cold = [
         f"the tensor engine loses {duration(found['cold_us'])} at half its rate, as too few of its rows are in use or it stood idle"

@@ -127,6 +127,18 @@ def test_check_names_a_missing_key_a_role_without_a_model_and_a_broken_prompt(
     assert "OPENAI_API_KEY" in out and "'fats'" in out and "problme" in out
 
 
+def test_only_missing_keys_have_the_exit_code_of_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    roles = ["[llm.planner]", 'models = ["fast"]', "[llm.executor]", 'models = ["fast"]']
+    models_toml(tmp_path, "[models.fast]", 'name = "gpt-5"', *roles)
+    assert main(["doctor", "models"]) == 4
+    assert "OPENAI_API_KEY" in capsys.readouterr().out
+
+
 def models_toml(folder: Path, *lines: str) -> None:
     (folder / "acceld.toml").write_text("\n".join(lines) + "\n")
 

@@ -155,3 +155,27 @@ def test_a_statement_in_another_encoding_is_an_error_that_says_so(here: Path) ->
         check=False,
     )
     assert done.returncode == 2 and b"standard input is not ascii" in done.stderr
+
+
+@pytest.mark.parametrize("line", ["workloads", "workloads silu", "config show search.preset", "--help"])
+def test_output_that_can_not_be_written_is_an_error_that_says_so(line: str, tmp_path: Path) -> None:
+    """``/dev/full`` is a disk without room: short outputs fail only when they are flushed."""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "acceld", *shlex.split(line)],
+            check=False,
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+        )
+    said = ended.stderr.decode()
+    assert ended.returncode == 1
+    assert "its output can not be written: No space left on device" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_takes_all_output(closed: str, tmp_path: Path) -> None:
+    program = f"{shlex.quote(sys.executable)} -m acceld workloads silu {closed}"
+    ended = subprocess.run(["/bin/sh", "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ("silu" in ended.stdout) == (">&-" not in closed.replace("2>&-", ""))

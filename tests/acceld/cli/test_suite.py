@@ -10,11 +10,15 @@ import pytest
 
 from acceld.cli.commands import suite as command
 from acceld.cli.main import main
+from acceld.cli.reference import write_reference_workload
 from acceld.client import Client
+from acceld.drafts import DraftArgument
 from acceld.events import RunStateChanged
 from acceld.home import Home
 from acceld.model import RunState
 from acceld.workloads import workload
+from tests.acceld.cli.test_costs_check import served
+from tests.acceld.llm.server import Reply
 
 
 @pytest.fixture
@@ -52,6 +56,40 @@ def test_what_is_no_suite_is_a_usage_error(folder: Path, suite: str, capsys: pyt
     assert main(["suite", "run", suite, "other.toml"]) == 2
     assert main(["compare", "c.json", "b.json"]) == 2
     assert "there is no file c.json" in capsys.readouterr().err
+
+
+def test_a_workload_that_there_is_not_is_named_before_anything_starts(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("typo.toml").write_text('name = "own"\n[[kernel]]\nworkload = "silu"\n[[kernel]]\nworkload = "slu"\n')
+    assert main(["suite", "run", "typo.toml"]) == 2
+    assert "'slu'" in (said := capsys.readouterr().err) and "'silu'" in said
+    assert not Home(folder / ".acceld").database.exists()
+
+
+def test_a_suite_whose_models_fail_names_the_error_and_has_its_exit_code(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The daemon, the simulator and the model's client are the real ones; the server refuses every key."""
+    Path("twice.py").write_text("def forward(x):\n    return x + x\n", "utf-8")
+    given = [DraftArgument("x", (128, 64), "float32")]
+    write_reference_workload(Path("twice.py"), given, folder / "twice", name="twice")
+    Path("own.toml").write_text('name = "own"\n[[kernel]]\nworkload = "twice"\n', "utf-8")
+    with served(Reply(kind="unauthorized_401")) as server:
+        model = f'[models.m]\nbase_url = "{server.base_url}"\ninput_usd_per_mtok = 0\noutput_usd_per_mtok = 0\n'
+        roles = '[llm.planner]\nmodels = ["m"]\n[llm.executor]\nmodels = ["m"]\n'
+        Path("acceld.toml").write_text(model + roles, "utf-8")
+        assert main(["config", "trust", "."]) == 0
+        try:
+            capsys.readouterr()
+            assert (
+                main(["suite", "run", "own.toml", "--proposer", "llm", "--api", "nki", "--chip", "trn2", "--json"]) == 4
+            )
+        finally:
+            main(["stop", "--now"])
+    said = capsys.readouterr()
+    (row,) = json.loads(said.out.partition("\nstopped")[0])["rows"]
+    assert row["note"].startswith("models: model 'm': wrong key") and "the search failed for twice" in said.err
 
 
 @pytest.fixture

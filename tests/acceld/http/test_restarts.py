@@ -123,4 +123,9 @@ async def test_blocking_following_goes_on_after_a_restart_and_ends_where_no_daem
     monkeypatch.setattr("acceld.client.RETURN_S", 0.0)
     with pytest.raises(DaemonError):
         await asyncio.to_thread(next, events)
+    told: list[str] = []
+    with pytest.raises(DaemonError):
+        await asyncio.to_thread(next, client.follow(1, 0.2, told.append))
+    (said,) = told
+    assert said.startswith("lost the daemon") and "acceld start" in said, "a follower says that it waits"
     await store.close()

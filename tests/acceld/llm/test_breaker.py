@@ -7,8 +7,15 @@ import asyncio
 import pytest
 
 from acceld.llm.breaker import Breaker, BreakerSettings
-from acceld.llm.errors import LLMBadRequest, LLMCircuitOpen, LLMRateLimited, LLMUnavailable
+from acceld.llm.client import Completion, CompletionRequest
+from acceld.llm.errors import LLMBadRequest, LLMCircuitOpen, LLMError, LLMRateLimited, LLMUnavailable
+from acceld.llm.limits import Limiter
+from acceld.llm.model import Model
+from acceld.llm.retry import RetryPolicy
+from acceld.llm.settings import ModelSettings
 from tests.acceld.llm.clock import ManualClock, settle
+from tests.acceld.llm.models import ask
+from tests.acceld.llm.scripted import ScriptedClient
 
 DOWN = LLMUnavailable("down")
 
@@ -81,3 +88,39 @@ async def test_a_cancelled_probe_hands_its_turn_on() -> None:
     assert not waiting.done()
     circuit.abandoned(True)
     assert await waiting is True
+
+
+@pytest.mark.parametrize(
+    "failure", [LLMUnavailable("down (HTTP 500)"), LLMRateLimited("slow down", retry_after_s=30.0)]
+)
+async def test_each_run_whose_calls_wait_long_is_told_once_why(failure: LLMError) -> None:
+    """Three calls of two runs ask a model that fails nine times and then answers; another failure is told again."""
+    told: list[tuple[int, str]] = []
+    failures = [failure] * 9
+
+    class Failing(ScriptedClient):
+        async def complete(self, request: CompletionRequest) -> Completion:
+            if failures:
+                raise failures.pop()
+            return await super().complete(request)
+
+    async def tell(run: int, text: str) -> None:
+        told.append((run, text))
+
+    async def asked(*runs: int) -> None:
+        calls = asyncio.gather(*(model.complete(ask(tags={"run": run})) for run in runs))
+        while not calls.done():
+            await clock.advance(60.0)
+        await calls
+
+    clock, patient = ManualClock(), BreakerSettings(1, 60.0, 99)
+    settings = ModelSettings("m", "m", "openai", "chat", breaker=patient, retry=RetryPolicy(max_tries=20))
+    model = Model(settings, Failing(lambda _: "ok"))
+    model.breaker = Breaker("m", patient, now=clock.time, sleep=clock.sleep)
+    model.limiter, model._sleep, model.on_wait = Limiter(settings.limits, clock), clock.sleep, tell
+    await asked(1, 1, 2)
+    assert sorted(run for run, _ in told) == [1, 2]
+    assert all(failure.message in text and "the model is asked again in " in text for _, text in told)
+    failures.append(failure)
+    await asked(1, 1)
+    assert len(told) == 3

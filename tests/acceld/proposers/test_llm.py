@@ -597,6 +597,8 @@ def test_a_profile_shows_whole_statements_and_for_what_the_busiest_engine_waits(
         "line 4 waits 20.0 µs for scalar at line 1: copy(a, b)",
         "before it starts, dma takes 9.00 µs at line 5: load(x)",
     ]
+    idle = replace(one, details={"binding": {**found, "waits_us": 0.001, "waits": []}})
+    assert "it works 60.0 µs, never waits, and starts" in presentation.profile_lines(idle, None, "load(x)\n")
 
 
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "bmm_softmax", "gqa_full"])

@@ -18,6 +18,7 @@ from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.resources import prompts_folder, workloads_folder
 from acceld.search.budget import Budget
 from acceld.store.database import Store
+from acceld.trust import trust_file
 from acceld.watch.settings import SettingsFiles, Validation
 
 
@@ -61,6 +62,21 @@ def test_a_configuration_that_is_wrong_anywhere_changes_nothing(project: Path) -
     assert not found.good and found.config is None
     assert "rejected, the former file stays in use" in found.text and "presett" in found.text
     assert settings.settings.search.patience == 3
+
+
+def test_a_configuration_with_the_same_values_is_told_only_after_a_rejected_one(project: Path) -> None:
+    """A checkout by git and a trusted file of another folder touch files without a change of the settings."""
+    settings = settings_of(project)
+    file, text = project / "acceld.toml", (project / "acceld.toml").read_text()
+    file.write_text(text + "# a comment that came by git\n")
+    assert settings.check({file}) == [] and settings.check({trust_file().resolve()}) == []
+    file.write_text(text + "[search]\npresett = 'quick'\n")
+    (found,) = settings.check({file})
+    assert not found.good
+    file.write_text(text)
+    (found,) = settings.check({file})
+    assert found.good and found.text == "valid: the settings in use are those of the file"
+    assert settings.check({file}) == []
 
 
 def test_a_broken_prompt_keeps_all_old_ones_and_a_mended_one_holds_from_the_next_iteration(project: Path) -> None:
