@@ -149,8 +149,10 @@ def _waits(profile: Profile, text: Sequence[str]) -> list[str]:
         f"the {found['engine']} engine sets the latency: it works {duration(found['busy_us'])}, waits "
         f"{duration(found['waits_us'])}, and starts after {duration(found['start_us'])}"
     )
+    whole_us = profile.engines_us.get("tensor", 0.0) + found["cold_us"]
     cold = [
-        f"the tensor engine loses {duration(found['cold_us'])} at half its rate, as too few of its rows are in use or it stood idle"
+        f"the tensor engine works {_share(whole_us, profile.latency_us)}, as it loses {duration(found['cold_us'])} of that at "
+        "half its rate: too few of its rows are in use or it stood idle"
         for _ in range(found["cold_us"] > least_us)
     ]
     listed = [(one["us"], one["line"], one["for_engine"], one["for_line"]) for one in found["waits"][:HOT_SPOTS]]
@@ -171,7 +173,7 @@ def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
     """Return lines on the critical path; [] if one engine is busy for most of the latency."""
     steps = profile.details.get("critical_path", ())
     whole_us, latency_us = sum(step["us"] for step in steps), profile.latency_us
-    busiest_us = max(profile.engines_us.values(), default=0.0)
+    busiest_us = max((*profile.engines_us.values(), profile.details.get("binding", {}).get("busy_us", 0.0)))
     if not whole_us or not latency_us or busiest_us >= BUSY_SHARE * latency_us:
         return []
     parts = [
