@@ -127,9 +127,11 @@ HIDDEN: Mapping[str, str] = {
     "nl.softmax": "several instructions: maximum, exponential, sum, reciprocal, product",
     "nl.mean": "a sum and a product",
     "nl.var": "several instructions: two means and a product",
+    "nisa.bn_stats": f"at most {BN_STATS_ELEMENTS} elements a partition",
+    "nisa.max8": f"{MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]} elements a partition",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""Work that a call does besides the instruction that its name stands for, by call."""
+"""What a call does besides the instruction that its name stands for, or takes at most, by call."""
 
 LONG_ROW = 16384
 """Bytes of a row in HBM whose transfer the start of its descriptor hardly slows down."""
@@ -323,7 +325,6 @@ def chip_lines(api: str, chip: str) -> list[str]:
             f"transpose: {TENSOR_TRANSPOSE} x {TENSOR_TRANSPOSE} on the tensor engine, {VECTOR_TRANSPOSE} x "
             f"{VECTOR_TRANSPOSE} on the vector engine"
         ),
-        f"bn_stats: at most {BN_STATS_ELEMENTS} elements a partition; max8: {MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]}",
         (
             f"HBM: {spec.hbm_bytes_per_us / 1000:.0f} GB/s; {spec.dma_engines} DMA engines, together "
             f"{long / 1000:.0f} GB/s with long contiguous rows; each row costs an "
