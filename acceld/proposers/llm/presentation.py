@@ -246,7 +246,10 @@ def standing(evaluation: Evaluation | None, floor: Floor | None = None, cores: i
             text += f": {percent(evaluation.percent_of_peak)} of the peak that its declared work allows"
         if evaluation.percent_of_attainable is not None:
             text += f", {percent(evaluation.percent_of_attainable)} of what the chip can physically attain"
-    return f"{text}. What bounds it: {profile.bound}." if profile.bound else f"{text}."
+    bound, found = profile.bound, profile.details.get("binding")
+    if found and found["engine"] == "tensor" and found["cold_us"] > WORTH_SHARE * (profile.latency_us or 0.0):
+        bound = f"tensor {100 * found['busy_us'] / profile.latency_us:.0f} %, slowed to half its rate for part of it"
+    return f"{text}. What bounds it: {bound}." if bound else f"{text}."
 
 
 def failure_lines(evaluation: Evaluation, source: str) -> str:

@@ -608,9 +608,13 @@ def test_a_profile_shows_whole_statements_and_for_what_the_busiest_engine_waits(
         "line 4 waits 20.0 µs for scalar at line 1: copy(a, b)",
         "before it starts, dma takes 9.00 µs at line 5: load(x)",
     ]
-    slowed = replace(one, details=one.details | {"binding": found | {"busy_us": 85.0, "cold_us": 37.0}})
+    slowed = replace(one, details={**one.details, "binding": {**found, "busy_us": 85.0, "cold_us": 37.0}})
     said = presentation.profile_lines(slowed, None, "")
     assert "the tensor engine works 85.0 µs, 85 % of the latency" in said and "no engine is busy" not in said
+    candidate = passed(PARENT, latency_us=100.0)
+    assert candidate.evaluation is not None
+    standing = presentation.standing(replace(candidate.evaluation, profile=slowed))
+    assert standing.endswith("What bounds it: tensor 85 %, slowed to half its rate for part of it.")
 
 
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "bmm_softmax", "gqa_full"])
