@@ -1,9 +1,10 @@
 """Compare three proposers at equal cost: rules alone, models alone, and both, with scripted models of fixed
 skill.
 
-    python scripts/bench_both.py ANSWERS [--candidates 12] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu,mamba] [--json]
+    python scripts/bench_both.py [ANSWERS] [--candidates 12] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu,mamba] [--json]
 
-``ANSWERS/WORKLOAD/*.py`` are kernels that people or models wrote for a workload. A scripted model answers each
+``ANSWERS/WORKLOAD/*.py`` are kernels that people or models wrote for a workload; by default those of
+``scripts/evidence/answers``, which were written from prompts alone for ``--api nki``. A scripted model answers each
 attempt with one of them, drawn by the attempt's seed, and costs nothing. All other parts are real: loop, rules,
 polishing, jails, gates, SQLite. Each run may evaluate the same number of candidates, polished kernels included.
 Rules tune sequences, alone and beside models, as with ``--strategy tune``. Kernels that are only timed, to find
@@ -42,6 +43,7 @@ from acceld.workloads import Workload
 from scripts.starting_points import simulated, starting_points
 
 KINDS = ("rules", "llm", "both")
+ANSWERS = Path(__file__).parent / "evidence" / "answers"
 
 
 class ScriptedModels:
@@ -183,16 +185,18 @@ def table(results: list[dict[str, object]]) -> str:
 def main() -> None:
     """Run the comparison, and print the table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("answers", metavar="ANSWERS")
+    parser.add_argument("answers", metavar="ANSWERS", nargs="?", default=str(ANSWERS))
     parser.add_argument("--candidates", type=int, default=12)
     parser.add_argument("--timed", type=int, default=80, help="kernels that rules time for each parent (default 80)")
     parser.add_argument("--chip", default="trn2")
     parser.add_argument("--api", default="nki_legacy", help="API of the kernels (default nki_legacy)")
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
-    parser.add_argument("--only", default="silu,mamba,rmsnorm_matmul,add_rmsnorm_matmul", metavar="WORKLOADS")
+    parser.add_argument("--only", metavar="WORKLOADS", help="default: all that ANSWERS has a folder for")
     parser.add_argument("--proposers", default=",".join(KINDS))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.only is None:
+        arguments.only = ",".join(one.name for one in sorted(Path(arguments.answers).iterdir()) if one.is_dir())
     results = asyncio.run(every(arguments))
     print(json.dumps(results, indent=1) if arguments.json else table(results))
 

@@ -36,6 +36,7 @@ from acceld.nki.frontend.shims import arguments_of
 from acceld.nki.ir.operations import (
     ACTIVATION_FUNCTIONS,
     ALU_OPS,
+    ENGINE_SINCE,
     FUNCTIONS,
     LATE_ALU_OPS,
     LEGACY_ONLY,
@@ -116,6 +117,8 @@ OWN_MEANINGS: Mapping[str, str] = {
     "without accumulate the first product into dst overwrites and each later one adds. transpose: a transpose through the array",
     "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also reduced "
     "along the free axes into reduce_res; reverse0 swaps the operands",
+    "nisa.activation": "dst = op(data * scale + bias), bias and scale immediates or (P, 1) tiles; with "
+    "reduce_cmd=nisa.reduce_cmd.reset_reduce the values are also added up along the free axes into reduce_res",
 }
 """Meanings of calls that do less than the operation that they become."""
 
@@ -124,9 +127,14 @@ HIDDEN: Mapping[str, str] = {
     "nl.softmax": "several instructions: maximum, exponential, sum, reciprocal, product",
     "nl.mean": "a sum and a product",
     "nl.var": "several instructions: two means and a product",
+    "nisa.bn_stats": f"at most {BN_STATS_ELEMENTS} elements a partition",
+    "nisa.max8": f"{MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]} elements a partition",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""Work that a call does besides the instruction that its name stands for, by call."""
+"""What a call does besides the instruction that its name stands for, or takes at most, by call."""
+
+LONG_ROW = 16384
+"""Bytes of a row in HBM whose transfer the start of its descriptor hardly slows down."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits that two operations must share for one to be able to replace the other."""
@@ -174,13 +182,13 @@ def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
     )
 
 
-def call_lines(calls: Iterable[str], api: str) -> list[str]:
-    """Return one line for each call: its arguments, its engines, the memories of its tiles, its meaning, and
-    further notes.
+def call_lines(calls: Iterable[str], api: str, chip: str) -> list[str]:
+    """Return one line for each call: its arguments, its engines on ``chip``, the memories of its tiles, its meaning,
+    and further notes.
     """
     functions = _functions(api)
     return [
-        f"{call}({functions[call]}){_facts(call, functions[call])}{_besides(call)}"
+        f"{call}({functions[call]}){_facts(call, functions[call], chip)}{_besides(call)}"
         for call in sorted(calls, key=_instructions_first)
     ]
 
@@ -274,6 +282,10 @@ def name_lines(calls: Iterable[str], api: str, chip: str) -> list[str]:
             (("tensor_reduce",), f"op of tensor_reduce: {names(FUNCTIONS['tensor_reduce']['op'], ALU_ALIASES)}"),
             (("activation",), f"op of activation: {names(ACTIVATION_FUNCTIONS - NO_ACTIVATION, ACTIVATION_ALIASES)}"),
             (
+                ("tensor_scalar",),
+                "tensor_scalar on scalar: multiply, add, or multiply then add; bitwise operations: vector alone; power: gpsimd alone",
+            ),
+            (
                 ("tensor_tensor", "tensor_scalar"),
                 f"no engine has {', '.join(sorted(LEGACY_ONLY))}: multiply by nisa.reciprocal of the divisor",
             ),
@@ -292,13 +304,18 @@ def chip_lines(api: str, chip: str) -> list[str]:
     legacy = api == "nki_legacy"
     usable = spec.sbuf_bytes_per_partition - (LEGACY_RESERVED_SBUF_BYTES if legacy else 0)
     rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in spec.matmul_tflops.items())
+    long = (
+        LONG_ROW
+        * spec.dma_engines
+        / CostModel(spec, default_params(api, chip), ()).transfer_us(spec.dma_engines, LONG_ROW)
+    )
     return [
         *([] if legacy else _writing_lines()),
         f"partitions: {spec.partitions}, the first axis of every tile",
         f"SBUF: {usable // 1024} KiB a partition",
         (
             f"PSUM: {spec.psum_banks} banks of {spec.psum_bank_bytes} B a partition; only products and transposes of the "
-            "tensor engine accumulate there, and DMA does not reach it"
+            "tensor engine accumulate there, and gpsimd and DMA do not reach it"
         ),
         (
             f"matrix product: contraction of at most {spec.partitions} (the partitions of both operands), stationary "
@@ -308,16 +325,12 @@ def chip_lines(api: str, chip: str) -> list[str]:
             f"transpose: {TENSOR_TRANSPOSE} x {TENSOR_TRANSPOSE} on the tensor engine, {VECTOR_TRANSPOSE} x "
             f"{VECTOR_TRANSPOSE} on the vector engine"
         ),
-        f"bn_stats: at most {BN_STATS_ELEMENTS} elements a partition; max8: {MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]}",
         (
             f"HBM: {spec.hbm_bytes_per_us / 1000:.0f} GB/s; {spec.dma_engines} DMA engines, together "
-            f"{spec.dma_bytes_per_us / 1000:.0f} GB/s with long contiguous rows; each row costs an engine "
-            f"{1000 * spec.dma_descriptor_us:.0f} ns more, so rows under {_short_row(spec)} B waste most of it"
+            f"{long / 1000:.0f} GB/s with long contiguous rows; each row costs an "
+            f"engine {1000 * spec.dma_descriptor_us:.0f} ns more, so rows under {_short_row(spec)} B waste most of it"
         ),
-        (
-            f"engines (GHz): tensor {spec.tensor_ghz:g}, vector {spec.vector_ghz:g}, scalar {spec.scalar_ghz:g}, gpsimd "
-            f"{spec.gpsimd_ghz:g}; they work at the same time"
-        ),
+        "the engines work at the same time; where a call names no engine, the compiler takes one that can",
         f"matrix products: {rates} TFLOP/s",
         *(["vector and gpsimd take turns at SBUF"] if spec.shared_vector_gpsimd_port else []),
         *(["the vector engine is faster on 16-bit copies and arithmetic"] if spec.fast_16bit_vector else []),
@@ -417,7 +430,7 @@ def _besides(call: str) -> str:
     return f"; {HIDDEN[call]}" if call in HIDDEN else ""
 
 
-def _facts(call: str, signature: str) -> str:
+def _facts(call: str, signature: str, chip: str) -> str:
     operation = operation_of(call)
     if operation is None:
         return ""
@@ -425,7 +438,9 @@ def _facts(call: str, signature: str) -> str:
     if one.memory is Memory.DMA:
         engines = "DMA"
     else:
-        engines = " or ".join(sorted(engine.value for engine in one.engines))
+        generation = chip_spec(chip).generation
+        having = (engine for engine in one.engines if ENGINE_SINCE.get((operation, engine), 0) <= generation)
+        engines = " or ".join(sorted(engine.value for engine in having))
     places = {
         Memory.CHIP: "SBUF or PSUM",
         Memory.SBUF: "SBUF",

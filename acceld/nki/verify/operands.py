@@ -9,6 +9,7 @@ from acceld.nki.ir.numerics import BITWISE, PACKED_DTYPES
 from acceld.nki.ir.operations import (
     BITS,
     COMPOSED_FUNCTIONS,
+    ENGINE_SINCE,
     FUNCTIONS,
     INTEGER_DTYPES,
     LATE_ALU_OPS,
@@ -162,7 +163,8 @@ class Operands(InstructionCheck):
                     f"{name} needs NeuronCore-v{LATE_ALU_OPS[name]}; {self.rules.chip.name} has an older one",
                     "trace it for a later chip, or take abs and max",
                 )
-        if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.chip.generation < 3:
+        late = self.rules.chip.generation < ENGINE_SINCE.get((op, engine), 0)
+        if late and op == "tensor_scalar":
             self._add(
                 "engine",
                 instruction,
@@ -181,7 +183,7 @@ class Operands(InstructionCheck):
         bitwise = op != "partition_reduce" and any(name in BITWISE for name in names)
         if bitwise and engine in (Engine.SCALAR, Engine.GPSIMD):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
-        if op == "activation" and engine is Engine.GPSIMD and self.rules.chip.generation < 4:
+        if late and op == "activation":
             self._add(
                 "engine", instruction, f"GpSimd of {self.rules.chip.name} has no activation", "use the scalar engine"
             )

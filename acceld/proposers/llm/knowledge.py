@@ -49,7 +49,7 @@ def calls_of(api: str, chip: str, source: str, level: KnowledgeLevel) -> str:
 
 def _calls(calls: Iterable[str], api: str, chip: str) -> list[str]:
     calls = frozenset(calls)
-    facts = (*nki.call_lines(calls, api), *nki.value_lines(calls, api), *nki.name_lines(calls, api, chip))
+    facts = (*nki.call_lines(calls, api, chip), *nki.value_lines(calls, api), *nki.name_lines(calls, api, chip))
     return ["Calls with their arguments [engines; where tiles may lie]:", *_wrapped(facts)]
 
 

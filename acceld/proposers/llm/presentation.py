@@ -152,8 +152,10 @@ def _waits(profile: Profile, text: Sequence[str]) -> list[str]:
         f"the {found['engine']} engine sets the latency: it works {duration(found['busy_us'])}, {waited}, and starts after "
         f"{duration(found['start_us'])}"
     )
+    whole_us = profile.engines_us.get("tensor", 0.0) + found["cold_us"]
     cold = [
-        f"the tensor engine loses {duration(found['cold_us'])} at half its rate, as too few of its rows are in use or it stood idle"
+        f"the tensor engine works {_share(whole_us, profile.latency_us)}, as it loses {duration(found['cold_us'])} of that at "
+        "half its rate: too few of its rows are in use or it stood idle"
         for _ in range(found["cold_us"] > least_us)
     ]
     listed = [(one["us"], one["line"], one["for_engine"], one["for_line"]) for one in found["waits"][:HOT_SPOTS]]
@@ -174,7 +176,7 @@ def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
     """Return lines on the critical path; [] if one engine is busy for most of the latency."""
     steps = profile.details.get("critical_path", ())
     whole_us, latency_us = sum(step["us"] for step in steps), profile.latency_us
-    busiest_us = max(profile.engines_us.values(), default=0.0)
+    busiest_us = max((*profile.engines_us.values(), profile.details.get("binding", {}).get("busy_us", 0.0)))
     if not whole_us or not latency_us or busiest_us >= BUSY_SHARE * latency_us:
         return []
     parts = [
@@ -247,7 +249,10 @@ def standing(evaluation: Evaluation | None, floor: Floor | None = None, cores: i
             text += f": {percent(evaluation.percent_of_peak)} of the peak that its declared work allows"
         if evaluation.percent_of_attainable is not None:
             text += f", {percent(evaluation.percent_of_attainable)} of what the chip can physically attain"
-    return f"{text}. What bounds it: {profile.bound}." if profile.bound else f"{text}."
+    bound, found = profile.bound, profile.details.get("binding")
+    if found and found["engine"] == "tensor" and found["cold_us"] > WORTH_SHARE * (profile.latency_us or 0.0):
+        bound = f"tensor {100 * found['busy_us'] / profile.latency_us:.0f} %, slowed to half its rate for part of it"
+    return f"{text}. What bounds it: {bound}." if bound else f"{text}."
 
 
 def failure_lines(evaluation: Evaluation, source: str) -> str:

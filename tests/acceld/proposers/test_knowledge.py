@@ -153,7 +153,7 @@ def test_a_function_of_the_language_becomes_the_operation_and_runs_on_an_engine_
 @pytest.mark.parametrize("api", API_CHIPS)
 def test_every_documented_call_that_is_traced_is_listed_with_its_arguments(api: str) -> None:
     chip = API_CHIPS[api][0]
-    lines = knowledge.call_lines(knowledge.every_call(api, chip), api)
+    lines = knowledge.call_lines(knowledge.every_call(api, chip), api, chip)
     assert len(lines) > 120 and not any(" at 0x" in line or "<" in line for line in lines if "rmw" not in line)
     named = [line for line in lines if line.startswith("nisa.")]
     assert sum("[" in line for line in named) >= len(named) - 14
@@ -185,7 +185,7 @@ def test_levels_of_facts_are_none_some_and_all(api: str) -> None:
 @pytest.mark.parametrize("api", API_CHIPS)
 def test_calls_are_explained_in_the_names_of_their_own_arguments(api: str) -> None:
     chip = API_CHIPS[api][0]
-    for line in knowledge.call_lines(knowledge.every_call(api, chip), api):
+    for line in knowledge.call_lines(knowledge.every_call(api, chip), api, chip):
         call, _, rest = line.partition("(")
         if not call.startswith("nisa.") or "]: " not in rest:
             continue
@@ -222,7 +222,7 @@ def test_values_and_times_are_those_of_the_tables(api: str) -> None:
 
 
 def test_a_matrix_product_of_the_language_transposes_as_its_line_says() -> None:
-    assert "transpose" in next(line for line in knowledge.call_lines({"nl.matmul"}, "nki_legacy"))
+    assert "transpose" in next(line for line in knowledge.call_lines({"nl.matmul"}, "nki_legacy", "trn1"))
     body = (
         "@nki.jit\ndef kernel(x):\n    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)\n"
         "    a = nl.load(x[:, 0:128])\n    b = nl.load(x[:, 128:256])\n"
@@ -267,7 +267,7 @@ def test_what_prompts_say_of_products_and_psum_is_what_the_simulator_does() -> N
     with pytest.raises(KernelFailure) as refused:
         made(128, "'no'")
     assert refused.value.rule == "operand_type"
-    (line,) = knowledge.call_lines({"nisa.nc_matmul"}, "nki")
+    (line,) = knowledge.call_lines({"nisa.nc_matmul"}, "nki", "trn2")
     assert "accumulate True adds" in line and "'yes'" not in line
     busy = []
     for program in (full, half):
@@ -278,6 +278,65 @@ def test_what_prompts_say_of_products_and_psum_is_what_the_simulator_does() -> N
     times = "\n".join(knowledge.time_lines("nki", "trn2"))
     assert "half its rate while less than 55 %" in times
     assert "half its rate" not in "\n".join(knowledge.time_lines("nki_legacy", "trn1"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule", "said"),
+    [
+        (
+            "nisa.activation(dst=tile, op=nl.exp, data=tile, engine=nisa.engine.gpsimd)",
+            "chip",
+            "name=None) [scalar; SBUF or PSUM]",
+        ),
+        (
+            "nisa.activation(dst=tile, op=nl.exp, data=tile, reduce_op=nl.add, reduce_res=tile[:, 0:1])",
+            "reduce_cmd",
+            "with reduce_cmd=nisa.reduce_cmd.reset_reduce the values are also",
+        ),
+        (
+            "nisa.tensor_copy(dst=tile, src=product, engine=nisa.engine.gpsimd)",
+            "address_space",
+            "gpsimd and DMA do not reach it",
+        ),
+        (
+            "nisa.tensor_scalar(dst=tile, data=tile, op0=nl.maximum, operand0=0.0, engine=nisa.engine.scalar)",
+            "engine",
+            "tensor_scalar on scalar: multiply, add, or multiply then add;",
+        ),
+        (
+            "nisa.tensor_scalar(dst=tile, data=tile, op0=nl.power, operand0=2.0, engine=nisa.engine.vector)",
+            "engine",
+            "power: gpsimd alone",
+        ),
+    ],
+)
+def test_what_the_simulator_refuses_prompts_do_not_offer(statement: str, rule: str, said: str) -> None:
+    body = (
+        "@nki.jit\ndef kernel(x):\n    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "    product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n"
+        "    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)\n"
+        "    nisa.dma_copy(dst=tile, src=x[:, 0:512])\n"
+        "    nisa.nc_matmul(dst=product, stationary=tile[:, 0:128], moving=tile)\n"
+        f"    {statement}\n    nisa.dma_copy(dst=out, src=tile)\n    return out\n"
+    )
+    text = HEADS["nki"] + body
+    try:
+        program = trace(text, [TensorSpec((128, 2048), "float32")], api="nki", chip="trn2")
+        refused = {finding.rule for finding in verify(program)}
+    except KernelFailure as failure:
+        refused = {failure.rule}
+    assert rule in refused
+    told = f"{knowledge_of('nki', 'trn2', '', 'calls')}\n{calls_of('nki', 'trn2', text, 'calls')}"
+    assert said in " ".join(told.split())
+
+
+@pytest.mark.parametrize("api", API_CHIPS)
+def test_the_rate_of_dma_in_prompts_is_that_of_long_rows_in_the_simulator(api: str) -> None:
+    for chip in API_CHIPS[api]:
+        engines, row = chip_spec(chip).dma_engines, 1 << 20
+        took_us = CostModel(chip_spec(chip), default_params(api, chip), ()).transfer_us(engines, row)
+        (said,) = re.findall(r"together (\d+) GB/s", "\n".join(knowledge.chip_lines(api, chip)))
+        assert float(said) == pytest.approx(engines * row / took_us / 1000, rel=0.01)
 
 
 def test_names_that_op_takes_are_listed_for_the_calls_of_a_prompt_alone() -> None:

@@ -586,19 +586,37 @@ def test_a_profile_shows_whole_statements_and_for_what_the_busiest_engine_waits(
         "engine": "tensor", "busy_us": 60.0, "waits_us": 20.0, "start_us": 15.0, "end_us": 2.0, "cold_us": 12.0,
         "start": [{"engine": "dma", "us": 9.0, "line": 5}], "waits": waits, "margin_us": 3.0,
     }  # fmt: skip
+    steps = [{"line": 5, "engine": "tensor", "us": 30.0}]
     one = replace(
-        profile(100.0), details={"binding": found, "hot_spots": [{"line": 1, "engine": "scalar", "busy_us": 50.0}]}
+        profile(100.0),
+        engines_us={"tensor": 48.0},
+        details={
+            "critical_path": steps,
+            "binding": found,
+            "hot_spots": [{"line": 1, "engine": "scalar", "busy_us": 50.0}],
+        },
     )
     lines = presentation.profile_lines(one, None, "copy(\n    a,\n    b,\n)\nload(x)\n").splitlines()
     assert "line 1, scalar busy 50.0 µs, 50 % of the latency: copy(a, b)" in lines
-    assert lines[-4:] == [
+    path = next(number for number, line in enumerate(lines) if line.startswith("no engine is busy for 80 %"))
+    assert lines[path - 4 : path] == [
         "the tensor engine sets the latency: it works 60.0 µs, waits 20.0 µs, and starts after 15.0 µs",
-        "the tensor engine loses 12.0 µs at half its rate, as too few of its rows are in use or it stood idle",
+        (
+            "the tensor engine works 60.0 µs, 60 % of the latency, as it loses 12.0 µs of that at half its rate: too few of "
+            "its rows are in use or it stood idle"
+        ),
         "line 4 waits 20.0 µs for scalar at line 1: copy(a, b)",
         "before it starts, dma takes 9.00 µs at line 5: load(x)",
     ]
     idle = replace(one, details={"binding": {**found, "waits_us": 0.001, "waits": []}})
     assert "it works 60.0 µs, never waits, and starts" in presentation.profile_lines(idle, None, "load(x)\n")
+    slowed = replace(one, details={**one.details, "binding": {**found, "busy_us": 85.0, "cold_us": 37.0}})
+    said = presentation.profile_lines(slowed, None, "")
+    assert "the tensor engine works 85.0 µs, 85 % of the latency" in said and "no engine is busy" not in said
+    candidate = passed(PARENT, latency_us=100.0)
+    assert candidate.evaluation is not None
+    standing = presentation.standing(replace(candidate.evaluation, profile=slowed))
+    assert standing.endswith("What bounds it: tensor 85 %, slowed to half its rate for part of it.")
 
 
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "bmm_softmax", "gqa_full"])
