@@ -161,6 +161,8 @@ class _Reader:
         # A class inside of a function that nobody calls must not lend its name to a built-in class.
         named = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
         self.classes = frozenset(named) - frozenset(dir(builtins))
+        self.unused = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        """Expressions whose value nothing uses, such as docstrings."""
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:
@@ -204,7 +206,7 @@ class _Reader:
                 return self._attribute(node)
             case ast.Call():
                 return self._call(node)
-            case ast.Constant(value=str(text)) if _HIDDEN_NAME.search(text):
+            case ast.Constant(value=str(text)) if _HIDDEN_NAME.search(text) and id(node) not in self.unused:
                 return "dunder", f"the text {text[:60]!r} names an internal of Python", ""
             case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()) if "matmul" in self.library:
                 return "library", "the @ operator computes on the host, not on the chip", "use nisa.nc_matmul"

@@ -33,6 +33,8 @@ from acceld.workloads.records import (
 FILE = "workload.toml"
 _MOST_WEIGHT = 1e9
 """Greatest weight of a shape: with greater ones the others would be lost to rounding."""
+_LONGEST_LABEL = 100
+"""Greatest number of characters of a workload's name and of its family."""
 INDEX_KINDS = ("permutation", "indptr")
 """Distributions of index arrays, which no derived distribution changes."""
 _TOP = (
@@ -68,7 +70,24 @@ class _Table:
             raise self.fail(f"key {key!r}", "is missing")
         if not isinstance(value, str):
             raise self.fail(key, f"must be text, not {value!r}")
+        self._check_printable(key, value)
         return value
+
+    def label(self, key: str, default: str) -> str:
+        """Return a name that may be part of a file's path, or ``default`` if the file gives none."""
+        value = self.text(key, default)
+        if key not in self.data:
+            return value
+        if not value or len(value) > _LONGEST_LABEL or value.startswith(".") or "/" in value or "\\" in value:
+            hint = f"Use 1 to {_LONGEST_LABEL} characters without slashes, and no period in front."
+            raise self.fail(key, f"can not be {value[:_LONGEST_LABEL]!r}.", hint)
+        return value
+
+    def _check_printable(self, key: str, value: str) -> None:
+        """Raise WorkloadError if a text has a control character, which a terminal would obey."""
+        found = next((one for one in value if not one.isprintable() and one not in "\n\t"), None)
+        if found is not None:
+            raise self.fail(key, f"has the control character {found!r}.", "Take it out.")
 
     def number(self, key: str, default: float) -> float:
         value = self.data.get(key, default)
@@ -99,6 +118,8 @@ class _Table:
         value = self.data.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.fail(key, f"must be a list of texts, not {value!r}")
+        for one in value:
+            self._check_printable(key, one)
         return tuple(value)
 
     def table(self, key: str) -> _Table:
@@ -167,8 +188,8 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     shapes = _shapes(top, _values(top.table("values")))
     outputs = _outputs(top.table("outputs"), values)
     return Workload(
-        name=top.text("name", folder.name),
-        family=top.text("family", folder.parent.name),
+        name=top.label("name", folder.name),
+        family=top.label("family", folder.parent.name),
         description=top.text("description"),
         folder=folder,
         arguments=arguments,

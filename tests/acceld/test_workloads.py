@@ -304,6 +304,17 @@ def test_arrays_can_come_from_a_sample_file(tmp_path: Path) -> None:
         ("M = 4 => M = 4.5", r"\[values\] M must be"),
         ('description = "twice x" => name = "double"', "'description' is missing"),
         ("tolerance = 1e-5 => tolerance = ", "workload.toml"),
+        (
+            'description = "twice x" => description = "\\u001b[2Jtwice"',
+            r"description has the control character '\\x1b'",
+        ),
+        (
+            "tolerance = 1e-5 => tolerance = 1e-5\ntags = ['\\u0007']".replace("'", '"'),
+            "tags has the control character",
+        ),
+        ("tolerance = 1e-5 => tolerance = 1e-5\nname = '../other'", r"name can not be '\.\./other'"),
+        ("tolerance = 1e-5 => tolerance = 1e-5\nname = ''", "name can not be ''"),
+        ("tolerance = 1e-5 => tolerance = 1e-5\nfamily = '/tmp'", "family can not be '/tmp'"),
     ],
 )
 def test_a_broken_workload_names_file_and_key(tmp_path: Path, change: str, message: str) -> None:

@@ -279,21 +279,25 @@ _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero
 def _decisive(program: Program) -> list[float]:
     """Return the numbers that change what an instruction makes of undefined memory.
 
-    These are 0, 1, the numbers with which the program compares, and those with which it fills tiles, if an instruction asks
-    whether a value is zero or equal to another; and the greatest and the least integer (as infinities), if a tile
-    holds integers. Random contents are hardly ever equal to a given number, and one random integer may be cut off as
-    another one was. Memory of a chip often has such contents, because it holds what ran before.
+    These are 0, 1, the numbers with which the program compares or computes, and those with which it fills tiles, if an
+    instruction asks whether a value is zero or equal to another, or if a tile holds integers; and for integers also
+    the greatest and the least one (as infinities). Random contents are hardly ever equal to a given number, and one
+    random integer may be cut off as another one was. Memory of a chip often has such contents, because it holds what
+    ran before.
     """
     found: set[float] = set()
-    asks = False
+    whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)
+    asks = whole
     for node, _ in program.walk():
         deciding = node.op in _DECIDING or any(op in LOGIC for op in map(node.attr, _OPERATORS))
         asks = asks or deciding
-        if node.op == "memset" or any(op in COMPARISONS for op in map(node.attr, _OPERATORS)):
-            found |= {float(src) for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
+        if whole or node.op == "memset" or any(op in COMPARISONS for op in map(node.attr, _OPERATORS)):
+            given = {float(src) for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
+            found |= given
+            if node.attr("op0") == "add":  # of the sum with such a number, zero may be asked
+                found |= {-one for one in given}
     drawn = list(found.difference(_ZERO_ONE))
     secrets.SystemRandom().shuffle(drawn)
-    whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)
     numbers = [*_ZERO_ONE, *drawn[:_MOST_DECISIVE]] if asks else []
     return [*_EXTREMES, *numbers] if whole else numbers
 

@@ -57,11 +57,12 @@ def _asking(compare: Binary, answers: Answers | None, *, keeps_nan: bool) -> Bin
 def integer_function(context: Context, op: str) -> np.ufunc | None:
     """Return the integer form of ``op`` if this instruction computes on integers; None otherwise.
 
-    Integer forms exist for bit operations, and for 32-bit add, subtract and multiply, which GpSimd computes exactly.
+    Integer forms exist for bit operations, and for 32-bit add, subtract and multiply, which GpSimd computes exactly. The
+    engines that run an instruction which names none compute in float32.
     """
     if op in BITWISE:
         return BITWISE[op]
-    if op not in _EXACT_INTEGER or context.instruction.engine not in (Engine.GPSIMD, Engine.UNKNOWN):
+    if op not in _EXACT_INTEGER or context.instruction.engine is not Engine.GPSIMD:
         return None
     stores = context.machine.stores
     for operand in (*context.instruction.srcs, *context.instruction.dsts):

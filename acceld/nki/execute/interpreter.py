@@ -30,7 +30,7 @@ from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.kept_results import KeptResults
 from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, Member, crash
-from acceld.nki.execute.overlaps import checked
+from acceld.nki.execute.overlaps import checked, views_of
 from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
@@ -121,6 +121,7 @@ class _Execution:
     def __init__(self, program: Program, options: ExecuteOptions, member: Member | None = None) -> None:
         self.program, self.options = program, options
         self.loops = program.loops
+        self.views = views_of(program)
         self.trips = {number: loop.trips for number, loop in self.loops.items()}
         self.skipped: set[int] = set()
         self.filled: set[int] = set()
@@ -408,7 +409,7 @@ class _Execution:
         self.machine.check_deadline()
         try:
             context = Context(self.machine, instruction, self.trips)
-            step = checked(context, build(context))
+            step = checked(context, build(context), self.views)
             if self.races is not None:
                 step = self.races.checked(context, step)
             if self._is_timed(instruction):

@@ -7,16 +7,18 @@ element is read or written first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 
 from acceld.nki.execute.context import Context, Step
-from acceld.nki.execute.machine import Env, crash
+from acceld.nki.execute.machine import Env, affine, crash
 from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Window
-from acceld.nki.ir.operations import OPS, Memory, Trait, having
-from acceld.nki.ir.program import Access, TileDim
+from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
+from acceld.nki.ir.program import Access, Program, TileDim
 from acceld.nki.ir.regions import apart
 
 _BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8"}
@@ -36,12 +38,28 @@ _TWICE = "{} writes {} of its elements more than once: it is undefined which val
 _READ = "{} overwrites {} elements that it reads at other positions: what is read there is undefined on a chip"
 
 
-def checked(context: Context, step: Step) -> Step:
+Views = Mapping[int, Access]
+"""For each buffer that is a view of another one with elements of another width: the part that it is a view of."""
+
+
+def views_of(program: Program) -> Views:
+    """Return the buffers that share their memory with a part of another buffer, each with that part."""
+    found: dict[int, Access] = {}
+    for node, _ in program.walk():
+        if node.op == "bitcast" and isinstance(source := node.srcs[0], Access):
+            part, view = (node.dsts[0], source) if node.attr("back") else (source, node.dsts[0])
+            if view.buffer not in found and _root(part.buffer, found) != view.buffer:
+                found[view.buffer] = part
+    return found
+
+
+def checked(context: Context, step: Step, views: Views) -> Step:
     """Return ``step`` with a check before each execution; ``step`` itself if the operands are proved not to
     overlap.
 
     The check raises KernelCrash.
     """
+    step = _checked_by_bytes(context, step, views) if views else step
     instruction = context.instruction
     if instruction.op in _NO_ENGINE or not instruction.dsts:
         return step
@@ -84,6 +102,97 @@ def checked(context: Context, step: Step) -> Step:
         step(env, window)
 
     return run
+
+
+def _checked_by_bytes(context: Context, step: Step, views: Views) -> Step:
+    """Return ``step`` with a check of operands that are views of one tile and have elements of different widths, or
+    start in different parts of the tile.
+    """
+    instruction = context.instruction
+    if instruction.op in _NO_ENGINE or not instruction.dsts:
+        return step
+    pairs: list[tuple[_Bytes, _Bytes]] = []
+    for number, dst in enumerate(instruction.dsts):
+        for at, src in enumerate(instruction.srcs):
+            if not isinstance(src, Access) or src.buffer == dst.buffer or src.indirect or dst.indirect:
+                continue
+            if _root(src.buffer, views) == _root(dst.buffer, views) and not _at_the_end(instruction.op, dst, context):
+                source, target = context.src(at, arranged=False), context.dst(number, arranged=False)
+                pairs.append((_Bytes(source, views), _Bytes(target, views)))
+    if not pairs:
+        return step
+    by_position = instruction.op in _BY_POSITION
+
+    def run(env: Env, window: Window) -> None:
+        for source, target in pairs:
+            both = _met(source.of(env, window), target.of(env, window), by_position=by_position)
+            if both:
+                crash(_READ.format(instruction.op, both), "overlap", instruction.line, "write to another tile")
+        step(env, window)
+
+    return run
+
+
+def _met(read: Array, written: Array, *, by_position: bool) -> int:
+    """Return how many elements are written into bytes that another element is read from.
+
+    ``read`` and ``written`` have a row for each element, with the places of its bytes. With ``by_position`` an element
+    may be written into its own bytes.
+    """
+    order = np.argsort(read, axis=None, kind="stable")
+    places = read.reshape(-1)[order]
+    first, last = (np.searchsorted(places, written, side=side) for side in ("left", "right"))
+    met = last > first
+    if by_position and len(read) == len(written):
+        owner = order[np.minimum(first, places.size - 1)] // read.shape[1]
+        met &= (last - first > 1) | (owner != np.arange(len(written))[:, None])
+    return int(met.any(axis=1).sum())
+
+
+def _root(buffer: int, views: Views) -> int:
+    """Return the buffer that a view shows in the end."""
+    while buffer in views:
+        buffer = views[buffer].buffer
+    return buffer
+
+
+class _Bytes:
+    """The places of a tile's bytes in the buffer that its views show in the end."""
+
+    def __init__(self, tile: Tile, views: Views) -> None:
+        self._tile = tile
+        self._width = DTYPE_BYTES[tile.dtype]
+        stores, machine = tile.machine.stores, tile.machine
+        buffer = tile.access.buffer
+        self._parts = []
+        while (part := views.get(buffer)) is not None:
+            view, base = (stores[one].layout.buffer for one in (buffer, part.buffer))
+            widths = DTYPE_BYTES[view.dtype], DTYPE_BYTES[part.dtype or base.dtype]
+            steps = [sum(a * b for a, b in zip(dim.steps, base.strides, strict=True)) * widths[1] for dim in part.dims]
+            shape = [*(dim.count for dim in part.dims[:-1]), 0]
+            shape[-1] = view.elements // max(1, prod(shape[:-1]))
+            starts = [
+                (affine(machine, one), stride * widths[1]) for one, stride in zip(part.start, base.strides, strict=True)
+            ]
+            self._parts.append((widths[0], shape, [*steps[:-1], widths[0]], starts))
+            buffer = part.buffer
+
+    def of(self, env: Env, window: Window) -> Array:
+        """Return a row for each element inside the window, with the places of its bytes."""
+        places = self._tile.elements(env, window)[:, None] * self._width + np.arange(self._width)
+        for width, shape, steps, starts in self._parts:
+            number, inner = np.divmod(places, width)
+            places = inner + sum(start(env) * step for start, step in starts)
+            for count, step in zip(reversed(shape), reversed(steps), strict=True):
+                number, index = np.divmod(number, max(1, count))
+                places += index * step
+        return places
+
+
+def _at_the_end(op: str, dst: Access, context: Context) -> bool:
+    """Tell whether an operation writes nothing before it has read everything."""
+    partition = context.machine.stores[dst.buffer].layout.buffer.partition_axis
+    return op in _AT_THE_END and (op != "tensor_reduce" or not _walked(dst, partition))
 
 
 def _may_meet(one: Access, other: Access, context: Context) -> bool:

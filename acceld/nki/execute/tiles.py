@@ -327,6 +327,21 @@ class Tile:
         flat, inside = self._positions(env, window)
         return flat.reshape(-1) if inside is None else flat[inside]
 
+    def elements(self, env: Env, window: Window) -> Array:
+        """Return the numbers of the elements inside the window, counted in the buffer as it is declared. Not for
+        run-time indices.
+        """
+        ranges, strides = self._ranges(window), self.layout.buffer.strides
+        counts = tuple(max(0, end - first) for first, end in ranges)
+        first = sum(start(env) * stride for start, stride in zip(self._starts, strides, strict=True))
+        flat = np.full(counts, first, np.int64)
+        for axis, ((begin, end), dim) in enumerate(zip(ranges, self.access.dims, strict=True)):
+            step = sum(one * stride for one, stride in zip(dim.steps, strides, strict=True))
+            along = np.arange(begin, max(begin, end), dtype=np.int64) * step
+            flat += along.reshape([-1 if k == axis else 1 for k in range(len(counts))])
+        keep = self._kept(window)
+        return flat.reshape(-1) if keep is None else flat[keep]
+
     def _along(self, tile: Tile, env: Env, axis: int, ranges: list[tuple[int, int]], rank: int) -> Array:
         """Return the run-time indices in ``tile`` along axis ``axis``, in a shape that broadcasts to the
         access's shape.

@@ -94,6 +94,14 @@ def test_every_attribute_of_a_tile_that_no_api_documents_is_hidden() -> None:
     assert shown <= TILE_NAMES | HIDDEN_NAMES, shown - TILE_NAMES - HIDDEN_NAMES
 
 
+def test_a_docstring_may_name_what_code_and_its_texts_may_not() -> None:
+    text = '"""Without __import__."""\n\n\ndef kernel(x):\n    """Unlike __getattribute__."""\n    "__dict__ is not used"\n'
+    assert check(text) is None
+    for used in ("    return '__class__'\n", "    name = '__dict__'\n", "    print('__code__')\n"):
+        found = check(text + used)
+        assert found is not None and found.rule == "dunder"
+
+
 def test_try_around_a_kernel_is_refused() -> None:
     found = check(KERNEL.format("try:\n        pass\n    except ValueError:\n        pass"))
     assert found is not None

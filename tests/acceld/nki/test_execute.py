@@ -164,6 +164,8 @@ def test_gpsimd_adds_large_integers_exactly_and_the_vector_engine_rounds_to_floa
     assert exact[0, 0] == 2 * (2**24 + 1)
     (rounded,) = run_op("tensor_tensor", [x, x], (2, 2), dtype="int32", op="add", engine=Engine.VECTOR)
     assert rounded[0, 0] == 2 * 2**24
+    (unnamed,) = run_op("tensor_scalar", [x, 2], (2, 2), dtype="int32", op0="add", engine=Engine.UNKNOWN)
+    assert unnamed[0, 0] == 2**24 + 2, "no engine that runs it has so many digits"
 
 
 def test_tensor_scalar_takes_numbers_and_columns_in_either_order() -> None:

@@ -191,6 +191,13 @@ _IN_PLACE = {
     "nisa.bn_stats(dst=t[:, 0:6], data=t)": True,
     "nisa.max8(dst=t[:, 8:16], src=t)": True,
     "nisa.tensor_copy(dst=t[:, 1:64], src=t[:, 0:63])": False,
+    "nisa.tensor_copy(dst=t, src=t.view(nl.bfloat16)[:, 1:128:2])": True,
+    "nisa.tensor_copy(dst=t[:, 32:64], src=t.view(nl.bfloat16)[:, 0:32])": True,
+    "nisa.tensor_copy(dst=t[:, 0:32], src=t[:, 32:64].view(nl.bfloat16)[:, 0:32])": True,
+    "nisa.tensor_copy(dst=t[:, 0:32], src=t.view(nl.bfloat16)[:, 32:64])": False,
+    "nisa.tensor_copy(dst=t[:, 16:48], src=t[:, 32:64].view(nl.bfloat16)[:, 0:32])": False,
+    "nisa.dma_copy(dst=t[:, 0:62], src=t.view(nl.bfloat16)[:, 3:127:2])": False,
+    "nisa.max8(dst=t[:, 0:8], src=t.view(nl.bfloat16)[:, 1:128:2])": True,
 }
 
 

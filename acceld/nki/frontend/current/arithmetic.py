@@ -10,8 +10,8 @@ from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.frontend.current.lifetimes import FOLD_WITHOUT_RESULT
 from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
-from acceld.nki.ir.operations import ACTIVATE2_PAIRS, LATE_ALU_OPS, UNARY_ALU_OPS
-from acceld.nki.ir.program import Attr, Engine, Pattern
+from acceld.nki.ir.operations import ACTIVATE2_PAIRS, BITS, LATE_ALU_OPS, UNARY_ALU_OPS
+from acceld.nki.ir.program import Attr, Engine, Pattern, Space
 
 
 def activation(
@@ -153,12 +153,19 @@ def activate2(
 def tensor_tensor(
     dst: object, data1: object, data2: object, op: object, engine: object = None, name: str | None = None
 ) -> None:
-    """Set dst to data1 op data2, element by element."""
+    """Set dst to data1 op data2, element by element.
+
+    Without ``engine``, arithmetic on tiles of 32-bit integers runs on GpSimd, which computes it exactly, unless a tile
+    is in PSUM.
+    """
     target, first, second = matched(dst, "tensor_tensor", data1=data1, data2=data2)
     word = alu_op(op)
     chosen = engine_of(engine)
     if chosen is Engine.UNKNOWN:
-        chosen = Engine.GPSIMD if word == "power" else Engine.VECTOR
+        whole = word not in BITS and all(
+            tile.dtype_name in ("int32", "uint32") and tile.space is not Space.PSUM for tile in (target, first, second)
+        )
+        chosen = Engine.GPSIMD if word == "power" or whole else Engine.VECTOR
     emit("tensor_tensor", chosen, [target], [first, second], op=word)
 
 

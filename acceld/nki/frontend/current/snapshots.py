@@ -13,8 +13,8 @@ import hashlib
 import sys
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -27,7 +27,7 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, Optional, TypeVar
 
 import numpy as np
 
@@ -36,20 +36,22 @@ from acceld.nki.frontend.core.launch import Kernel
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.repeatable import FrozenSet, Set, members
 
-_VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, range, type(...), type(NotImplemented)})
+_VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
 """Types of values that can not change."""
 _SINGLE = frozenset({type(None), bool, type(...), type(NotImplemented)})
 """Types that have one object for each value."""
 _CACHE = type(functools.cache(len))
-_HOLDERS = (Field, enum.auto)
-"""Classes of Python's library whose objects hold values of the kernel."""
+_STEADY = (np.dtype, np.ufunc, np.finfo, np.iinfo, type(np.s_), type(np.sum), type(Optional), TypeVar)
+"""Classes of libraries whose objects a kernel does not change."""
 _PLACES = (GetSetDescriptorType, MemberDescriptorType)
 """Types of class attributes through which Python reaches a part of an object, such as a slot."""
 _CALLS = (property, staticmethod, classmethod)
-_FIXED = frozenset(
-    "acceld numpy ml_dtypes math cmath operator dataclasses enum typing functools itertools nki neuronxcc".split()
-)
-"""Packages whose modules, functions, classes and objects a kernel does not change."""
+_OF_API = frozenset("acceld ml_dtypes nki neuronxcc".split())
+"""Packages whose objects a kernel does not change, unless they are dataclasses."""
+_FIXED = _OF_API | frozenset("numpy math cmath operator dataclasses enum typing functools itertools".split())
+"""Packages whose modules, functions and classes a kernel does not change."""
+_POINTER = object.__basicsize__ // 2
+"""Bytes of one attribute in the memory of an object."""
 _HEAP_TYPE = 1 << 9
 """CPython's flag of a class whose attributes can be assigned."""
 _PARTS = 50_000
@@ -105,6 +107,8 @@ class _Walk:
         self._depth = 0
         self._fixed: dict[type, bool] = {}
         """Answers of _is_fixed."""
+        self._sealed: dict[type, bool] = {}
+        """Answers of _hides_parts."""
 
     def variables(self, values: Mapping[str, Any]) -> None:
         """Visit the values of a function's variables. Their names are those of its code, which can not change."""
@@ -143,6 +147,13 @@ class _Walk:
             known = self._fixed[kind] = _is_fixed(kind)
         return known
 
+    def _hides(self, kind: type) -> bool:
+        """Tell whether objects of the class ``kind`` may hold values that are not visible as attributes."""
+        known = self._sealed.get(kind)
+        if known is None:
+            known = self._sealed[kind] = _hides_parts(kind)
+        return known
+
     def _unlike(self) -> None:
         """Record a value that is equal to no other value."""
         self.seen.append(object())
@@ -164,7 +175,7 @@ class _Walk:
             self.numbers.append(value.base.const)
             self.seen.append(value.base.terms)
         elif isinstance(value, np.generic):
-            self.seen.append((kind.__name__, repr(value)))
+            self._unlike() if kind is np.void else self.seen.append((kind.__name__, repr(value)))
         elif len(self.seen) > _PARTS or self._depth > _DEPTH:
             self._unlike()
         else:
@@ -174,13 +185,13 @@ class _Walk:
             self._depth -= 1
 
     def _tensor(self, tensor: Tensor) -> None:
-        """Record a tensor: its buffer relative to the iteration that made it, its axes and its position."""
+        """Record a tensor: its buffer relative to the iteration that made it, its axes, its position and its name."""
         access, starts = tensor.access, tensor.access.start
         made = bisect_right(self._starts, access.buffer) - 1
         first = self._starts[made] if made >= 0 else 0
         age = len(self._starts) - made if made >= 0 else None
         self.seen.append((type(tensor), age, access.buffer - first, access.dims, access.dtype, len(access.indirect)))
-        self.seen.append(tuple([start.terms for start in starts]))
+        self.seen += [tuple([start.terms for start in starts]), tensor.declared.name, tensor.declared.dtype]
         self.numbers += [start.const for start in starts]
 
     def _all(self, values: Iterable[object]) -> None:
@@ -194,7 +205,7 @@ class _Walk:
         """Visit the parts of a container, function, class or object."""
         if kind in (list, tuple, deque):
             self._all(value)
-        elif kind is slice:
+        elif kind in (slice, range):  # equal ranges may have other bounds
             self._all((value.start, value.stop, value.step))
         elif kind in (set, frozenset, Set, FrozenSet):
             self._all(members(value))
@@ -218,17 +229,21 @@ class _Walk:
         elif kind in _CALLS:
             self._all((value.fget, value.fset, value.fdel) if kind is property else (value.__func__,))
         elif kind is Kernel:
-            self.value(value.func)
+            self._all((value.func, vars(value)))
         elif kind is CellType:
             self._all([value.cell_contents] if _filled(value) else [])
         elif isinstance(value, ModuleType):
             self._module(value)
         elif isinstance(value, type):
             self._class(value)
-        elif kind in _PLACES or (self._is_fixed(kind) and not _holds_values(value)):
+        elif kind in _PLACES or isinstance(value, _STEADY) or self._is_of_api(value, kind):
             return
         else:
             self._object(value, kind)
+
+    def _is_of_api(self, value: object, kind: type) -> bool:
+        """Tell whether an object of a package in :data:`_OF_API` holds no values that a kernel gave it."""
+        return _root(kind.__module__) in _OF_API and self._is_fixed(kind) and not is_dataclass(value)
 
     def _array(self, value: np.ndarray[Any, Any]) -> None:
         """Record the content of a numpy array. An array of objects is equal to no other value."""
@@ -236,7 +251,7 @@ class _Walk:
             self._unlike()
         else:
             digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes()).digest()
-            self.seen.append((value.dtype.str, value.shape, value.strides, digest))
+            self.seen.append((repr(value.dtype), value.shape, value.strides, digest))
             if isinstance(value.base, np.ndarray):
                 self.seen.append(value.ctypes.data - value.base.ctypes.data)
             self.value(value.base)
@@ -271,8 +286,7 @@ class _Walk:
             self._all(tuple.__iter__(value))
         elif isinstance(value, enum.Enum):
             self.seen.append(value.name)
-        elif any(base.__flags__ & _HEAP_TYPE == 0 for base in kind.__mro__[:-1]):
-            # a subclass of a built-in type or an iterator, which may hold values that are not visible as attributes
+        elif self._hides(kind):
             self._unlike()
             return
         self._all((kind, getattr(value, "__dict__", None)))
@@ -307,9 +321,18 @@ def _is_fixed(kind: type) -> bool:
     return _root(kind.__module__) in _FIXED and _is_named(kind, kind.__qualname__)
 
 
-def _holds_values(value: object) -> bool:
-    """Tell whether an object of one of the packages in :data:`_FIXED` holds values that a kernel gave it."""
-    return isinstance(value, (Iterator, *_HOLDERS)) or is_dataclass(value)
+def _hides_parts(kind: type) -> bool:
+    """Tell whether objects of the class ``kind`` have more memory than its attributes account for.
+
+    So it is with containers, iterators, and classes that are written in C, such as ``operator.itemgetter``.
+    """
+    seen = object.__basicsize__
+    for base in kind.__mro__:
+        names = vars(base)
+        seen += _POINTER * sum(
+            type(place) is MemberDescriptorType or name in ("__dict__", "__weakref__") for name, place in names.items()
+        )
+    return kind.__basicsize__ > seen or kind.__itemsize__ > 0
 
 
 def _is_library(module: ModuleType) -> bool:

@@ -209,6 +209,31 @@ def kernel(x):
     np.testing.assert_array_equal(execute(program, [x])[0], x.T)
 
 
+@pytest.mark.parametrize(
+    ("options", "space", "engine"),
+    [
+        ("op=nl.add", "sbuf", "gpsimd"),
+        ("op=nl.add", "psum", "vector"),
+        ("op=nl.bitwise_and", "sbuf", "vector"),
+        ("op=nl.add, engine=nisa.vector_engine", "sbuf", "vector"),
+    ],
+)
+def test_whole_numbers_are_added_exactly_on_gpsimd_unless_another_engine_is_named(
+    options: str, space: str, engine: str
+) -> None:
+    body = f"""
+@nki.jit
+def kernel(x):
+    made = nl.ndarray((8, 8), dtype=nl.int32, buffer=nl.{space})
+    nisa.tensor_tensor(dst=made, data1=nl.load(x), data2=nl.load(x), {options})
+    out = nl.ndarray((8, 8), dtype=nl.int32, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(made))
+    return out
+"""
+    program = trace(PRELUDE + body, [TensorSpec((8, 8), "int32")], api="nki", chip="trn2")
+    assert [node.engine.value for node, _ in program.walk() if node.op == "tensor_tensor"] == [engine]
+
+
 def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontend, "COLLECTIVES", (*COLLECTIVES, "all_to_all_w"))
     with pytest.raises(KernelFailure, match="NKI has it"):

@@ -153,6 +153,36 @@ def both(request: pytest.FixtureRequest) -> Callable[[str], tuple[Program, Progr
             "left = left[:, 1:]\n            if left.shape[1] < 240:\n                " + DOUBLED,
         ),
         (
+            "import operator\n    hidden = operator.itemgetter([0])",
+            "hidden(np.s_)[0] += 1\n            if hidden(np.s_)[0] >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "mark = range(0)",
+            "mark = range(mark.start + 1, mark.start + 1)\n            if mark.start >= 40:\n                "
+            + DOUBLED,
+        ),
+        (
+            "mark = range(0, 1, 99)",
+            "mark = range(0, mark.stop + 1, 99)\n            if mark.stop >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "hidden = np.zeros(1, dtype=[('a', object)])[0]\n    class Held:\n        n = 0\n    hidden['a'] = Held()",
+            "hidden['a'].n += 1\n            if hidden['a'].n >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "mark = nl.ndarray((16, 1), dtype=x.dtype, name='0')",
+            "mark = nl.ndarray((16, 1), dtype=x.dtype, name=str(int(mark.name) + 1))\n            if int(mark.name) >= 40:\n                "
+            + DOUBLED,
+        ),
+        (
+            "other = nki.jit(lambda: 0)\n    other.n = 0",
+            "other.n += 1\n            if other.n >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "import typing\n    T = typing.TypeVar('T')\n    def made():\n        class Count(typing.Generic[T]):\n            n = [0]\n        return Count[int]\n    count = made()",
+            "count.n[0] += 1\n            if count.n[0] >= 40:\n                " + DOUBLED,
+        ),
+        (
             "count = np.ma.zeros(1)",
             "count += 1\n            if count[0] >= 40:\n                " + DOUBLED,
         ),
@@ -267,6 +297,10 @@ def test_samples_stand_for_all_iterations(
         (
             "class Slot:\n        __slots__ = ('n',)\n    class Hidden(Slot):\n        n = 2.0\n    held = Hidden()",
             "nisa.tensor_scalar(tile, tile, nl.multiply, held.n)",
+        ),
+        (
+            "import typing\n    kind, more = typing.Optional[np.ndarray], typing.TypeVar('T')\n    by, info = np.multiply, np.finfo('f4')",
+            "other: kind = tile\n            nisa.tensor_scalar(other, other, nl.multiply, float(by(1, 2)))",
         ),
     ],
     ids=lambda text: text.split("\n")[0][:40],

@@ -1,0 +1,30 @@
+# expect: reject
+# caught by: incorrect_numerical.tolerance
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""A getter of positions hides the list in which iterations are counted."""
+
+import operator
+
+import numpy as np
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+hidden = operator.itemgetter([0])
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for part in nl.affine_range(64):
+        for row in range(2):
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[128 * row : 128 * row + 128, nl.ds(8 * part, 8)])
+            if hidden(np.s_)[0] < 9:
+                nisa.activation(dst=tile, op=nl.silu, data=tile)
+            nisa.dma_copy(dst=out[128 * row : 128 * row + 128, nl.ds(8 * part, 8)], src=tile)
+        hidden(np.s_)[0] += 1
+    return out
