@@ -27,13 +27,13 @@ class Child:
 
 
 def child(*words: str, environment: Mapping[str, str] | None = None) -> Child:
-    """Return the command and environment for a child process of this interpreter. ``words`` are a module of
-    acceld and its arguments, or options of the interpreter such as ``-c``.
+    """Return the command and environment for a child process of this interpreter. ``words`` are a module of acceld and
+    its arguments, or options of the interpreter such as ``-c``.
 
-    The child imports acceld from where this process has it. Other packages come from PYTHONPATH and from the
-    interpreter, never from the current folder: relative entries are removed from PYTHONPATH, because they lie
-    below the current folder. ``environment`` is the child's environment except for PYTHONPATH (default: that of
-    this process).
+    The child imports acceld from the place where this process imported it. Other packages come from PYTHONPATH and from
+    the interpreter, never from the current folder: relative entries are removed from PYTHONPATH, because they lie below
+    the current folder. ``environment`` is the child's environment except for PYTHONPATH (default: that of this
+    process).
     """
     script = () if words[0].startswith("-") else (os.path.abspath(__file__),)
     return Child(

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from acceld.errors import UsageError, nearest_of
 
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
-"""Chips that each API of NKI compiles for; the first is the default."""
+"""Chips that each API of NKI compiles for. The first chip of each API is its default."""
 CURRENT_API = "nki"
 """The API for new kernels. The API ``nki_legacy`` ends with the compilers that support it."""
 NKI_VERSIONS = ("0.3", "0.4", "0.5", "0.6", "0.7")

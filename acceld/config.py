@@ -54,8 +54,8 @@ def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = Fals
 
 
 def _option(name: str, more: str = "", *, default: Any = None) -> Any:
-    """Return a field for a search parameter. Its help text, which ``more`` continues, is that of ``SearchParameters``. So
-    is its default, unless ``default`` is given.
+    """Return a field for a search parameter. Help text and default are those of ``SearchParameters``. ``more`` is added
+    to the help text, and ``default`` replaces the default.
     """
     help_text = SEARCH_OPTIONS[name].metadata["doc"]
     sentences = [f"{text[:1].upper()}{text[1:]}." for text in (help_text, more) if text]
@@ -857,10 +857,10 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _variable_key(name: str) -> str | None:
-    """Return the dotted key that a variable sets; None for a variable that is none of acceld's settings.
+    """Return the dotted key that a variable sets; None for a variable that is not a setting of acceld.
 
-    Raises ConfigError, with the nearest variable, for ``ACCELD_<SECTION>_...`` without such a key, and for a name that is
-    almost that of a setting: it would be ignored, as a misspelt key of a file would not be.
+    Raises ConfigError, with the nearest variable, for ``ACCELD_<SECTION>_...`` without such a key, and for a name that
+    is almost that of a setting: such a variable would otherwise be ignored, while a misspelt key in a file is refused.
     """
     if not name.startswith(_VARIABLES):
         return None
@@ -966,8 +966,8 @@ def _describe(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any:
-    """Return ``value`` as type ``hint``. Raises ConfigError, whose message begins with ``subject``, if it is
-    not of that type.
+    """Return ``value`` as type ``hint``. Raises ConfigError, whose message begins with ``subject``, if the value is not
+    of that type.
     """
     if value in ("", None) and type(None) in _options(hint):
         return None

@@ -47,11 +47,11 @@ def on_several_cores(function: Callable[[Item], Result], items: Sequence[Item]) 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Return the thread pool of the process with this id; a forked process has no threads, so it gets a pool of
-    its own.
+    """Return the thread pool of the process with this id; a forked process has no threads, so it gets a pool of its
+    own.
 
-    The threads live as long as the process: a jail limits their number, and the system counts a thread for a
-    while after its end.
+    The threads live as long as the process. The reason is that a jail limits the number of threads, and the system
+    counts a thread for a while after its end.
     """
     from concurrent.futures import ThreadPoolExecutor
 

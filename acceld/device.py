@@ -25,7 +25,7 @@ class Target:
 
     @property
     def apis(self) -> tuple[str, ...]:
-        """APIs of the kernels that the backend takes. Kernels are of the first API unless another one is asked for."""
+        """APIs of the kernels that the backend takes. The first API is the default."""
         return tuple(self.chips)
 
 

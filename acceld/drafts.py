@@ -70,7 +70,7 @@ class ReferenceFacts:
     arguments: tuple[DraftArgument, ...]
     outputs: tuple[DraftOutput, ...]
     drawn: bool = False
-    """True if the reference has no ``get_inputs``, so that its arrays were drawn from the given shapes."""
+    """True if the reference has no ``get_inputs``, so that its arrays were drawn at random with the given shapes."""
 
     narrow: tuple[str, ...] = ()
     """Outputs that the reference computes in float32 or less although it is given float64: they contain its rounding

@@ -137,8 +137,8 @@ def nearest_of(name: str, known: Iterable[str]) -> str:
 
 
 def no_file(path: Path | str, *, hint: str = "") -> UsageError:
-    """Return the error that says that ``path`` does not exist, or is a folder. It names the most similar existing
-    name, and ends with ``hint``.
+    """Return the error that says that ``path`` does not exist, or is a folder. The error names the most similar
+    existing name, and ends with ``hint``.
     """
     path = Path(path)
     if path.is_dir():

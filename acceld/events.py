@@ -164,7 +164,7 @@ class CandidateEvaluated:
     verdict: Verdict | None = None
     """Worth of the speed-up over the baseline: certain, likely, a tie or slower; None without a speed-up."""
     parent_verdict: Verdict | None = None
-    """Worth of the speed-up over the parent; None without such a speed-up."""
+    """Judgement of the speed-up over the parent; None without such a speed-up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def judged(row: Mapping[str, Any]) -> Verdict | None:
 def worth(stated: str | None, improved: object) -> Verdict:
     """Return the verdict that an event or a row states.
 
-    One that an older version wrote states no verdict: then a win (``improved``) is certain, and anything else a
+    Events and rows of older versions state no verdict. Then a win (``improved``) is certain, and anything else is a
     tie.
     """
     return Verdict(stated) if stated else Verdict.CERTAIN if improved else Verdict.TIE
@@ -149,8 +149,8 @@ class PairedSpeedup:
     low: float
     high: float
     steps: int
-    """1 if the two kernels were timed together; otherwise the number of steps, each timed against its parent, whose
-    ratios are multiplied.
+    """Number of measured ratios that are multiplied: 1 if the two kernels were timed together, otherwise one for each
+    step, which was timed against its parent.
     """
     faster: bool | None = None
     """True for a win, False for a loss, None for a tie."""
@@ -242,9 +242,9 @@ def _works_less(one: Profile, other: Profile) -> bool:
 def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
     """Return the gain of two predictions of which one at least has no interval.
 
-    It is a win, or a loss, only if nothing but the starts of transfers is in doubt, and the ratio exceeds its band both if
-    starts take no time, and if each transfer waits for the one before. For times between these two the ratio lies between
-    the two ratios.
+    The gain is a win or a loss under two conditions. Only the starts of transfers are in doubt. And the ratio exceeds
+    its band both if starts take no time and if each transfer waits for the one before. For times between these two the
+    ratio lies between the two ratios.
     """
     started_before, started_after = starts_us(before), starts_us(after)
     if not started_before or not started_after:
@@ -324,10 +324,10 @@ def interleaved(pair: Mapping[str, Any]) -> bool | None:
 def paired_speedup(line: Sequence[tuple[str, Profile | None]]) -> PairedSpeedup | None:
     """Return the speed-up of the first kernel of ``line`` over the last, by interleaved measurements.
 
-    ``line`` has the hash and the profile of a kernel and of its ancestors, in order. If the first kernel was
-    timed against the last, that ratio is the result. Otherwise the ratios of the single steps are multiplied.
-    The steps are independent measurements, so the squares of their relative half widths add up. The result is
-    None if a step was not measured so.
+    ``line`` has the hash and the profile of a kernel and of its ancestors, in order. If the first kernel was timed
+    against the last, that ratio is the result. Otherwise the ratios of the single steps are multiplied. The steps are
+    independent measurements, so the squares of their relative half widths add up. The result is None if a step was not
+    measured in this way.
     """
     logs: list[tuple[float, float, float]] = []
     for place, (_, profile) in enumerate(line[:-1]):

@@ -207,8 +207,8 @@ def foreign(folder: Path) -> UsageError:
 def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | None = None) -> Home:
     """Return the state folder at ``explicit``.
 
-    Without ``explicit`` it is the nearest ``.acceld`` in ``folder`` (default: the current folder) or above it.
-    If there is none, it is ``.acceld`` in ``folder``, which is not made yet.
+    Without ``explicit`` it is the nearest ``.acceld`` in ``folder`` (default: the current folder) or above it. If there
+    is no such folder, the result is ``.acceld`` in ``folder``, which is not made yet.
     """
     if explicit:
         return Home(Path(explicit).expanduser().absolute())
@@ -295,7 +295,7 @@ class DaemonLock:
         return record
 
     def release(self) -> None:
-        """Remove what clients find the daemon by, and release the lock."""
+        """Remove the files by which clients find the daemon, and release the lock."""
         record = _recorded(self._home)
         if record is None or record["pid"] == os.getpid():  # otherwise another daemon serves a new folder at this path
             self._home.daemon_file.unlink(missing_ok=True)

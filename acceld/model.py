@@ -158,7 +158,7 @@ class Check:
     """Result of one check of a kernel's outputs."""
 
     name: str
-    """Name such as ``own/seed 3`` or ``metamorphic/row_permutation``."""
+    """Name of the check, such as ``own/seed 3`` or ``metamorphic/row_permutation``."""
     passed: bool
     rel_l2: float | None = None
     tolerance: float | None = None
@@ -311,7 +311,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Result of one attempt to carry out a plan: the text of a kernel, or the reason why there is none."""
+    """Result of one attempt to carry out a plan: the text of a kernel, or the reason why there is no text."""
 
     plan: int
     index: int
@@ -610,7 +610,7 @@ class Run:
     iteration: int = 0
     baseline: int | None = None
     best: int | None = None
-    """Ids of the baseline and of the best candidate; None as long as the run has none."""
+    """Ids of the baseline and of the best candidate; None as long as the run has no such candidate."""
     message: str = ""
     """Reason why the run ended or waits."""
     exit_code: int = 0

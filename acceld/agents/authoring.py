@@ -34,10 +34,11 @@ class Made:
 def made(places: Places, folder: str, reference: str, arguments: Sequence[str], precision: str) -> Made:
     """Write the folder of a workload.
 
-    The reference runs once with the user's rights, to trace it. So its text must pass the policy for numpy sources
-    first.
+    The reference is traced, which runs its code once with the user's rights. So the text of the reference must pass the
+    policy for numpy sources first.
 
-    :raises UsageError: something is wrong, or the reference does not run; every fault is numbered. Nothing is written then.
+    :raises UsageError: something is wrong, or the reference does not run; every fault is numbered. Nothing is written
+    then.
     """
     wrong: list[str] = []
     path = None

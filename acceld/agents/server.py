@@ -64,8 +64,8 @@ class KernelItem(BaseModel):
 
 
 async def _answered(work: Awaitable[Json]) -> list[str]:
-    """Return a tool's answer as texts: its JSON without the source text, and then the source text unchanged, if there
-    is one.
+    """Return a tool's answer as texts: its JSON without the source text, and then the source text unchanged, if the
+    answer has a source text.
 
     An AcceldError becomes a tool error that says what to do.
     """

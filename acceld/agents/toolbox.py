@@ -851,7 +851,9 @@ def _within(lines: Sequence[str], room: int) -> list[str]:
 
 
 def _within_text(parts: Sequence[str]) -> str:
-    """Return as many whole texts as fit in one part of an answer. If not even the first fits, return its beginning."""
+    """Return as many whole texts as fit in one part of an answer. If not even the first text fits, return its
+    beginning.
+    """
     kept: list[str] = []
     for part in parts:
         if kept and sum(map(len, kept)) + len(part) > PAGE_CHARS:

@@ -63,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
-    """Return the best kernel of a run or a workload, which ``what`` names. Raises UsageError if none is stored."""
+    """Return the best kernel of a run or a workload, which ``what`` names. Raises UsageError if no best kernel is
+    stored.
+    """
     with reading(home) as history:
         if re.fullmatch(r"r\d+", what):
             number = int(what[1:])

@@ -29,10 +29,10 @@ MOST_S = 60.0
 class Judged:
     """The judgement of a new workload's kernel.
 
-    ``evaluation`` is that of the strictest gate that was run. ``refused`` has the distributions that the workload's
-    file does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it was not
-    run. ``fixed`` has the arguments whose values the file now keeps in every distribution. ``failed`` is the error
-    with which the reference ended on a distribution; empty if it ended on none.
+    ``evaluation`` is the result of the strictest gate that was run. ``refused`` has the distributions that the
+    workload's file does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it
+    was not run. ``fixed`` has the arguments whose values the file now keeps in every distribution. ``failed`` is the
+    error with which the reference ended on a distribution; empty if the reference ran on every distribution.
     """
 
     evaluation: Evaluation
@@ -98,9 +98,10 @@ def say_judged(found: Judged, folder: Path, api: str) -> None:
 async def judged(evaluate: Evaluate, folder: Path) -> Judged:
     """Return how the kernel of the workload in ``folder`` does: by the search gate, then by the strict gate.
 
-    The strict gate draws fresh data of every declared distribution, and tries the hidden shapes. A distribution on which
-    the kernel is wrong is refused in the workload's file, and the strict gate is run again. If the reference itself fails,
-    the file keeps the values of whole numbers, which may be positions; if that does not help, nothing more is tried.
+    The strict gate draws fresh data of every declared distribution, and tries the hidden shapes. A distribution on
+    which the kernel is wrong is refused in the workload's file, and the strict gate is run again. If the reference
+    itself fails, the file keeps the values of whole numbers, which may be positions; if the reference fails even then,
+    nothing more is tried.
     """
     found = Judged(await evaluate(Gate.SEARCH))
     searched = found.evaluation
@@ -132,7 +133,9 @@ async def judged(evaluate: Evaluate, folder: Path) -> Judged:
 
 
 def _expected_s(searched: Evaluation, loaded: Workload) -> float:
-    """Return how many seconds the strict gate will take, from those of the search gate's one data set."""
+    """Return how many seconds the strict gate is expected to take, estimated from the time of the search gate's one
+    data set.
+    """
     from acceld.evaluate.correctness.gates import Seeds, strict_trials
 
     trials = len(strict_trials(loaded, Seeds(), expensive=False)) + len(loaded.hidden)

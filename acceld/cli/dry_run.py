@@ -109,8 +109,8 @@ def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
 
 
 def _told(tokens_by_model: Mapping[str, str]) -> str:
-    """Return in words which models' prompt tokens were counted and which were estimated. ``tokens_by_model``
-    says it for each model.
+    """Return in words for which models prompt tokens were counted, and for which they were estimated.
+    ``tokens_by_model`` has that by model.
     """
     ways: dict[str, list[str]] = {}
     for name, way in tokens_by_model.items():

@@ -24,8 +24,8 @@ class Former:
 
 
 def current_words(name: str, rest: Sequence[str]) -> tuple[list[str], str]:
-    """Return the words of the present command, and a message about it if ``name`` and ``rest`` were a former
-    one (else empty).
+    """Return the words of the present command, and a message about it if ``name`` and ``rest`` were a former command
+    (else empty).
     """
     former = FORMER.get(name)
     found = former.words(list(rest)) if former is not None else None

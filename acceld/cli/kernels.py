@@ -79,8 +79,8 @@ def workload_folders(settings: config.Config) -> list[Path]:
 
 
 def workload_of(path: Path, name: str | None, settings: config.Config) -> Workload | None:
-    """Return the workload that a kernel file is evaluated by: the one called ``name``, else the one in the
-    file's folder, else None.
+    """Return the workload by which a kernel file is evaluated: the workload called ``name``, or else the one in the
+    file's folder; None without either.
     """
     if name:
         return workload(name, workload_folders(settings))
@@ -88,7 +88,9 @@ def workload_of(path: Path, name: str | None, settings: config.Config) -> Worklo
 
 
 def baseline_of(found: Workload, api: str) -> Path:
-    """Return the file of a workload's baseline for an API. Raises UsageError if the workload has none for it."""
+    """Return the file of a workload's baseline for an API. Raises UsageError if the workload has no baseline for that
+    API.
+    """
     if api not in found.baselines:
         known = ", ".join(sorted(found.baselines)) or "none"
         raise UsageError(
@@ -110,7 +112,7 @@ def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code
 
 
 def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
-    """Return a stored candidate's kernel. It is trusted if a person wrote it, and not if a run did."""
+    """Return a stored candidate's kernel. A kernel that a person wrote is trusted; a kernel that a run wrote is not."""
     return Kernel(
         text=candidate["text"],
         api=candidate["api"],

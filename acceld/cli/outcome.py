@@ -16,7 +16,8 @@ from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
 REASONS_OF_A_TIE = 5
-"""Limit on the reasons for refused proposals that are shown when nothing was gained, because then they are the result.
+"""Greatest number of reasons for refused proposals that are shown when nothing was gained. These reasons are then the
+result.
 """
 
 

@@ -54,8 +54,8 @@ class RemoteDaemon:
         self._place.cleanup()
 
     def address(self) -> Address:
-        """Return the socket and the token of the daemon that runs now: a restarted daemon has others. Raises
-        DaemonError if none runs.
+        """Return the socket and the token of the daemon that runs now: a restarted daemon has a new socket and token.
+        Raises DaemonError if no daemon runs.
         """
         found = subprocess.run(
             ["ssh", "-o", "BatchMode=yes", self._destination, self._ask], capture_output=True, text=True, check=False

@@ -260,7 +260,7 @@ class Fleet:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look for hosts once: add new hosts, remove lost ones, and mark those that stopped answering."""
+        """Look for hosts once: add new hosts, remove lost hosts, and mark hosts that stopped answering."""
         try:
             found = await self._hosts.found(self._schedule.wanted)
             self._waits_for = ""
@@ -612,8 +612,8 @@ def _settled(answers: Sequence[_Answer]) -> _Answer:
 
 
 def _result(evaluation: Evaluation) -> Hashable:
-    """Return the part of a result in which hosts must agree. Predicted latencies belong to it, because they are the
-    same everywhere.
+    """Return the part of a result in which hosts must agree. Predicted latencies are included, because they are the
+    same on every host.
     """
     profile = evaluation.profile
     exact = profile is not None and profile.source is Source.SIMULATED

@@ -62,8 +62,8 @@ class Job:
     """True if the job has its answer; hosts may still be running it."""
 
     def lane(self, held: Iterable[str]) -> Lane:
-        """Return the key of the lane in which the job waits. The hosts in ``held`` run the job already, so it does not
-        go there again.
+        """Return the key of the lane in which the job waits. The hosts in ``held`` run the job already, so the job does
+        not go to them again.
         """
         barred = frozenset(self.barred.union(held))
         return Lane(self.priority, self.run, self.backend, self.chip, self.pinned, barred, self.patient)
@@ -132,14 +132,14 @@ class Schedule:
     # Hosts.
 
     def join(self, facts: HostFacts) -> Seat:
-        """Add a host, and return its seat. It replaces a host of the same name."""
+        """Add a host, and return its seat. The new host replaces a host of the same name."""
         self.leave(facts.name)
         seat = self.seats[facts.name] = Seat(facts)
         self.hear(facts.name)
         return seat
 
     def hear(self, name: str) -> None:
-        """Record that a host answers. It gets work, unless it was drained or set aside."""
+        """Record that a host answers. The host then gets work, unless it was drained or set aside."""
         seat = self.seats[name]
         seat.standing, seat.reason = self._withheld.get(name, (Standing.ACTIVE, ""))
 
@@ -162,7 +162,7 @@ class Schedule:
     def set_aside(self, name: str, reason: str, *, until_it_leaves: bool = False) -> None:
         """Ignore a host's results, give it no work, and queue its running jobs for other hosts.
 
-        A person can end this; with ``until_it_leaves`` it also ends when the host leaves.
+        A person can end this state; with ``until_it_leaves`` it also ends when the host leaves.
         """
         seat = self.seats[name]
         seat.standing, seat.reason = Standing.ASIDE, reason

@@ -492,7 +492,7 @@ def _check_reference(found: Workload, spec: RunSpec) -> None:
 
 
 def problem_of(found: Workload, chip: str, api: str) -> Problem:
-    """Return the part of a workload that a proposer may see."""
+    """Return the facts of a workload that a proposer may know."""
     arguments = tuple(
         ProblemArgument(one.name, one.kernel_shape, one.dtype)
         if one.value is None

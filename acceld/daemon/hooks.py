@@ -70,7 +70,9 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
 
 
 async def run_command(command: str, standard_input: bytes) -> int:
-    """Run one command and return its exit code: 127 if there is no such program, 124 if it ran longer than ``LIMIT_S``."""
+    """Run one command and return its exit code: 127 if the command's program does not exist, 124 if the command ran
+    longer than ``LIMIT_S``.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *shlex.split(command),

@@ -17,7 +17,7 @@ _ANSWER_S = 2.0
 
 
 def on_ec2() -> bool:
-    """Return True on an EC2 instance. Only there a metadata service answers."""
+    """Return True on an EC2 instance. Only EC2 has a metadata service that answers."""
     try:
         return VENDOR.read_text(encoding="ascii").strip() == "Amazon EC2"
     except OSError:

@@ -67,8 +67,8 @@ def serve(
     foreground: bool,
     make_parts: PartsMaker | None = None,
 ) -> int:
-    """Lock the state folder, and serve it until the daemon is asked to stop. Return 0. Raise AcceldError if it can not
-    be served.
+    """Lock the state folder, and serve it until the daemon is asked to stop. Return 0. Raise AcceldError if the folder
+    can not be served.
     """
     home.prepare()
     lock = DaemonLock(home)

@@ -245,8 +245,8 @@ class Daemon:
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self, inode: int | None) -> None:
-        """Stop the daemon when it is idle for too long, or when the state folder was replaced: ``inode`` is that of
-        the folder at the start.
+        """Stop the daemon when it is idle for too long, or when the state folder was replaced: ``inode`` is the
+        folder's inode number at the start.
 
         Warn about a growing write-ahead log and a filling disk.
         """
@@ -608,7 +608,7 @@ def _inode(folder: Path) -> int | None:
 
 
 async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Run a background task. If it fails, log the error, and let everything else go on."""
+    """Run a background task. If it fails, log the error; everything else continues."""
     try:
         await work(*args, **kwargs)
     except Exception:  # housekeeping may fail in any way, and must not end the runs

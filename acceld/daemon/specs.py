@@ -90,7 +90,7 @@ def memory_policy(
     """Return the policy of the memory of insights for a run.
 
     ``auto`` means off for rules, which read no insights, and for a beam of width 1, where insights do harm. Otherwise
-    it means the policy of the preset (``fifo`` for ``paper``). A preset without a policy gets ``value``, the only
+    ``auto`` means the policy of the preset (``fifo`` for ``paper``). A preset without a policy gets ``value``, the only
     policy that shows what earlier runs learned.
     """
     if asked != "auto":
@@ -118,8 +118,8 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
     """Return a kernel that a person gives. It is trusted, so the import policy does not apply, unless the request says
     otherwise.
 
-    The kernel's API is the first that is known of: its own field ``api``, the argument ``api``, the API of its
-    imports, ``otherwise``. Raises UsageError for a bad field.
+    The kernel's API is taken from the first of these that gives one: its own field ``api``, the argument ``api``, the
+    kernel's imports, ``otherwise``. Raises UsageError for a bad field.
     """
     if not isinstance(asked, Mapping):
         raise UsageError(
@@ -159,8 +159,8 @@ def gate(asked: Any) -> Gate:
 
 
 def _record(raw: Any, kind: type[T], what: str) -> T:
-    """Return a JSON value as a record of the class ``kind``. Raise UsageError if the value does not fit; ``what``
-    names it in the message.
+    """Return a JSON value as a record of the class ``kind``. Raise UsageError if the value does not fit; ``what`` names
+    the value in the message.
     """
     try:
         return msgspec.convert(raw, kind)

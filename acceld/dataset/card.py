@@ -21,7 +21,7 @@ def card(
     """Return (README of a data set; number of failed programs by the reason of the failure).
 
     ``rows`` has the number of rows of each format, by split. ``taken`` has the number of pairs of each program.
-    ``tried`` are all programs up to the last one in the data set.
+    ``tried`` has all programs up to the last program in the data set.
     """
     families, sizes, failed, rejected = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     messages: dict[str, str] = {}

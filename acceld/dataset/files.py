@@ -65,9 +65,8 @@ def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]
 
 
 def allotted(available: Mapping[int, int], wanted: int) -> dict[int, int]:
-    """Return how many pairs are taken of each program, by the program's number, so that there are ``wanted`` in all.
-
-    The numbers are as equal as ``available``, the pairs that each program has, allows.
+    """Return how many pairs to take of each program, by the program's number, so that there are ``wanted`` pairs in
+    all. ``available`` has the number of pairs that each program has. The numbers taken are as equal as possible.
     """
     taken = dict.fromkeys(available, 0)
     left = wanted

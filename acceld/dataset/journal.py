@@ -22,8 +22,8 @@ class Journal:
     """The finished programs of a data set, by number. Only one process at a time can open a folder's journal."""
 
     def __init__(self, folder: Path, basis: Mapping[str, str]) -> None:
-        """Open the journal of a folder; create it if there is none. ``basis`` names everything on which each program
-        depends.
+        """Open the journal of a folder; create the journal if the folder has none. ``basis`` names everything on which
+        each program depends.
 
         Raises UsageError if the folder holds something else, was begun with another basis, or is in use by another
         process.

@@ -70,7 +70,7 @@ async def make(
     """Make the programs of an order that the journal lacks, as many at the same time as ``settings`` have slots.
 
     ``folder`` is for temporary files, and is removed at the end. The data set has the programs with the lowest numbers
-    that can be made, whichever of them is ready first.
+    that can be made, whichever program is ready first.
     """
     known = journal.numbers()
     await asyncio.to_thread(shutil.rmtree, folder, True)
@@ -115,7 +115,7 @@ async def make(
 
 
 def _unlike(seed: int) -> Iterator[Drawn]:
-    """Yield the programs that a seed draws. A program is left out if an earlier one has the same reference."""
+    """Yield the programs that a seed draws, without programs whose reference was drawn before."""
     seen: set[str] = set()
     number = 0
     while True:

@@ -27,10 +27,9 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 
 
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
-    """Return the baseline kernel whose outputs stand in for a missing numpy reference, and the chip to trace it
-    for.
+    """Return the baseline kernel whose outputs stand in for a missing numpy reference, and the chip to trace it for.
 
-    Raises WorkloadError if the workload has no NKI baseline either.
+    Raises WorkloadError if the workload has neither a reference nor an NKI baseline.
     """
     for api, chip in TARGETS.items():
         if api in found.baselines:

@@ -110,7 +110,7 @@ class Case:
     def order(self, trials: Sequence[Trial]) -> None:
         """Sort the checks by the order of ``trials``. Checks without a trial go to the end.
 
-        Trials that run at the same time can end in another order than they began.
+        This matters because trials that run at the same time can end in another order than they began.
         """
         others = [check for check in self.checks if check not in self.tried.values()]
         self.checks = [*(self.tried[trial] for trial in trials if trial in self.tried), *others]
@@ -137,6 +137,6 @@ class RecentlyUsed(OrderedDict[K, V]):
             self.popitem(last=False)
 
     def keep(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of ``key``. If there is none, store and return the result of ``make()``."""
+        """Return the value of ``key``. If no value is stored, store and return the result of ``make()``."""
         self[key] = value = self[key] if key in self else make()
         return value

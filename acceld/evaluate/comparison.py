@@ -1,9 +1,8 @@
 """Estimate a latency from samples, and compare two kernels that were timed interleaved.
 
-All devices use the bootstrap and the rule for a win that stand here. In a *session* each kernel runs in one
-process. Memory pages, caches and neighboring processes do not change within a session. So samples of one
-session agree better than samples of different sessions. The bootstrap therefore draws sessions first, and then
-samples from each drawn session.
+All devices use this module's bootstrap and its rule for a win. In a *session* each kernel runs in one process. Memory
+pages, caches and neighboring processes do not change within a session. So samples of one session agree better than
+samples of different sessions. The bootstrap therefore draws sessions first, and then samples from each drawn session.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class EvaluationRequest:
     against: tuple[Kernel, ...] = ()
     """Competitors: the parent first, then the run's baseline.
 
-    They are timed interleaved with the candidate if the gate is ``STRICT`` or the request belongs to no run. If
+    Competitors are timed interleaved with the candidate if the gate is ``STRICT`` or the request belongs to no run. If
     ``screen`` is True, the predicted latency of the parent decides whether the candidate is measured. Competitors are
     no part of :attr:`key`.
     """

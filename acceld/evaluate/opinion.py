@@ -41,8 +41,8 @@ class Opinion:
     seconds: float
     refusal: Failure | None = None
     silence: str = ""
-    """The reason why there is no answer, such as a deadline or a tool that ended; empty if there is one. The kernel is
-    not blamed.
+    """The reason why there is no answer, such as a deadline or a tool that ended; empty if there is an answer. A
+    missing answer is not the kernel's fault.
     """
     rel_l2: float | None = None
     """Relative L2 error of the outputs against the reference on public inputs."""
@@ -77,9 +77,7 @@ class Judge(Protocol):
     """The interface of a second judge. Its child processes start with the first question."""
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
-        """Return the opinions of the stages that this machine has. The first stage that refuses the kernel is
-        the last.
-
+        """Return the opinions of the stages that this machine has, up to the first stage that refuses the kernel.
         ``data`` is a public data set.
         """
         ...

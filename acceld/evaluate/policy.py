@@ -66,7 +66,8 @@ TILE_NAMES = frozenset(
 _PLAIN_WORDS = frozenset("label like space slot instruction".split())
 """Names in :data:`HIDDEN_NAMES` that a kernel's own classes may define.
 
-A tile's attribute of such a name can only be read. The second trace refuses that, because it checks the object.
+If a kernel reads an attribute of such a name from a tile, the policy does not notice it. The second trace then refuses
+the read, because it checks the object itself.
 """
 _ARRAY_NAMES = frozenset(
     "astype reshape ravel flatten transpose swapaxes squeeze sum mean max min prod any all argmax argmin sort argsort tolist item "
@@ -441,4 +442,4 @@ PERMITTED = Permitted(
     attributes=frozenset((TILE_NAMES | _PLAIN_NAMES | _ARRAY_NAMES) - HIDDEN_NAMES - FRAMES),
     template=_plain_template,
 )
-"""These rules as :mod:`acceld.nki.frontend.guarded` applies them to objects while a kernel runs."""
+"""The rules of this policy, as :mod:`acceld.nki.frontend.guarded` applies them to objects while a kernel runs."""

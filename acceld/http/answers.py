@@ -107,8 +107,8 @@ def number(request: web.Request, name: str = "id") -> int:
 
 
 def integer(request: web.Request, name: str, default: int, most: int = 2**53) -> int:
-    """Return a whole number from the query: at most ``most``, and ``default`` if the query has none. Raise UsageError
-    for anything else.
+    """Return a whole number from the query: at most ``most``; ``default`` if the query has no such number. Raise
+    UsageError for anything else.
     """
     text = request.query.get(name)
     if text is None:

@@ -49,7 +49,8 @@ class HttpClient:
 
     @classmethod
     def of(cls, home: Home, *, otherwise: Address | None = None, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of the daemon that serves a state folder. If no daemon does, it talks to ``otherwise``.
+        """Return a client of the daemon that serves a state folder. If no daemon does, the client talks to
+        ``otherwise``.
 
         Requests raise DaemonError if there is no daemon and no ``otherwise``.
         """
@@ -179,8 +180,8 @@ class HttpClient:
         )
 
     async def follow(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches as :meth:`events` does, and connect again within two seconds after each break. It never ends;
-        cancel it.
+        """Yield batches as :meth:`events` does, and connect again within two seconds after each break. The iteration
+        never ends; cancel it to stop.
         """
         delay_s = 0.1
         while True:

@@ -19,7 +19,7 @@ State = Literal["closed", "open", "probing"]
 
 @dataclass(frozen=True)
 class BreakerSettings:
-    """After how many failures calls pause, and after how many failed probes they fail."""
+    """The number of failures after which calls pause, and the number of failed probes after which calls fail."""
 
     failures_to_open: int = 5
     open_s: float = 60.0

@@ -53,7 +53,7 @@ the table has the price for five minutes).
 """
 
 NO_KEY = "not-needed"
-"""Key for an endpoint that needs none."""
+"""Key that is sent to an endpoint that needs no key."""
 
 
 @dataclass(frozen=True)

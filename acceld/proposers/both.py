@@ -69,11 +69,11 @@ class BothProposer:
         return await self.models.attempt(replace(request, plan=replace(plan, text=reported)))
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a kernel repaired by models; None if models do not repair it."""
+        """Return a kernel repaired by models; None if no model repairs the kernel."""
         return await self.models.fix(request)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight found by models; None if they find none."""
+        """Return an insight found by models; None if models find no insight."""
         return await self.models.summarize(request)
 
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ class AttemptRequest:
 
 @dataclass(frozen=True, slots=True)
 class FirstRequest:
-    """Request for a first kernel, written from the reference alone. At ``step`` 1 and later it asks for a repair of
+    """Request for a first kernel, written from the reference alone. At ``step`` 1 and later, the request is to repair
     the kernel of the step before.
     """
 
@@ -207,7 +207,9 @@ class Proposer(Protocol):
     abilities: Abilities
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return the text of a first kernel; None if this proposer writes none, or if the model gave no code."""
+        """Return the text of a first kernel; None if this proposer writes no first kernels, or if the model gave no
+        code.
+        """
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
@@ -225,5 +227,5 @@ class Proposer(Protocol):
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight; None if this proposer finds none, or if the model found none."""
+        """Return an insight; None if this proposer finds no insights, or if the model found no insight in this pair."""
         return None

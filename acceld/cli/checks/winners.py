@@ -340,14 +340,13 @@ def _on_device(client: Client, case: WinnerCheck, most_percent: float | None) ->
 def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float | None) -> str:
     """Return why a kernel that passed is no longer as fast as it has to be; empty if it is fast enough.
 
-    A kernel that was stored as a winner has to beat ``case.other`` again. Its gain must exceed the tie band:
-    half the width of the interval, or twice the clock's resolution if that is more. How large the gain is
-    differs from day to day, so its size counts only if ``most_percent`` is given. The gain may then be smaller
-    by that percentage. If today's band plus half the width of the stored interval is more, the gain may be
-    smaller by that sum.
+    A kernel that was stored as a winner has to beat ``case.other`` again. Its gain must exceed the tie band: half the
+    width of the interval, or twice the clock's resolution if that is more. How large the gain is differs from day to
+    day, so its size counts only if ``most_percent`` is given. The gain may then be smaller by that percentage. If
+    today's band plus half the width of the stored interval is more, the gain may be smaller by that sum.
 
-    Any other kernel may be slower than ``case.other`` by ``most_percent`` (MOST_PERCENT if None), or by the
-    same sum.
+    Any other kernel may be slower than ``case.other`` by ``most_percent`` (MOST_PERCENT if None), or by the sum
+    described above if that is more.
     """
     if case.other is None:
         return ""

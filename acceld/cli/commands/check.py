@@ -1,8 +1,8 @@
-"""``acceld check``: evaluate kernels by the checks that a winner has to pass, or list which versions of nki
-refuse them.
+"""``acceld check``: evaluate kernels by the checks that a winner has to pass, or list which versions of nki refuse
+them.
 
-It takes one kernel file, the best kernels of runs, or the kernels that a branch changed. The exit code is 7 if
-one fails.
+The command takes one kernel file, the best kernels of runs, or the kernels that a branch changed. The exit code is 7 if
+a kernel fails.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ def _peak(result: RunOutcome) -> str:
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """Return how many failures were repaired of those tried, as ``3 of 7``, with the class of failure that was
-    tried most.
+    """Return how many of the tried failures were repaired, as ``3 of 7``, with the class of failure that was tried most
+    often.
     """
     if not rates:
         return "—"

@@ -93,7 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(values: Mapping[str, object], which: str) -> dict[str, object]:
-    """Return the values of the key or section ``which``. Raises UsageError, with the nearest name, if there is none."""
+    """Return the values of the key or section ``which``. Raises UsageError, with the nearest name, if there is no such
+    key or section.
+    """
     found = {key: value for key, value in values.items() if key == which or key.startswith(f"{which}.")}
     if not found:
         sections = {key.rpartition(".")[0] for key in values}

@@ -110,7 +110,7 @@ class _Progress:
             say(f"{before} of {wanted} programs are made already")
 
     def update(self, program: Program) -> None:
-        """Count a finished program, and print the number if it is time."""
+        """Count a finished program, and print the number of finished programs at regular intervals."""
         self._made += program.made
         self._failed += not program.made
         self._pairs += len(program.pairs)

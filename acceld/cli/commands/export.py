@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
-    """Return, by name, those workloads of the runs that still exist."""
+    """Return the workloads of the runs, by name. Workloads that no longer exist are left out."""
     from acceld.workloads import load_workload
 
     folders = workload_folders()

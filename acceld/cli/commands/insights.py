@@ -96,8 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_playbook(arguments: argparse.Namespace) -> int:
-    """Print the rules that planners read: those of a person's file; without a file, those derived from all
-    insights.
+    """Print the rules that planners read: the rules in the person's file, or, without such a file, the rules derived
+    from all insights.
     """
     from acceld.search.memory import playbook
     from acceld.search.teacher import written_playbook

@@ -311,8 +311,8 @@ def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
 
 
 def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
-    """Show the run until it ends, then its outcome, and return the exit code. Ctrl-C ends only the showing; the
-    run continues.
+    """Show the run until it ends, then its outcome, and return the exit code. Ctrl-C ends this command only; the run
+    continues.
     """
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for

@@ -157,7 +157,9 @@ def _is_workload(arguments: argparse.Namespace) -> bool:
 
 
 def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload | None:
-    """Return the workload that the arguments name, or the one that a kernel file is checked against; else None."""
+    """Return the workload that the arguments name, or else the workload that a kernel file is checked against; None
+    without either.
+    """
     if _is_workload(arguments):
         return workload(arguments.kernel, workload_folders(settings))
     if arguments.arg or arguments.reference:

@@ -51,7 +51,8 @@ EXTRAS: dict[str, tuple[str, int]] = {
     "docs": ("zensical", 42),
 }
 """By extra of the package: a module that it installs, and the megabytes that it adds to a plain installation (of 126
-MB). Measured on Python 3.11, x86-64 Linux, without bytecode; of ``cuda`` the wheels as they are downloaded.
+MB). Sizes were measured on Python 3.11, x86-64 Linux, without bytecode; for ``cuda``, the size is that of the
+downloaded wheels.
 """
 GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
@@ -129,7 +130,7 @@ def _read(path: Path) -> list[Finding]:
 
 
 def _show(findings: list[Finding], *, as_json: bool) -> int:
-    """Print the findings. Return 1 if one prevents optimizing, else 0."""
+    """Print the findings. Return 1 if a finding prevents optimizing, else 0."""
     failed = any(finding.state == "fail" for finding in findings)
     if as_json:
         print_json({"ok": not failed, "findings": [{k: getattr(f, k) for k in Finding.__slots__} for f in findings]})

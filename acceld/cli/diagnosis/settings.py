@@ -116,8 +116,8 @@ def _models(config: Config, call: bool) -> Iterator[Finding]:
 
 
 def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:
-    """Yield a sentence for each role whose temperature is not sent to one of its models, because acceld sends
-    none to that API.
+    """Yield a sentence for each role whose temperature is not sent to one of its models, because acceld sends no
+    temperature to the API of that model.
     """
     from acceld.llm.client import ROLES
     from acceld.llm.settings import ModelSettings

@@ -96,7 +96,7 @@ class CpuDriver:
         return (Lease(core, f"core {core}"),)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first forbidden construct of a C kernel; None for an allowed one, and for numpy.
+        """Return the first forbidden construct of a C kernel; None for an allowed C kernel, and for every numpy kernel.
 
         The evaluator's own policy reads numpy kernels.
         """

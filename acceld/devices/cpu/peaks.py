@@ -80,7 +80,8 @@ class HostRates:
 
 
 def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int, *, again: bool = False) -> HostRates:
-    """Return the stored rates of this machine. If none are stored, measure them on core number ``core`` and store them.
+    """Return the stored rates of this machine. If no rates are stored, measure the rates on core number ``core`` and
+    store them.
 
     With ``again`` they are measured in any case, and the greater of each stored and measured rate is stored and
     returned. A measurement takes about two seconds.

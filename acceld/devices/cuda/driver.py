@@ -93,7 +93,7 @@ class CudaDriver:
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
-        """Return the GPUs of this machine that are of the same kind as the first one. Raise DeviceError if
+        """Return the GPUs of this machine that are of the same kind as the machine's first GPU. Raise DeviceError if
         there is no GPU.
         """
         found = installed(self._ask)

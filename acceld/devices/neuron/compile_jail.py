@@ -179,8 +179,8 @@ def _below(path: str, other: str) -> bool:
 
 
 def _open_to_the_jail(folder: Path, level: Level) -> None:
-    """Set the folder's permissions so that jailed processes can use it: they have another user id if the daemon
-    is root.
+    """Set the folder's permissions so that jailed processes can use the folder. If the daemon is root, jailed processes
+    have another user id.
     """
     if os.getuid() == 0:
         folder.chmod(0o777)

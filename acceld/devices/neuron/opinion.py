@@ -300,7 +300,7 @@ def _request(
 
 
 async def _accept(_: Compiled) -> str:
-    """Accept any NEFF (the empty text means no objection), because there is no core to run it on."""
+    """Return the empty text, which means no objection, for any NEFF. There is no core on which to run the NEFF."""
     return ""
 
 

@@ -133,10 +133,7 @@ def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: in
 def _changed(
     part: NDArray[Any], band: str, argument: Argument, deviation: float, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Return ``part``, the elements of an argument in one band, changed as the band says.
-
-    ``deviation`` is the standard deviation of the whole argument.
-    """
+    """Return ``part``, the elements of an argument that belong to one band, changed as that band requires."""
     import numpy as np
 
     never_negative = argument.distribution is not None and argument.distribution.absolute

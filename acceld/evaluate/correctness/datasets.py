@@ -266,7 +266,7 @@ def _digest(path: Path) -> str:
 
 
 def remove(folder: Path) -> bool:
-    """Remove a data set. Return False if it is in use; True if it is gone, or never existed."""
+    """Remove a data set. Return False if the data set is in use; True if it is removed or never existed."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -345,13 +345,13 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
 
 def size_bytes(root: Path) -> int:
-    """Return the disk space that all data sets take, those being written included."""
+    """Return the disk space that all data sets take, including those that are being written."""
     return sum(size for _, size, _ in _folders(root))
 
 
 def trim(root: Path, most_bytes: int) -> int:
-    """Remove the least recently used data sets until the others take at most ``most_bytes``. Return the bytes
-    that stay.
+    """Remove the least recently used data sets until the others take at most ``most_bytes``. Return the number of bytes
+    that remain.
 
     Data sets in use stay. Folders that a process left unfinished are removed first.
     """

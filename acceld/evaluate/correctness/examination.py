@@ -121,8 +121,8 @@ def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
 def _check_rows(
     workload: Workload, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]
 ) -> None:
-    """Raise WorkloadError if the reference gives other outputs for the last block of rows when it gets only
-    this block.
+    """Raise WorkloadError if the reference, given only the last block of rows, gives other outputs for that block than
+    when it gets all rows.
     """
     *others, block = row_blocks(workload)
     if not others:
@@ -174,7 +174,7 @@ def _moved(workload: Workload) -> list[int]:
 
 
 def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]], regions: int) -> str:
-    """Return the reason why passing the checks would mean little; empty if there is none.
+    """Return the reason why passing the checks would mean little; empty if passing the checks means enough.
 
     ``dull``: a constant passes. ``silent``: (argument, region) pairs to which the outputs do not react.
     """

@@ -160,15 +160,15 @@ def strict_trials(
 
 
 def likely_first(trials: Sequence[Trial], failed: Container[str]) -> list[Trial]:
-    """Return the trials in an order in which those come first whose names are in ``failed``, because an earlier kernel
+    """Return the trials in another order: trials whose names are in ``failed`` come first, because an earlier kernel
     failed them.
     """
     return sorted(trials, key=lambda trial: trial.name not in failed)
 
 
 def published_trials(workload: Workload) -> Iterator[Trial]:
-    """Yield the trials of the published gate: its five fixed seeds. There are none for a workload that is
-    sampled.
+    """Yield the trials of the published gate: its five fixed seeds. A workload whose outputs are sampled has no such
+    trials.
     """
     for seed in PAPER_SEEDS if workload.sample is None else ():
         yield Trial(OWN, seed, published=True, kept=True)

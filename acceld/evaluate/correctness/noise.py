@@ -1,8 +1,8 @@
 """Store the noise of honest arithmetic for each workload and variant, so that it is measured only once.
 
-numpy's float32 noise is measured when the first data set of a variant is made. The baseline's noise is measured
-only if a candidate exceeds numpy's. The baseline may be noisier than numpy and still right, because it sums in
-another order or uses other functions.
+numpy's float32 noise is measured when the first data set of a variant is made. The baseline's noise is measured only if
+the errors of a candidate exceed numpy's noise. The baseline may be noisier than numpy and still right, because it sums
+in another order or uses other functions.
 """
 
 from __future__ import annotations

@@ -383,7 +383,7 @@ def decisive(
 ) -> list[Errors] | str:
     """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong ones.
 
-    If that is so for all pieces, return the reason why the inputs are not used.
+    If all floors would be infinite, return the reason why the inputs are not used.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])

@@ -539,7 +539,7 @@ def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _descriptor(stack: contextlib.ExitStack, descriptor: int) -> int:
-    """Return ``descriptor``, and close it when the stack ends."""
+    """Return ``descriptor``, which is closed when the stack ends."""
     stack.callback(os.close, descriptor)
     return descriptor
 
@@ -552,8 +552,8 @@ def _private_folder() -> Path:
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """Return those of the builder's counters that are finite numbers. Nothing else is taken, because a builder
-    is untrusted.
+    """Return those of the builder's counters that are finite numbers. Other values are left out, because a builder is
+    untrusted.
     """
     reported = header.get("counters")
     found = reported.items() if isinstance(reported, dict) else ()

@@ -115,7 +115,7 @@ class Driver(Protocol):
     def check(self, api: str | None = None) -> None:
         """Raise DeviceError, with what to install, if this machine can not run kernels of ``api``.
 
-        If ``api`` is None, raise DeviceError only if this machine can run kernels of no API of the backend.
+        If ``api`` is None, raise DeviceError only if this machine can not run kernels of any API of the backend.
         """
         ...
 
@@ -124,8 +124,8 @@ class Driver(Protocol):
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return a failure if the policy forbids a candidate's source, else None. Not called for a kernel of
-        the user.
+        """Return a failure if the policy forbids a candidate's source, else None. The user's own kernels are not
+        checked.
         """
         ...
 

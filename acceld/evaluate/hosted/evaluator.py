@@ -182,7 +182,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def recall(self, case: HostedCase) -> Evaluation | None:
-        """Return the stored result of an equal built kernel; None if there is none that answers the request.
+        """Return the stored result of an equal built kernel; None if no stored result answers the request.
 
         A pass of the strict gate is never reused.
         """

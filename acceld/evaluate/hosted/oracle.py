@@ -76,8 +76,8 @@ def check(request: bytes, reply: int) -> None:
 
 
 def admit(request: bytes, reply: int) -> None:
-    """Examine whether the workload's checks can distinguish right outputs from wrong ones, and answer the
-    findings.
+    """Examine whether the workload's checks can distinguish right outputs from wrong ones, and send the findings as the
+    answer.
 
     The expected outputs come from the same reference as in :func:`check`.
     """
@@ -197,7 +197,7 @@ def _floor(
 
 
 def errors_of(record: Sequence[Sequence[float | None]]) -> list[Errors]:
-    """Return the errors that ``record``, a part of an answer of ``check``, describes. None stands there for
+    """Return the errors that ``record``, a part of an answer of ``check``, describes. In ``record``, None stands for
     infinity.
     """
     return [Errors(*(math.inf if one is None else one for one in found)) for found in record]

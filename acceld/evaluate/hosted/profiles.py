@@ -22,8 +22,8 @@ One suffices with a device's clock, because such a call is a median of several l
 _EVENT_RESOLUTION_US = 0.5
 """Resolution of a GPU's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
-"""The rule id of a kernel whose time can not be distinguished from that of an empty call. The machine's load matters
-too.
+"""The id of the rule that refuses a kernel whose time can not be distinguished from that of an empty call. Whether it
+can also depends on the machine's load.
 """
 _MORE_THAN_ONE_CORE = 1.05
 
@@ -113,7 +113,7 @@ def measured(
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
-    """Return the samples without those of the warm-up calls; all samples if there are no others."""
+    """Return the samples without those of the warm-up calls; all samples if all calls are warm-up calls."""
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 

@@ -256,7 +256,7 @@ def _send(session: _Session, message: bytes) -> None:
 def _hear(session: _Session, most_s: float) -> bytes:
     """Wait for a message of the competitor's referee, and return it.
 
-    Empty if that process has ended. Then this session continues alone.
+    The message is empty if that process has ended. Then this session continues alone.
     """
     if session.alone:
         return b""

@@ -103,7 +103,7 @@ def fill_allocations() -> None:
 
 
 class LeftChanged(Exception):
-    """A kernel left the processor's arithmetic changed for its caller."""
+    """Error: a kernel returned with the processor's arithmetic settings changed."""
 
     rule = "floating_point_state"
 

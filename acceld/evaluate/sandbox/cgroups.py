@@ -33,7 +33,7 @@ class Delegation:
 
 
 def find() -> Delegation:
-    """Return a delegated cgroup of version 2, or else of version 1, or the reasons why there is neither."""
+    """Return a delegated cgroup of version 2, or else of version 1, or the reasons why no cgroup is delegated."""
     second = find_second()
     if second.folder:
         return second

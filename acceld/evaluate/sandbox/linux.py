@@ -47,8 +47,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def machine() -> str:
-    """Return ``x86_64`` or ``aarch64``; on other processors, for which there is no filter, the system's name of
-    it.
+    """Return ``x86_64`` or ``aarch64``; on other processors, which no filter covers, return the system's name of the
+    processor.
     """
     name = os.uname().machine
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)

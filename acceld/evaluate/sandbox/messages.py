@@ -44,7 +44,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
-    """Write a message to a descriptor. Child processes answer by it."""
+    """Write a message to a descriptor. Child processes send their answers with this function."""
     for part in (pack(header), payload):
         write_all(descriptor, part)
 

@@ -80,9 +80,7 @@ class SilentError(LostError):
 
 
 def lost_in(error: BaseException) -> LostError | None:
-    """Return ``error`` if it is a LostError, or the first error of an exception group if that is one; else
-    None.
-    """
+    """Return ``error`` if it is a LostError; for an exception group, the first LostError in the group; None otherwise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LostError) else None

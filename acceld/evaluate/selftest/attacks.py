@@ -270,7 +270,9 @@ def _sidecar(path: Path) -> dict[str, str]:
 
 
 def _spoken(name: str) -> str:
-    """Return what a path says about the expected result, by its last part that has a word of :data:`_MEANINGS`."""
+    """Return the expected result that a path names by a word of :data:`_MEANINGS`. The last part of the path with such
+    a word counts.
+    """
     for part in reversed(Path(name).parts):
         whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))
         if whole in EXPECTATIONS or whole in _ALIASES:

@@ -23,7 +23,7 @@ class Known:
     """Variant, seed and result of the last plain run on inputs of the workload's own distribution; None if there was none."""
 
     def plain_run(self, trial: Trial) -> Tried | None:
-        """Return the result of the last plain run if it was on the data set of ``trial``, else None."""
+        """Return the result of the last plain run if that run was on the data set of ``trial``; None otherwise."""
         if self.last is None or self.last[:2] != (trial.variant, trial.seed):
             return None
         return self.last[2]

@@ -55,8 +55,8 @@ _OWN_TIMES = 20
 _PUBLISHED_BELOW_S = 1.0
 """Seconds of a trial below which the published gate is run. For a request of a person it is always run.
 
-The gate decides nothing, but a win waits for its end. Its five data sets also displace that of the search gate on
-disk.
+The published gate decides nothing, but a win waits for its end. Its five data sets also displace the search gate's data
+set on disk.
 """
 
 

@@ -61,7 +61,9 @@ PROGRAM_BYTES = 64 << 20
 _MADE_BY = "\0".join(f"{name} {version(name)}" for name in ("acceld", "numpy", "ml_dtypes"))
 """Versions that decide what is in a data set. Several installs may share the folder of data sets."""
 _BUSY = 4.0
-"""Wall time that a tracer may take, as a multiple of its processor time. On a busy machine it gets a part of a core."""
+"""Wall time that a tracer may take, as a multiple of its processor time. The multiple allows for a busy machine, where
+the tracer gets only a part of a core.
+"""
 ROOM_S = 1.0
 """Seconds between two tries of a data set for which the disk has no room."""
 _ORACLE_S = 900.0
@@ -145,7 +147,7 @@ class _Wanted:
     """The trial that begins as soon as the inputs are written."""
 
     def request(self, partial: Path) -> dict[str, Any]:
-        """Return what the oracle is asked, which writes into the folder ``partial``."""
+        """Return the request for an oracle that writes into the folder ``partial``."""
         workload, known = self.workload, self.known
         return {
             **address_of(workload),
@@ -309,8 +311,8 @@ class Children:
     ) -> Tried | Failed:
         """Run a traced program on the data set in ``folder``. Return the errors of its outputs, or a failure.
 
-        If there are ``shared`` descriptors, the data set may be incomplete. It is complete when the first of them
-        closes. ``ran`` is the argument of :meth:`attempt`.
+        If there are ``shared`` descriptors, the data set may be incomplete. The data set is complete when the first of
+        these descriptors closes. ``ran`` is the argument of :meth:`attempt`.
         """
         header: dict[str, Any] = {
             "folder": folder,
@@ -436,7 +438,7 @@ class Children:
             pass
 
     def room_for(self, workload: Workload) -> int:
-        """Return how many data sets of a workload fit on disk, besides that of the search gate."""
+        """Return how many data sets of a workload fit on disk, besides the search gate's data set."""
         return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
 
     async def _write_with_room(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:

@@ -25,7 +25,7 @@ class Claim:
 
 
 def false_claim(program: Program) -> Claim | None:
-    """Return the first false claim; None if all are true."""
+    """Return the first false claim of a program; None if all its claims are true."""
     return _grid(program) or _buffers(program) or _modes(program) or _fills(program)
 
 
@@ -57,8 +57,8 @@ def _buffers(program: Program) -> Claim | None:
 
 
 def _modes(program: Program) -> Claim | None:
-    """Return a claim for a matrix product with a faster mode (``perf_mode``) that it can not have; None if
-    there is none.
+    """Return a claim for a matrix product with a faster mode (``perf_mode``) that it can not have; None if every
+    product's mode is possible.
 
     Faster modes exist only in the current API and need 8-bit operands.
     """
@@ -73,10 +73,9 @@ def _modes(program: Program) -> Claim | None:
 
 
 def _fills(program: Program) -> Claim | None:
-    """Return a claim for a fill that pretends to take no time; None if there is none.
+    """Return a claim for a fill that pretends to take no time; None if no fill does.
 
-    Only the first access to a buffer, in the loops where the buffer is declared and without a mask, can be a
-    free fill.
+    Only the first access to a buffer, in the loops where the buffer is declared and without a mask, can be a free fill.
     """
     seen: set[int] = set()
     for instruction, loops in program.walk():

@@ -125,8 +125,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         await self._zygote.stop()
 
     def statistics(self) -> dict[str, object]:
-        """Return the figures of the queue. ``waits_for`` says why evaluations wait for room on disk; empty if
-        they do not.
+        """Return the figures of the queue. ``waits_for`` says why evaluations wait for room on disk; empty if no
+        evaluation waits for that.
         """
         return {**super().statistics(), "waits_for": self._work.children.waits_for if self._work is not None else ""}
 

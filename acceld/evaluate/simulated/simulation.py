@@ -271,7 +271,9 @@ _MOST_ELEMENTS = 1 << 31
 _OVERHEAD = 4096
 """Elements that take about as long to compute as one execution of an instruction takes in any case."""
 _MOST_DECISIVE = 12
-"""Greatest number of a program's own numbers that fill undefined memory. If it has more, some are drawn."""
+"""Greatest number of a program's own numbers that fill undefined memory. Of a program with more such numbers, some are
+drawn at random.
+"""
 _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
 """Instructions that ask whether a value is zero, or equal to another one."""
 
@@ -332,7 +334,7 @@ def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder
 
 
 def _running_status(error: KernelFailure | UsageError) -> Status:
-    """Return the status of an evaluation whose program failed with this error while it ran."""
+    """Return the status of an evaluation whose program failed with ``error`` while it ran."""
     if isinstance(error, UnsupportedCall):
         return Status.UNSUPPORTED
     return Status.TIMEOUT if getattr(error, "rule", "") == "deadline" else Status.RUNTIME_ERROR

@@ -73,9 +73,8 @@ class Timer:
     async def confirm(self, case: TracedCase) -> Failed | None:
         """Time every execution of a program whose latency was extrapolated, and store the new profile.
 
-        Return a failure (``suspect``) if the latency was more than 5 % too low, or if the program is too long
-        to be timed in full. Return None otherwise, and if nothing was extrapolated or the result needs no
-        proof.
+        Return a failure (``suspect``) if the latency was more than 5 % too low, or if the program is too long to be
+        timed in full. Return None if the latency holds, if nothing was extrapolated, or if the result needs no proof.
         """
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
             return None

@@ -107,7 +107,7 @@ class AnthropicClient(SdkClient):
             raise LLMTimedOut(message, deadline="total_s") from error
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """Return the completion in a whole, unstreamed answer. Raises LLMError if it has none."""
+        """Return the completion in a whole, unstreamed answer. Raises LLMError if the answer has no completion."""
         answer = _Answer()
         answer.message(data)
         return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)

@@ -38,10 +38,10 @@ class AnthropicBatches:
         return await translated(send, ANTHROPIC, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the id of the batch that answers one of the given batch's questions; None if there is none.
+        """Return the id of the batch that answers one of the given batch's questions; None if no batch does.
 
-        Batches have no names. So the answers of batches of the same size are read, which is possible only after a
-        batch has ended.
+        Batches have no names. So the answers of batches of the same size are read, which is possible only after a batch
+        has ended.
         """
 
         async def find() -> str | None:

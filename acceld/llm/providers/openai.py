@@ -108,7 +108,7 @@ class OpenAIClient(SdkClient):
         return {"model": self.settings.model, **known}
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """Return the completion in a whole, unstreamed answer. Raises LLMError if it has none."""
+        """Return the completion in a whole, unstreamed answer. Raises LLMError if the answer has no completion."""
         answer = _Answer()
         answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
         return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)

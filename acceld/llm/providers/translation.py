@@ -228,8 +228,8 @@ def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMEr
 
 
 async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
-    """Return the answer of a gateway that sends it whole although a stream was asked for; None if the response is a
-    stream.
+    """Return the answer of a gateway that sends a whole answer although a stream was asked for; None if the response is
+    a stream.
 
     :raises LLMError: the response is a web page (mostly from a proxy), an error, or not an answer.
     """
@@ -272,8 +272,8 @@ def _by_status(status: int) -> type[LLMError]:
 
 
 def _by_code(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
-    """Return the error for a status code inside an answer's body, where gateways write it in a stream; ``kind`` if
-    there is no such code.
+    """Return the error for a status code inside an answer's body, where gateways write it in a stream; ``kind`` if the
+    body has no such code.
     """
     code = body.get("code", "")
     return _by_status(int(code)) if re.fullmatch("[45][0-9][0-9]", code) else kind

@@ -2,7 +2,7 @@
 
 A comparison of whole numbers hides undefined memory: random contents are hardly ever equal to the number that a kernel
 asks for. So where the operands differ between two runs with other undefined contents, the second run turns the answer
-around. What becomes of it must not matter.
+around. A right kernel gives the same results with either answer.
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ class Chance:
 
 
 def _as_held(number: float, dtype: np.dtype[Any]) -> Any:
-    """Return ``number`` as a finite value of a dtype; None for a dtype that does not have it. Infinities stand for the
-    greatest and the least integer.
+    """Return ``number`` as a finite value of a dtype; None for a dtype that can not represent the number. Infinities
+    stand for the greatest and the least integer.
     """
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -90,14 +90,14 @@ class Machine:
             )
 
     def set_aside(self) -> CoreState:
-        """Return what the running core holds in registers and accumulators, which are then undefined for the next core."""
+        """Return the contents of the running core's registers and accumulators. For the next core, both are undefined."""
         state = list(self.registers), dict(self.folds)
         self.registers[:] = [None] * len(self.registers)
         self.folds.clear()
         return state
 
     def resume(self, state: CoreState) -> None:
-        """Continue a core with what it held when it was set aside."""
+        """Continue a core with the registers and accumulators that it had when it was set aside."""
         registers, folds = state
         self.registers[:] = registers
         self.folds.clear()

@@ -24,9 +24,9 @@ from acceld.nki.ir.regions import apart
 _BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8"}
 """Operations that may write the elements that they read, if both operands are the same at each position."""
 _BY_COLUMN = frozenset({"shuffle"})
-"""Operations that read an element of all partitions before they write one of any, so that only the positions inside of a
-partition must be the same. AWS documents a shuffle in place, and its library spreads the first partition of a tile over
-the tile.
+"""Operations that read an element of all partitions before they write an element of any partition. So only the
+positions inside of a partition must be the same. AWS documents a shuffle in place, and its library spreads the first
+partition of a tile over the tile.
 """
 _AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})
 """Operations whose result needs every element of a partition, so that nothing is written before everything is read; a

@@ -16,7 +16,7 @@ from acceld.nki.ir.numerics import Array
 
 _HINT = "give both cores the same barriers and exchanges, in the same order"
 CoreState = tuple[list[int | float | None], dict[str, Array]]
-"""Registers and accumulators of a core, of which each core has its own."""
+"""Registers and accumulators of one core; each core has its own."""
 _BARRIER: Array = np.empty(0)
 """The value that a core sends to the other core at a barrier."""
 

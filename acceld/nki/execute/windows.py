@@ -27,7 +27,7 @@ class Mask:
 
 
 Window = Crop | Mask | None
-"""The part of the iteration space to compute; None means all of it."""
+"""The part of the iteration space that is computed; None for the whole space."""
 
 
 class Nothing:

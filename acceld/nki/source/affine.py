@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Symbol:
-    """One symbol of an affine form: a loop variable, or an index range ``nl.arange(extent)`` along ``axis`` of
-    ``axes``.
+    """One symbol of an affine form: a loop variable, or an index range ``nl.arange(extent)`` along axis ``axis`` of a
+    tile with ``axes`` axes.
 
     A quotient or remainder of a loop variable is a symbol of its own, whose ``variable`` is that loop variable.
     """

@@ -114,7 +114,7 @@ def emitted(
 
 
 def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | None) -> bool:
-    """Tell whether a statement is a string such as ``' end loop i '`` that marks the end of another loop than
+    """Tell whether a statement is a string such as ``' end loop i '`` that marks the end of a loop other than
     ``around``.
     """
     if statement.kind != "marker" or around is None:

@@ -1,7 +1,7 @@
 """Join the tiles that several iterations use into one tile.
 
-Two tiles lie *side by side* if the columns of one follow those of the other in the same partitions. Functions
-here find out whether tiles do, or change the buffer's layout so that they do.
+Two tiles lie *side by side* if the columns of one follow those of the other in the same partitions. Functions here find
+out whether tiles lie side by side, or change the buffer's layout so that they do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Joined:
     access: Access
     loops: tuple[Loop, ...]
     folded: tuple[int, ...]
-    """Positions of the indices before the partition index that become columns, that of the outermost loop first."""
+    """Positions of the indices before the partition index that become columns, in the order of their loops from the
+    outermost.
+    """
     partition: int
     """Position of the index over partitions."""
     rows: int
@@ -141,7 +143,7 @@ def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
 
 def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
     """Return the number of consecutive elements that an index reaches in all iterations, and the first of these
-    elements; None if they have gaps.
+    elements. The result is None if the elements have gaps between them.
     """
     assert dim.form is not None
     width, trips = dim.extent or 1, {loop.variable: loop.trips or 0 for loop in loops}

@@ -43,8 +43,8 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
 
 
 def last_writer(kernel: KernelModule, reader: Statement, access: Access) -> Statement | None:
-    """Return the operation that last writes the tile of ``access`` before ``reader`` in the same loop body; None if there
-    is none.
+    """Return the operation that last writes the tile of ``access`` before ``reader`` in the same loop body; None if no
+    operation does.
     """
     before = [one for one in kernel.writers(access.name) if one.start < reader.start]
     made = before[-1] if before else None
@@ -72,8 +72,8 @@ def uses(reader: Statement, name: str) -> int:
 
 
 def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
-    """Return a reason if one of ``names`` may have a second name, or if a statement that is not understood uses
-    it; the empty text otherwise.
+    """Return a reason if one of ``names`` may have a second name, or occurs in a statement that is not understood; the
+    empty text otherwise.
     """
     doubtful = sorted(kernel.ambiguous & set(names))
     if not doubtful:

@@ -21,14 +21,13 @@ _PSUM_BYTES = 16 * 1024
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
-    """Return the source in which ``loop`` keeps several copies of the tiles ``names`` that its iterations
-    declare.
+    """Return the source in which ``loop`` keeps several copies of the tiles ``names`` that its iterations declare.
 
-    Each tile is declared once, before the loop, with a new dimension of ``places`` elements. The iterations use
-    these in turn. So a tile keeps its values for ``places`` - 1 further iterations.
+    Each tile is declared once, before the loop, with a new dimension of ``places`` elements. The iterations use the
+    elements in turn, so a tile keeps its values for ``places`` - 1 further iterations.
 
-    Raise RuleRefused if the loop's own body does not declare a tile, or if uses of a tile are not understood.
-    Raise it too if the copies take more than half of SBUF or PSUM.
+    Raise RuleRefused if the loop's own body does not declare one of the tiles, if uses of a tile are not understood, or
+    if the copies take more than half of SBUF or PSUM.
     """
     place = loop.variable if kernel.count(loop) == str(places) else f"{loop.variable} % {places}"
     needed = {"sbuf": 0, "psum": 0}

@@ -98,9 +98,7 @@ class _Function:
     elsewhere: set[str] = field(default_factory=set)
     """Names that occur in an inner scope or in a formatted string."""
     changed: set[str] = field(default_factory=set)
-    """Names of objects that, if they are lists, are changed: an element is assigned, or a method such as ``append`` is
-    called.
-    """
+    """Names of objects that the function changes: it assigns an element, or calls a method such as ``append``."""
 
 
 def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:

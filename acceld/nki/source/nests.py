@@ -92,7 +92,7 @@ def indices_by(buffer: Buffer, loop: Loop, accesses: Sequence[Access]) -> set[in
 
 
 def has_place(access: Access, loop: Loop) -> bool:
-    """Tell whether iterations of ``loop`` use separate elements.
+    """Tell whether iterations of ``loop`` use separate elements of the buffer.
 
     That is so if an index depends on this loop alone, and advances in one iteration by more than it covers.
     """
@@ -107,8 +107,8 @@ def has_place(access: Access, loop: Loop) -> bool:
 
 
 def without_element(kernel: KernelModule, elements: Sequence[ast.expr], place: int) -> tuple[int, int]:
-    """Return the span of text to delete so that element ``place`` and the comma after it disappear. The last
-    element is not allowed.
+    """Return the span of text to delete so that element ``place`` and the comma after it disappear. ``place`` must not
+    be the last element.
     """
     start, _ = kernel.span(elements[place])
     end, _ = kernel.span(elements[place + 1])

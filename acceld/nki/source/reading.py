@@ -158,7 +158,9 @@ class KernelModule(SourceReader):
         return self.buffers[name].declaration if name in self.buffers else None
 
     def declared_dtype(self, name: str) -> str:
-        """Return the dtype in the declaration of the tile or tensor ``name`` as source text; empty if there is none."""
+        """Return the dtype in the declaration of the tile or tensor ``name`` as source text; empty if the declaration
+        gives no dtype.
+        """
         declaration = self.declaration(name)
         return "" if declaration is None else self.text_of(declaration, "dtype")
 

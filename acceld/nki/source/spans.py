@@ -85,7 +85,7 @@ class ParsedText(SourceText):
         return at
 
     def _calls(self, at: int) -> bool:
-        """Tell whether the parenthesis at ``at`` belongs to a call: an operand stands before it."""
+        """Tell whether the parenthesis at ``at`` belongs to a call, as a parenthesis right after an operand does."""
         before = self.source[self.line_start(at) : at].rstrip(_SPACE)
         word = _LAST_WORD.search(before)
         if word is not None:

@@ -75,11 +75,10 @@ class Dim:
         return self.full or (self.form == Affine() and self.extent == extent)
 
     def reach(self, trips: Mapping[str, int | None], without: str) -> tuple[int, int] | None:
-        """Return the least and the greatest element that the index covers while the loop variable ``without`` is
-        zero.
+        """Return the least and the greatest element that the index covers while the loop variable ``without`` is zero.
 
-        ``trips`` has the numbers of iterations of the other loops, by variable. The result is None if one is not
-        known.
+        ``trips`` has the numbers of iterations of the other loops, by variable. The result is None if a number that is
+        needed is not known.
         """
         assert self.form is not None
         low = high = self.form.constant
@@ -203,7 +202,7 @@ class Statement:
 
     @property
     def made(self) -> Access:
-        """Return the target. Ask only for a statement that has one."""
+        """Return the target of a statement that has one."""
         assert self.target is not None
         return self.target
 
@@ -213,8 +212,8 @@ class Statement:
         return tuple(access for access in (self.target, self.second) if access is not None)
 
     def result(self, name: str) -> Access | None:
-        """Return the access by which the statement writes the tile or tensor ``name``; None if it does not
-        write that.
+        """Return the access by which the statement writes the tile or tensor ``name``; None if the statement does not
+        write ``name``.
         """
         return next((access for access in self.results if access.name == name), None)
 

@@ -40,7 +40,7 @@ NUMPY: Mapping[str, str] = {
     "arithmetic": "divisions, function calls and conversions that can be made cheaper",
 }
 CLASSES: Mapping[str, Mapping[str, str]] = {"nki": NKI, "nki_legacy": NKI, "triton": TRITON, "c": C, "numpy": NUMPY}
-"""For each API, the change classes with what each is about."""
+"""For each API, the classes of changes, each with a description."""
 
 
 def change_classes(api: str) -> tuple[str, ...]:

@@ -65,9 +65,11 @@ STATEMENT_CHARS = 200
 LEAST_US = 0.005
 """Shortest time that is not printed as 0.00 µs."""
 WORTH_SHARE = 0.01
-"""Share of the latency from which on a wait is shown."""
+"""Least share of the latency at which a wait is shown."""
 BUSY_SHARE = 0.8
-"""Busy share of an engine from which on that engine explains the latency, so that the critical path is not shown."""
+"""Least busy share of an engine at which that engine alone explains the latency, so that the critical path is not
+shown.
+"""
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
@@ -142,7 +144,9 @@ def statement(text: Sequence[str], line: int) -> str:
 
 
 def _waits(profile: Profile, text: Sequence[str]) -> list[str]:
-    """Return lines on how the engine that sets the latency spends it, and for what it waits; [] if this is not known."""
+    """Return lines that say how the engine that sets the latency spends its time, and what it waits for; [] if this is
+    not known.
+    """
     found = profile.details.get("binding")
     if not found or not profile.latency_us:
         return []
@@ -233,8 +237,8 @@ def _derived(profile: Profile) -> dict[str, float]:
 
 
 def standing(evaluation: Evaluation | None, floor: Floor | None = None, cores: int = 1) -> str:
-    """Return a text that says how fast a kernel is, how fast any kernel for the same work can be, and what limits
-    its speed. ``floor`` is that of one core, and the kernel runs on ``cores`` cores.
+    """Return a text that says how fast a kernel is, how fast any kernel for the same work can be, and what limits its
+    speed. ``floor`` is the least time on one core, and the kernel runs on ``cores`` cores.
     """
     profile = evaluation.profile if evaluation else None
     if evaluation is None or profile is None:

@@ -22,8 +22,8 @@ from acceld.proposers.llm.fencing import Data, delimiter, fenced
 SHARED = "shared"
 NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first", "tools")
 CONTEXT = "context"
-"""Name of the file whose system text every prompt without one of its own has. All roles share it, so that a provider
-can cache it for all of them.
+"""Name of the prompt file whose system text is used by every prompt without a system text of its own. All roles share
+this text, so that a provider can cache it once for all roles.
 """
 APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
 USER_MARK = "<!-- user -->"

@@ -66,7 +66,7 @@ by then.
 """
 
 HOPELESS: Final = 6
-"""Number of failed calls of a role in a row after which the run pauses, since further calls would fail too."""
+"""Number of calls of a role that may fail in a row before the run pauses, since further calls would fail too."""
 
 EDIT_LINES: Final = 120
 """Number of lines of a kernel from which on an answer may consist of edits instead of the whole file."""
@@ -284,7 +284,7 @@ class LLMProposer:
         return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return the fixer's attempt at a repair; None if the money for repairs is used up."""
+        """Return the fixer's attempt at a repair; None if the money for repairs is spent."""
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [

@@ -22,7 +22,7 @@ class RoleModels:
     batch: bool = False
     """True if the role uses the provider's batch mode."""
     by_gain: bool = False
-    """True if models are drawn by the gain of their answers per dollar too, and not by weight alone."""
+    """True if models are drawn not by weight alone, but also by the gain that their answers bring per dollar."""
 
     def __post_init__(self) -> None:
         if not self.models or any(weight <= 0 for _, weight in self.models):
@@ -76,7 +76,7 @@ class RoleTable:
     def from_config(cls, config: Config) -> RoleTable:
         """Return the table that the sections ``[llm]`` and ``[models]`` describe.
 
-        Raise ConfigError if a role names no model, or one that does not exist.
+        Raise ConfigError if a role names no model, or a model that is not configured.
         """
         llm = config.llm
         planner = _models("planner", llm.planner, config)

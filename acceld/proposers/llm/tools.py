@@ -49,7 +49,9 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Spent:
-    """The turns, tokens, seconds and USD that an attempt has used. ``usd`` is None once a call's price was not known."""
+    """The turns, tokens, seconds and USD that an attempt has used. ``usd`` is None as soon as the price of one call is
+    not known.
+    """
 
     turns: int = 0
     tokens: int = 0
@@ -110,7 +112,7 @@ class Workbench:
         )
 
     async def use(self, call: ToolCall, parent: Kernel) -> str:
-        """Return a tool's answer as text for the model. A call with a mistake is answered with what is wrong."""
+        """Return a tool's answer as text for the model. If the call has a mistake, the answer says what is wrong."""
         if call.name not in TEXTS:
             return f"there is no tool {call.name}; there are {', '.join(TEXTS)}"
         if call.name == "look_up":

@@ -70,7 +70,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rule_named(name: str) -> Rule:
-    """Return the rule called ``name``. Raise KeyError if there is none."""
+    """Return the rule called ``name``. Raise KeyError if no rule has that name."""
     for rule in all_rules():
         if rule.name == name:
             return rule

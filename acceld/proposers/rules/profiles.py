@@ -25,8 +25,8 @@ def path_share(profile: Profile | None, line: int) -> float:
 
 
 def idle_share(profile: Profile) -> float:
-    """Return the share of the latency (0 to 1) in which the busiest engine is idle. Engines that overlap more can save
-    no more than this.
+    """Return the share of the latency (0 to 1) in which the busiest engine is idle. Better overlap of the engines can
+    not save more than this.
     """
     return max(0.0, 1.0 - max((busy_share(profile, name.lower()) for name in profile.engines_us), default=0.0))
 
@@ -35,9 +35,9 @@ def hidden_share(profile: Profile, first: Collection[int], rest: Collection[int]
     """Return the share of the latency that software pipelining may save, if the lines ``first`` then run one iteration
     ahead of the lines ``rest``.
 
-    Two kinds of waits of the busiest engine end. Lines of ``rest`` no longer wait for ``first``. While a line of ``rest``
-    waits for another line of ``rest``, the engine works on ``first``. Return None if the profile does not say for which
-    lines the engine waits.
+    Two kinds of waits of the busiest engine are saved. Lines of ``rest`` no longer wait for ``first``. While a line of
+    ``rest`` waits for another line of ``rest``, the engine can work on ``first``. Return None if the profile does not
+    say for which lines the engine waits.
     """
     found = profile.details.get("binding")
     if not found or not profile.latency_us:

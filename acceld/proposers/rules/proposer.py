@@ -203,10 +203,10 @@ class RulesProposer(Proposer):
         )
 
     async def crossed(self, request: PlanRequest) -> Plan | None:
-        """Return a plan that repeats the partner's rewrites on the parent, as far as they apply there.
+        """Return a plan that repeats the partner's rewrites on the parent, where they apply.
 
-        None means one of four things: there is no partner, a model made one of the partner's steps, no step applies,
-        or an earlier plan is the same.
+        None means one of four things: there is no partner, a model made one of the partner's steps, no step applies, or
+        an earlier plan is the same.
         """
         partner = request.partner
         if partner is None or not all(step.rewrites for step in partner.steps):

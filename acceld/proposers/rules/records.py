@@ -40,7 +40,7 @@ class Site:
     benefit: float = 1.0
     """Expected effect, for ranking: a rough share of the latency, 0 to 1."""
     gain_percent: tuple[float, float] = (0.0, 10.0)
-    """Expected effect on the latency as a range in percent, as shown to people."""
+    """Expected saving of latency as a range in percent, as shown to people."""
     key: str = ""
     """Text that distinguishes several places of one rule on one line."""
 
@@ -133,7 +133,7 @@ class Rule(ABC):
         """Return the share of the latency (0 to 1) that a rewrite at ``site`` is expected to save.
 
         This is the site's benefit times the busy share of the busiest engine in ``relieves``. If the profile has none
-        of these engines, as on other devices, it is the benefit alone.
+        of these engines, as on other devices, the result is the benefit alone.
         """
         known = [name.lower() for name in profile.engines_us] if profile is not None else []
         relieved = [engine for engine in self.relieves if any(engine in name for name in known)]

@@ -23,7 +23,7 @@ from acceld.model import LEAST_STEP_PERCENT, Profile
 _FRONT = 16
 """Number of kernels whose moves are compared in each round."""
 _ROUND = 8
-"""Number of moves that are tried before moves are compared again."""
+"""Number of moves that are tried before the remaining moves are compared again."""
 _OF_ONE = 2
 """Greatest number of moves of one kernel in half a round. Fitted: of 1, 2 and no limit, 2 was the best on public
 kernels together. Without a limit, the tuner may extend only one kernel that no move improves much further.
@@ -77,13 +77,13 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one move that the tuner tried."""
+    """The result of trying one move."""
 
     new: Tuned | None = None
     """The new kernel; None if it can not be timed, or if its program was timed before."""
     saved: float | None = None
     """Share of the latency that the move saves, negative for a loss, and 0 if the kernel can not be timed; None if the
-    try says nothing about the move's rule, because the kernel was known before.
+    new kernel was known before, so that nothing was learned about the move's rule.
     """
 
 
@@ -109,13 +109,13 @@ class Tuned:
     this kernel, or several steps if a move was made before later steps.
     """
     tie: Tuned | None = field(default=None, repr=False)
-    """An equally fast kernel that one more move made of this kernel. Further moves extend that kernel instead of this
-    one.
+    """A kernel that one more move made of this kernel, and that is equally fast. Further moves extend that kernel
+    instead of this one.
     """
     moves: Sequence[Move] | None = field(default=None, repr=False)
     """The kernel's moves, best first; None until they are asked for."""
     made: dict[int, Made | None] = field(default_factory=dict, repr=False)
-    """The kernels that moves make, by their positions in ``moves``; None for a move that is refused."""
+    """For each position in ``moves``, the kernel that the move makes; None for a move that is refused."""
     tried: set[int] = field(default_factory=set, repr=False)
     """Positions in ``moves`` of the moves that were tried."""
 
@@ -316,8 +316,8 @@ def _line_of(step: str) -> int:
 
 
 def _hidden(one: Tuned, own: Sequence[Move]) -> list[Move]:
-    """Return moves of earlier kernels of a sequence that the kernel itself no longer has, because a later step hides
-    their place or writes it out several times.
+    """Return moves of earlier kernels of a sequence that the kernel itself lacks, because a later step hides the place
+    of the move or writes that place out several times.
     """
     found: list[Move] = []
     later, after = own, one

@@ -105,7 +105,8 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 def masked_by(function: FunctionNode, constant: str) -> bool:
     """Return True if ``constant`` is the extent of a range whose accesses are all masked.
 
-    This means: each load and store whose address depends on the range has a mask that depends on it, too.
+    The accesses of a range are the loads and stores whose addresses depend on it. Each of them needs a mask that
+    depends on the range too.
     """
     ranges: set[str] = set()
     direct = False

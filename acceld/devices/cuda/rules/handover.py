@@ -114,8 +114,7 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
 def _loaded(
     first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
 ) -> dict[str, str] | None:
-    """Return by which parameter the producer knows each array that the consumer loads: a dict by the consumer's
-    parameter.
+    """Return a dict from each parameter of the consumer that it loads to the producer's parameter for the same array.
 
     Return None unless the consumer loads each stored array once, and exactly the elements that were stored. The
     consumer itself has to store under the same mask, to arrays that the producer does not use.

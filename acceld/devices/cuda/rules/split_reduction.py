@@ -97,7 +97,7 @@ def _signature(kernel: TritonModule, function: FunctionNode, suffix: str) -> str
 
 
 def _slot(found: Carried) -> str:
-    """Return, as source, how many elements the partial results of one program take."""
+    """Return, as source text, the number of elements that the partial results of one program take."""
     return " + ".join(" * ".join(found.shapes[name]) for name in found.names)
 
 

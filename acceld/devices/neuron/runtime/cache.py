@@ -48,7 +48,9 @@ class NeffCache:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def get(self, key: str) -> Compiled | None:
-        """Return the entry with this key; None if there is none. An entry whose bytes have changed is deleted first."""
+        """Return the entry with this key; None if no entry has this key. An entry whose bytes have changed is deleted
+        first.
+        """
         entry = self.folder / key
         try:
             record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
@@ -96,5 +98,5 @@ class NeffCache:
         return Compiled(key, self.folder / key / NEFF, digest, route, compiler_version, outputs, reported)
 
     def drop(self, key: str) -> None:
-        """Delete an entry, if it exists."""
+        """Delete an entry if the entry exists."""
         shutil.rmtree(self.folder / key, ignore_errors=True)

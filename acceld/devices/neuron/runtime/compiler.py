@@ -25,7 +25,7 @@ from acceld.model import Failure, Status
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
 OUTPUT_CHARACTERS = 8000
-"""Characters of a compiler's output that are kept: the last ones."""
+"""Number of characters at the end of a compiler's output that are kept."""
 _HELLO_S = 60.0
 
 

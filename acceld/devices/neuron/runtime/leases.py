@@ -25,7 +25,9 @@ from acceld.model import Failure, Status
 Canary = Callable[[Core], Awaitable[str]]
 """Function that runs a known-good kernel on a core. It returns why that failed; empty if the kernel passes."""
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
-"""Function that is told of a core, whether it is in service now, and the reason."""
+"""Function that is called when a core's service changes, with three arguments: the core, whether the core is in service
+now, and the reason.
+"""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
 """Number of cores on which canaries have to fail after a candidate ran there, before the candidate is at fault."""
@@ -45,8 +47,8 @@ class Lease:
     """True if something other than the candidate caused the unclean end."""
 
     def owns(self, session: int) -> None:
-        """Record the session of a process that works on this core. Otherwise acceld would take it for another
-        program's.
+        """Record the session of a process that works on this core. Otherwise acceld would take that process for another
+        program.
         """
         self.sessions.add(session)
 

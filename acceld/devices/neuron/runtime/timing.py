@@ -131,10 +131,10 @@ def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
 
 
 def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) -> tuple[tuple[float, ...], str]:
-    """Return one time for each execution, and a note if the runtime reported several.
+    """Return one time for each execution, and a note if the runtime reported several times for an execution.
 
-    If there are as many times as physical cores, the cores ran side by side, and the longest time counts.
-    Otherwise the times follow one another and are added. The times of the warm-ups come first and are left out.
+    If there are as many times as physical cores, the cores ran side by side, and the longest time counts. Otherwise the
+    times follow one another and are added. The times of the warm-ups come first and are left out.
     """
     fitting = [n for n in (iterations, warmups + iterations) if len(events_us) >= n and not len(events_us) % n]
     for executions in sorted(fitting, key=lambda n: len(events_us) // n not in (1, lnc)):

@@ -115,7 +115,7 @@ class Captured:
     cores: int
     """Number of physical cores that move data or multiply."""
     operators: tuple[OperatorCost, ...]
-    """All operators. Those come first of which a better kernel could save most time."""
+    """All operators, sorted by the time that a better kernel could save, greatest first."""
     lines: tuple[OperatorCost, ...]
     """Source lines of NKI kernels, sorted as the operators are."""
     opcodes: tuple[tuple[str, str, int, float], ...]

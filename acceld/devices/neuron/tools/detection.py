@@ -93,11 +93,11 @@ def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
 
 
 def _interpreters() -> Iterator[str]:
-    """Yield the interpreters of AWS's virtual environments, then the interpreters of the user's environments
-    with Neuron.
+    """Yield the interpreters of AWS's virtual environments, then the interpreters of the user's environments with
+    Neuron.
 
-    A user's environment may lie in the home folder or be the active one. It is needed because nrtpy can not be
-    installed beside ``nki``.
+    A user's environment may lie in the home folder or be the active one. A user's environment may be needed because
+    nrtpy can not be installed beside ``nki``.
     """
     own = [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     own += sorted(made.parent for pattern in ("*", ".*") for made in HOME().glob(f"{pattern}/pyvenv.cfg"))

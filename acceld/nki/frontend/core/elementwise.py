@@ -189,7 +189,7 @@ def result_like(
 ) -> Tensor:
     """Emit an instruction that writes a new tile of the shape of ``tile``, and return the new tile.
 
-    ``dtype`` and ``mask`` are arguments of the call. A ``dtype`` of None stands for that of ``tile``.
+    ``dtype`` and ``mask`` are arguments of the call. A ``dtype`` of None stands for the dtype of ``tile``.
     """
     kind = dtypes.result_name(dtype, tile.dtype_name)
     return result(op, engine, tile.shape, kind, srcs, attrs=attrs, mask=masked(mask, tile.shape))

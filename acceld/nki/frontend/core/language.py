@@ -112,7 +112,7 @@ def program_id(axis: int) -> object:
 
 
 def num_programs(axes: int | Sequence[int] | None = None) -> object:
-    """Return the number of programs of the launch grid, or of those along ``axes`` if given:
+    """Return the number of programs of the launch grid, or the number along ``axes`` if ``axes`` is given:
     ``nl.num_programs``.
     """
     grid = current().grid

@@ -141,9 +141,9 @@ def one_result(value: object, other: object) -> object:
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the arguments of ``function``: a tuple of those by position, and a dict of those by name.
+    """Return the arguments of ``function``: a tuple of the positional arguments, and a dict of the arguments by name.
 
-    An argument is given by position only if it can not be given by name.
+    An argument is positional only if it can not be given by name.
     """
     positional: list[object] = []
     try:

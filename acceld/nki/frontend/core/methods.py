@@ -48,7 +48,9 @@ class Tensor(tensor.Tensor):
         )
 
     def _given(self) -> bool:
-        """Return True, and add a notice to the program: a tensor as a condition only tells that it is not None."""
+        """Return True, and add a notice to the program that a tensor used as a condition only says that the tensor is
+        not None.
+        """
         current().notice(f"{self.label} is true because it is given: its values do not count")
         return True
 

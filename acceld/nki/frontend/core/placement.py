@@ -1,7 +1,7 @@
 """Declare buffers, and assign results to tensors.
 
-If possible, the instruction that made a result is changed to write to the assigned tensor. The result is then
-*renamed*. Otherwise the result is copied.
+An assigned result is *renamed* if possible: the instruction that made the result is changed to write to the assigned
+tensor. Otherwise the result is copied.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
 
 
 def common_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the coarsest common refinement of the shapes: (6, 4) and (3, 8) give (3, 2, 4). None if there is none. All shapes
-    must have the same size.
+    """Return the coarsest common refinement of the shapes: (6, 4) and (3, 8) give (3, 2, 4). None if the shapes have no
+    common refinement. All shapes must have the same number of elements.
     """
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):

@@ -115,7 +115,7 @@ def scalar_store(dst: object, src: object) -> None:
 
 
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:
-    """Wait until the other physical core of the logical core reaches its barrier."""
+    """Wait until the other physical core of the logical core reaches the same barrier."""
     shared, trace = tensor(data, "data", "core_barrier"), current()
     wrong = ""
     if trace.session.lnc != 2:

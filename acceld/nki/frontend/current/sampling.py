@@ -48,7 +48,9 @@ def least(period: int) -> int:
 
 
 def _last(count: int, period: int) -> int:
-    """Return the first of the last iterations that are traced of ``count``: at least ``period``, from a first turn on."""
+    """Return the first of the last iterations that are traced, of ``count`` iterations. At least ``period`` iterations
+    are traced there, beginning with a first turn.
+    """
     return count // period * period - period
 
 
@@ -99,7 +101,7 @@ class SampledLoop:
         """Iterations before which later pieces begin, in order."""
         self._in_full = False
         self._skipped = False
-        """True if an iteration of the running piece was left out."""
+        """True if an iteration of the running piece was not traced."""
 
     @property
     def piece(self) -> range:
@@ -122,7 +124,9 @@ class SampledLoop:
 
     @property
     def is_last(self) -> bool:
-        """Tell whether the running iteration is one of the last of its piece, after which none is left out."""
+        """Tell whether the running iteration is one of the last iterations of its piece, after which no iteration is
+        left out.
+        """
         return self._running >= self.piece.start + _last(len(self.piece), self.period)
 
     def following(self) -> int | None:

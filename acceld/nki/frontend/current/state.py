@@ -68,7 +68,7 @@ class CurrentTrace(Trace):
         """Number of instructions after which SamplesWanted is raised; None for no limit."""
         self._iterations_left = MOST_SOUGHT
         self._hiding: set[int] = set()
-        """Loops so far whose end hides the tensors declared in them."""
+        """Ids of the loops traced so far whose end hides the tensors declared in them."""
 
     def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
         """Open a loop of ``trips`` iterations and return its id. ``site`` is the loop's position in the source."""
@@ -114,7 +114,7 @@ class CurrentTrace(Trace):
                 )
 
     def next_program(self) -> None:
-        """Begin the next program of the launch grid. It may use names again that the program before it used."""
+        """Begin the next program of the launch grid. The next program may use the names of the program before it."""
         super().next_program()
         self.names.clear()
 

@@ -206,7 +206,9 @@ def _axis_groups(pattern: object) -> list[tuple[str, ...]]:
 
 
 def _axis_sizes(sizes: object) -> dict[str, int]:
-    """Return the sizes that ``rearrange`` is given, by name. Raise LegalityError if they are no such dictionary."""
+    """Return the sizes that ``rearrange`` is given, by name. Raise LegalityError if ``sizes`` is not a dictionary from
+    names to sizes.
+    """
     if sizes is None:
         return {}
     if not isinstance(sizes, dict):

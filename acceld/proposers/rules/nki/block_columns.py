@@ -43,7 +43,9 @@ class _Block:
 
     parts: Loop
     chain: tuple[Loop, ...]
-    """Loops around ``parts``, innermost first. Apart from stores at its end, each contains only the next inner loop."""
+    """Loops around ``parts``, innermost first. Each contains only the next inner loop, and possibly stores after that
+    loop.
+    """
     makers: tuple[Item, ...]
     wide: Mapping[str, int]
     """The tiles that are used part by part, with the number of columns of a part."""
@@ -171,21 +173,19 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
             return problem
     for item in block.makers:
         if isinstance(item, Loop) and any(loop.variable == parts.variable for loop in (item, *item.loops())):
-            return f"line {item.line}: this loop is called {parts.variable} too: give it another name"
+            return f"line {item.line}: this loop's variable is {parts.variable} too: give it another name"
     made = written(block.makers)
     if (read(block.makers) & written([nest])) | (written(block.stores) & read([nest])):
-        return f"line {nest.line}: a tile that these loops write is read by the work that makes {', '.join(sorted(block.wide))}: write another tile"
+        return f"line {nest.line}: these loops write a tile that the work before them reads to make {', '.join(sorted(block.wide))}: write to another tile"
     for one in block.rows:
         if not any(kernel.stored(store).name == one.made.name for store in block.stores):  # type: ignore[union-attr]  # rows were chosen for their tile
-            return (
-                f"line {one.line}: {one.made.name} is used by more than its store: declare it in loop {parts.variable}"
-            )
+            return f"line {one.line}: {one.made.name} is used by other statements than its store: declare {one.made.name} in loop {parts.variable}"
     body = kernel.beside(nest)
     for item in body[body.index(block.makers[0]) : body.index(nest)]:
         if item not in block.makers and (
             made & (read([item]) | written([item])) or written([item]) & read(block.makers) or understood([item])
         ):
-            return f"line {item.line}: this statement is between the loops, and uses tiles that they need: move it before line {block.makers[0].line}"
+            return f"line {item.line}: this statement is between two loops, and uses tiles that the loops need: move the statement before line {block.makers[0].line}"
     return (
         _problem_of_makers(kernel, block, made)
         or next(filter(None, (_problem_of_use(kernel, block, name) for name in sorted(made))), "")
@@ -197,7 +197,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
     """Return the reason why the tiles can not be made by parts; empty if they can."""
     columns = {width * (block.parts.trips or 0) for width in block.wide.values()}
     if len(columns) != 1 or len(set(block.wide.values())) != 1:
-        return f"line {block.parts.line}: the parts of the tiles have different widths: use equally many columns of each tile"
+        return f"line {block.parts.line}: an iteration uses parts of different widths: use equally many columns of each tile"
     whole = columns.pop()
     for one in flatten(block.makers):
         where = f"line {one.line}:"
@@ -210,9 +210,9 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
             or one.augmented
             or one.second is not None
         ):
-            return f"{where} {one.op or 'this statement'} is not element-wise, so it needs all columns: do it before the loop"
+            return f"{where} {one.op or 'this statement'} is not element-wise, so it needs all columns at once: move it before the loop"
         if kernel.mask(one) or len(one.mentions) != len(one.reads):
-            return f"{where} there is a mask, or an operand is an expression: give the operand a tile of its own"
+            return f"{where} the statement has a mask, or an operand is an expression: leave the mask out, and give the operand a tile of its own"
         for access in accesses(one):
             if access.name in kernel.ambiguous:
                 return f"{where} {access.name} may be the same buffer as another name: use one name for each buffer"
@@ -220,20 +220,20 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
                 continue  # one number for each partition serves every part
             if access.name in made and access.name not in kernel.buffers:
                 if access.dims is not None:
-                    return f"{where} {access.name} is used by index: use all of it"
+                    return f"{where} {access.name} is used with an index: use the whole tile"
                 continue  # a tile that becomes as wide as what it is made from
             if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
-                return f"{where} {access.name} does not have {whole} columns: make all tiles as wide"
+                return f"{where} {access.name} is not {whole} columns wide, as the other tiles are: make all tiles equally wide"
             if access.name in made and access.dims is None and kernel.extents(access) is not None:
                 continue  # its declaration gets the columns of one part
             if not covers(access, whole) or columns_in(kernel, access) is None:
-                return f"{where} not all {whole} columns of {access.name} are used, or not by a plain index: use all by one slice"
+                return f"{where} the statement does not use all {whole} columns of {access.name} by one plain index: use all of them by one slice"
     return ""
 
 
 def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
-    """Return the reason why another iteration than the part's own may use that part of the tile; empty if no other
-    iteration does.
+    """Return the reason why a part of the tile may be used by an iteration other than the part's own; empty if no other
+    iteration uses it.
     """
     makers = set(flatten(block.makers))
     for one in (*kernel.writers(name), *kernel.readers(name)):
@@ -242,7 +242,7 @@ def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
         fits = inside(one, block.parts) and one.kind == "op"
         uses = [access for access in accesses(one) if access.name == name]
         if not fits or any(_part_width(access, block.parts) != block.wide.get(name) for access in uses):
-            return f"line {one.line}: {name} is also used in another way: use it by the same parts, in their loop"
+            return f"line {one.line}: {name} is used outside of loop {block.parts.variable}, or in parts of another width: use it in that loop only, and in equal parts"
     return ""
 
 
@@ -252,26 +252,26 @@ def _problem_of_store(kernel: KernelModule, block: _Block, store: Statement) -> 
     value, target = kernel.stored(store), store.target
     buffer = kernel.buffers.get(value.name) if value is not None else None
     if value is None or target is None or buffer is None or kernel.mask(store) or value.name in kernel.ambiguous:
-        return f"{where} what is stored is not understood: store a tile in SBUF, without a mask"
+        return f"{where} the stored value is not understood: store a tile in SBUF, without a mask"
     writers = kernel.writers(value.name)
     results = [one.result(value.name) for one in writers]
     widths = {_part_width(result, block.parts) for result in results if result is not None}
     whole = buffer.shape[-1] or 0
     if not all(inside(one, block.parts) for one in writers) or widths != {whole // (block.parts.trips or 1)}:
-        return f"{where} {value.name} is not written by the same parts: write it in loop {block.parts.variable}"
+        return f"{where} {value.name} is not written part by part in loop {block.parts.variable}: write one part in each iteration of that loop"
     if value.dims is None and len(buffer.shape) != 2:
         return f"{where} {value.name} is stored without an index: index the part that is stored"
     named = [target, *([value] if value.dims is not None else [])]
     if not all(covers(access, whole) and columns_in(kernel, access) is not None for access in named):
-        return f"{where} not all {whole} columns are stored, or not by a plain index: store all of them by one slice"
+        return f"{where} the statement does not store all {whole} columns by one plain index: store all of them by one slice"
     for one in kernel.readers(value.name):
         if one is not store and inside(one, block.outermost):
-            return f"line {one.line}: {value.name} is also used in another way: use another tile for that"
+            return f"line {one.line}: {value.name} is read here, and not only by its store: read another tile here"
     return ""
 
 
 def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
-    """Return the source with the loop outside."""
+    """Return the source in which the loop over parts is the outermost loop."""
     number, made = kernel.loops.index(block.parts), written(block.makers)
     kernel = kernel.reread(_by_parts(kernel, block))
     parts = kernel.loops[number]

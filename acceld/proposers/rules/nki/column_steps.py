@@ -81,17 +81,17 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
         return f"{where} the number of iterations is not known, or it is Python's range: use affine_range with a number"
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items):
-        return f"{where} there is a loop inside: move it out"
+        return f"{where} the loop contains another loop: move that loop out"
     ops = [s for s in statements if s.kind == "op"]
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
             what = statement.op or "this statement"
             return f"line {statement.line}: {what} is not element-wise: do it in a loop of its own, and the rest can be joined"
         if statement.kind == "alias" and any(name.id == loop.variable for name in names_in(statement.node)):
-            return f"line {statement.line}: an index name depends on the loop: write the index where it is used"
+            return f"line {statement.line}: this names an index that depends on the loop's variable: write the index where it is used"
     columns = _columns(ops, loop)
     if columns is None:
-        return f"{where} its tiles move by different numbers of columns: index every tile by one number times {loop.variable}"
+        return f"{where} an iteration moves on by different numbers of columns in different tiles: index every tile by the same number times {loop.variable}"
     tiles = {s.target.name for s in statements if s.kind == "declaration" and s.target is not None}
     own = tiles | {s.target.name for s in ops if s.target is not None and s.target.dims is None}
     steps = ColumnSteps(loop, loop.trips, columns, tiles)
@@ -126,13 +126,13 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     if len(statement.mentions) != len(statement.reads):
         return "an operand is an expression: give it a tile of its own"
     if statement.second is not None:
-        return "this statement adds up its columns: do that after the loop"
+        return "this statement adds up its columns: compute the sum after the loop"
     if statement.op in TRANSFERS:
         steps.transfers += 1
     else:
         steps.operations += 1
     if kernel.mask(statement) and not _only_rows(kernel, steps.loop, statement.args["mask"]):
-        return "the mask depends on the columns: treat the last columns apart"
+        return "the mask depends on the columns: treat the last columns in a statement of their own"
     scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
@@ -140,7 +140,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
         steps.psum |= kernel.space_of(access.name) == "psum"
         part = _Part.SAME if access.dims is None else _part(steps, access.dims)
         if part is None:
-            return f"an index of {access.name} is not a plain step: write neighboring columns, {steps.columns} further in each iteration"
+            return f"an index of {access.name} does not move on by {steps.columns} neighboring columns in each iteration: write it so"
         scalar = part is _Part.SAME and id(access.node) in scalars
         if part in (_Part.ALL, _Part.SAME) and access.name not in own and not scalar:
             return f"{access.name} is the same tile in every step, and too narrow for a wider step: load it in the loop"
@@ -203,14 +203,14 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 
 
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
-    """Return the reason why one of the loop's buffers can not become wider; empty if all can."""
+    """Return the reason why one of the loop's buffers can not become wider; empty if all buffers can."""
     loop = steps.loop
     for name in sorted(steps.slots | steps.tiles):
         if not kernel.buffers[name].is_written_out:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
-            return f"{name} is also used outside of the loop, one tile at a time: use another buffer there"
+            return f"{name} is also used outside of the loop, tile by tile: use another buffer there"
         if kernel.buffers[name].shape[-1] != steps.columns:
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
         indices = [access.dims for access in steps.accesses if access.name == name]

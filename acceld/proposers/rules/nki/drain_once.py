@@ -51,7 +51,7 @@ _BANK_COLUMNS = 512
 
 @dataclass(frozen=True)
 class _Bank:
-    """A layout in which the results of one loop's products lie side by side in one bank of PSUM."""
+    """The layout in which the results of one loop's products lie side by side in one bank of PSUM."""
 
     name: str
     rows: int
@@ -179,7 +179,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     found = _Drain(kernel, loop, before, work, after, banks, tiles, columns.pop())
     mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
     if kernel.api == "nki" and found.parts is not None and mixed:
-        return f"line {work[0].line}: some tiles of the work lie side by side, and others have an axis for the iterations: give all the same layout"
+        return f"line {work[0].line}: some tiles of this work lie side by side, and others have an axis for the iterations: give all tiles the same layout"
     return found if found.together > 1 else None
 
 
@@ -219,7 +219,7 @@ def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], t
     # The reason speaks of lines of the changed kernel.
     return (
         f"line {loop.line}: even if {', '.join(names)} had an element for each iteration of {loop.variable}, the work uses a "
-        "tile that all iterations share, or uses one in another way: declare the tiles before the loop, and index them by its variable"
+        "tile that all iterations share, or indexes a tile differently: declare the tiles before the loop, and index them by its variable"
     )
 
 
@@ -232,7 +232,9 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     where = f"{name} in PSUM"
     writers = kernel.writers(name)
     if name in kernel.ambiguous or any(one.op not in _PRODUCTS or one.kind != "op" for one in writers):
-        return f"{where} may have another name, or is not written by products alone: give products a tile of their own"
+        return (
+            f"{where} may have another name, or is not written by products alone: give the products a tile of their own"
+        )
     if not all(inside(one, loop) for one in (*writers, *kernel.readers(name))):
         return f"{where} is also used outside of the loop: copy it there first"
     buffer = kernel.buffers.get(name)
@@ -242,7 +244,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     if found is None or not buffer.is_written_out or None in buffer.shape:
         return f"{where} has an unknown shape, or is used without an index: declare the shape by numbers, and index it"
     if not kernel.declared_dtype(name).endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
-        return f"{where} is no buffer of float32 tiles with two axes: declare such a buffer"
+        return f"{where} is not a buffer of float32 tiles with two axes: declare such a buffer"
     uses = [access for _, access in found]
     if not inside(buffer.declaration, loop):
         return _bank_of_buffer(buffer, loop, uses)
@@ -303,7 +305,7 @@ def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence
     product = writers[0]
     shape = kernel.tile_shape(product)
     if product.op == "nc_transpose" or product.target is None or product.target.dims is not None:
-        return f"{name} in PSUM may not be of float32: declare it as float32"
+        return f"{name} in PSUM is not known to be float32: declare it as float32"
     narrow = kernel.text_of(product, "is_transpose") == "True" and not _is_float32_operand(kernel, product)
     if shape is None or len(shape) != 2 or narrow:
         return f"the shape or the type of {name} in PSUM is not known: declare it"
@@ -382,7 +384,7 @@ def _problem(
         if found.axes != 2 and found.widths[-1] != columns:
             return f"the tiles of {access.name} are not {columns} columns wide: declare them that wide"
         if found.axes > 3 or found.elements != columns * (loop.trips or 1):
-            return f"the tiles of {access.name} have several axes, or another width: write all with one axis"
+            return f"the tiles of {access.name} have several axes, or not {columns} columns for each iteration: write all tiles with one axis of columns"
         tiles[access.node] = found
     return ""
 
@@ -421,7 +423,7 @@ def _dependence(
         if any(loop.variable not in (access.variables or ()) for access in uses):
             return f"{name} is shared by all iterations: index it by {loop.variable}"
     if banks.keys() & read(after):
-        return "results in PSUM are used after they were copied: use the copy"
+        return "results in PSUM are used after they were copied out: use their copy"
     return ""
 
 

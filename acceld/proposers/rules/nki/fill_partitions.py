@@ -189,7 +189,7 @@ class _Stacking:
         if trips % self.factor:
             raise _refused(
                 loop.line,
-                f"{trips} iterations are no multiple of {self.factor}: write the last iterations outside of the loop",
+                f"the number of iterations, {trips}, is not a multiple of {self.factor}: write the last iterations outside of the loop",
             )
         return f"{loop.indent}for {variable} in {header}:\n", at
 
@@ -202,7 +202,7 @@ class _Stacking:
                 loop.line, "two statements store to one tensor: use affine_range if iterations are independent"
             )
         if any(access.name in stored for one in loop.statements() for access in one.mentions):
-            raise _refused(loop.line, "this statement loads from what it stores to: use another tensor")
+            raise _refused(loop.line, "a tensor is both loaded from and stored to: use two tensors")
         bound = {found[0] for one in loop.statements() if (found := assigned(one))}
         problem = one_name(kernel, bound) if kernel.api == "nki" else ""
         if problem:
@@ -260,7 +260,7 @@ class _Stacking:
         if found is None or access is None or access.name not in self._known or self.kernel.api == "nki":
             raise _refused(
                 one.line,
-                f"{one.op or 'this'} is not understood as work on each partition alone: do it in a loop of its own",
+                f"{one.op or 'this'} is not known to work on each partition separately: put it in a loop of its own",
             )
         self._known[found[0]] = self._part(one, access)
 
@@ -299,7 +299,8 @@ class _Stacking:
             raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")
         if (ranges[0].axis, ranges[0].axes) != (0, 2) or ranges[0].extent % self.rows or form.constant % self.rows:
             raise _refused(
-                one.line, f"the partitions of this statement are no multiple of {self.rows}: use {self.rows} at a time"
+                one.line,
+                f"the number of partitions of this statement is not a multiple of {self.rows}: use {self.rows} partitions at a time",
             )
         return form.constant // self.rows, ranges[0].extent // self.rows
 
@@ -330,7 +331,7 @@ class _Stacking:
         else:
             tile = self._part(one, mine)
         if tile.parts != count:
-            raise _refused(one.line, f"this statement moves other rows than {tile.name} has: move all of them")
+            raise _refused(one.line, f"this statement does not move all rows of {tile.name}: move all of them")
         names = [self._place(one, tile, part, writes=loads) for part in range(count)]
         for number, variable in enumerate(self._variables):
             for part, name in enumerate(names):
@@ -368,7 +369,8 @@ class _Stacking:
             raise _refused(one.line, "this statement adds up its columns: use nisa.tensor_reduce for the sum")
         if one.augmented or kernel.mask(one) or depends:
             raise _refused(
-                one.line, f"this statement depends on {self.loop.variable}, or has a mask: do that in a loop of its own"
+                one.line,
+                f"this statement depends on {self.loop.variable}, or has a mask: put this statement in a loop of its own",
             )
         if len(one.mentions) != len(one.reads) or not (one.reads or current):
             raise _refused(one.line, "an operand is an expression: give it a tile of its own")
@@ -383,7 +385,8 @@ class _Stacking:
             part = self._part(one, access)
             if part.parts != 1:
                 raise _refused(
-                    one.line, "this statement works on other rows than those of the iteration: work on those alone"
+                    one.line,
+                    "this statement works on other rows than those of the iteration: use only the rows of the iteration",
                 )
             if not current:
                 name = self._place(one, part, 0, writes=access is one.target)

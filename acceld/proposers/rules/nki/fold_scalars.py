@@ -51,8 +51,8 @@ class FoldScalars(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every two such instructions of which one reads the other's result, with the reason if they can not be
-        joined.
+        """Yield every two instructions that may become one because the second reads the result of the first, with the
+        reason if they can not be joined.
         """
         # A tensor_scalar may run on the scalar engine too, the folded instruction on the vector engine only.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
@@ -98,8 +98,8 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
 
 
 def _obstacle(kernel: KernelModule, first: Statement, second: Statement, access: Access) -> str:
-    """Return the reason why ``first`` can not be folded into ``second``; empty if it can. A fold may leave out a
-    rounding between the two.
+    """Return the reason why ``first`` can not be folded into ``second``; empty if it can. The folded instruction may
+    leave out a rounding between the two instructions.
     """
     made = maker(kernel, second, access)
     if isinstance(made, str):
@@ -138,7 +138,7 @@ class _Scalar:
 
 def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
     """Return the operation of a statement that combines a tile with a number, or with one number for each partition;
-    None if it does anything else or more.
+    None if the statement does anything else, or more than that.
     """
     if statement.op == "tensor_scalar" and "op1" not in statement.args and "data" in statement.reads:
         operand = statement.args.get("operand0")

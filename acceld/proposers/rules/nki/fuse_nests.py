@@ -142,7 +142,7 @@ class _Use:
 def _handovers(
     kernel: KernelModule, first: Loop, second: Loop, shared: Sequence[str]
 ) -> list[tuple[_Use, _Use]] | None:
-    """Return a pair (write, read) for each use of the ``shared`` buffers in both nests; None if one use is not a plain
+    """Return a pair (write, read) for each use of the ``shared`` buffers in both nests; None if any use is not a plain
     access of a declared buffer.
     """
     pairs = []

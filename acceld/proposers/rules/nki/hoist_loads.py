@@ -25,7 +25,7 @@ class _Repeated:
     load: Statement
     declaration: Statement | None
     loop: Loop
-    """The outermost loop that repeats the load, and before which all its tiles fit SBUF."""
+    """The outermost loop that repeats the load and before which all tiles of the load fit into SBUF."""
     indices: tuple[Loop, ...]
     shape: tuple[int, ...]
     reads: tuple[Access, ...]
@@ -146,7 +146,9 @@ def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
     dtype = kernel.declared_dtype(repeated.load.made.name) if kernel.api == "nki" else f"{source}.dtype"
 
     def placed(loops: Sequence[str], partition: str, column: str) -> str:
-        """Return what ``loops`` have for each iteration, before the partitions or (current API) after them."""
+        """Return ``loops``, the dimensions with an element for each iteration, joined with the partition and column
+        dimensions: before the partitions, or (current API) after them.
+        """
         return ", ".join([partition, *loops, column] if kernel.api == "nki" else [*loops, partition, column])
 
     def place(dims: Sequence[str]) -> str:

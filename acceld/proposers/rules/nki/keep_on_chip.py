@@ -92,19 +92,19 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
     if name in kernel.ambiguous or not stores or not loads or None in buffer.shape:
-        return f"{where}: the content or the shape of {name} is not known: use one name for it, and declare its shape by numbers"
+        return f"{where}: the content or the shape of {name} is not known: use no second name for the tensor, and declare its shape by numbers"
     axes = set()
     for statement in (*stores, *loads):
         access = statement.target if statement in stores else statement.reads.get("src")
         operation = "dma_copy" if kernel.api == "nki" else "store" if statement in stores else "load"
         to_itself = statement in stores and statement in loads
         if statement.op != operation or access is None or access.name != name or to_itself:
-            return f"line {statement.line}: {name} is used other than by a store or a load: use a tensor of its own for that"
+            return f"line {statement.line}: {name} is used by another statement than a store or a load: use a tensor of its own there"
         if statement.args.keys() - {"src", "value"} or statement.augmented:
             return f"line {statement.line}: the transfer of {name} has a mask or another dtype: transfer all of it, in its type"
         axes.add(_partition_axis(access, buffer, slices=kernel.api == "nki"))
     if len(axes) != 1 or None in axes:
-        return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions: load as it was stored"
+        return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions: load with the same dimension as partitions as you store"
     held = prod(extent or 0 for at, extent in enumerate(buffer.shape) if at not in axes) * ELEMENT_BYTES
     if kernel.api == "nki" and held > SBUF_BYTES:
         return f"{where}: {name} takes {held >> 10} KiB a partition, more than SBUF holds: use a smaller tensor"

@@ -58,10 +58,10 @@ class OperandSwap:
     source: Access
     """The tile that is transposed."""
     part: Loop
-    """The loop over blocks of columns."""
+    """The loop over blocks of columns of the transposed tile."""
     blocks: int
     slot: Loop | None = None
-    """The loop over places around the transposes."""
+    """The loop over places that contains the transposes."""
     products: list[Product] = field(default_factory=list)
 
 
@@ -77,7 +77,7 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
     where = f"line {turn.line}:"
     part = _part(turn, source)
     if part is None:
-        return f"{where} {source.name} is not transposed by blocks of {BLOCK} columns in a loop over them: do so, by {BLOCK} * variable"
+        return f"{where} {source.name} is not transposed block by block: transpose blocks of {BLOCK} columns in a loop, with the index {BLOCK} * variable"
     copies = kernel.readers(turn.target.name) if turn.target is not None else []
     if len(copies) != 1 or not is_copy(kernel, copies[0], turn):
         return f"{where} the transpose in PSUM is used by more than one copy: copy it once, and use the copy"
@@ -144,7 +144,7 @@ class _Origin:
         self._names = {swap.source.name}
         """Names of the tiles whose values are exchanged."""
         self._places: dict[str, int] = {}
-        """For each buffer, the position of the index that gives the place."""
+        """For each buffer, the position of the index that numbers its places."""
         self._slots: dict[str, Loop] = {}
         """For each tile without such an index, the loop over places in which it is declared."""
 
@@ -340,12 +340,12 @@ class _Origin:
             return f"line {swap.turn.line}: this is not all partitions of one tile of {name}: transpose all of them"
         for loop in (swap.slot, swap.part):
             if any(writer.start > loop.start for writer in self._kernel.writers(name)):
-                return f"line {swap.turn.line}: {name} is not complete before its transposes: make it in a loop before theirs"
+                return f"line {swap.turn.line}: {name} is not complete before its blocks are transposed: make it in an earlier loop"
         return ""
 
     def _unmixed(self) -> str:
-        """Return the reason why operands can not get the layout of the exchange: one of them is needed in both
-        layouts. Empty if there is no such operand.
+        """Return the reason if an operand would be needed in two layouts, the old one and that of the exchange; empty
+        if no operand is.
         """
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}

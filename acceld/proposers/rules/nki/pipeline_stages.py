@@ -63,8 +63,8 @@ class PipelineStages(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every position at which a loop's body can be divided: after products, or after loads for products,
-        whose results the later part only reads.
+        """Yield every position at which a loop's body can be divided, after products or after loads, so that the later
+        part only reads what the earlier part made.
         """
         for loop in kernel.loops:
             items, tried = _stages_of(kernel, loop), list(_cuts(kernel, loop))

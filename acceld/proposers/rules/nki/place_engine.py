@@ -21,8 +21,8 @@ _BOTH = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class PlaceEngine(Rule):
-    """Choose the engine of copies and scaled copies (vector or scalar, also out of PSUM) and of element-wise work (any
-    that can do it).
+    """Choose an engine: vector or scalar for copies and scaled copies, also out of PSUM; any engine that is able to for
+    element-wise work.
     """
 
     name = "place_engine"

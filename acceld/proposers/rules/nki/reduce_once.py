@@ -123,7 +123,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
     """Return the parts of the row that one instruction can reduce; or, as text, the reason why it can not."""
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
-        return f"{where} the result of a part is negated, or rounded: negate the final result, and keep results of parts in float32"
+        return f"{where} the result of one part is negated or rounded: negate only the final result, and keep the results of parts in float32"
     loops = _loops_of(kernel, part, whole)
     if isinstance(loops, str):
         return f"{where} {loops}"
@@ -137,7 +137,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
             reason = _problem(kernel, part, tile, whole, one)
             left = tuple(loop.variable for loop in _reduced_over(kernel, part, whole) if loop not in chosen)
             if not reason and whole.op != "loop_reduce" and count < len(loops):
-                reason = f"{tile.name} does not hold all parts side by side: index its columns by every loop"
+                reason = f"{tile.name} does not hold all parts side by side: let its columns depend on every loop"
             if not reason and left and not _droppable(kernel, part, chosen):
                 reason = "the results are shared by iterations of the other loops: index them by those loops"
             if not reason:
@@ -182,7 +182,7 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
         if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):
             break
         loops.append(loop)
-    return loops or "the loop around it is not one that its results are joined over"
+    return loops or "the loop around the reduction is not one over which its results are joined"
 
 
 def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Sequence[Loop]) -> bool:
@@ -231,7 +231,7 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
     if isinstance(made, str):
         return made
     if kernel.mask(made):
-        return f"line {made.line} makes {tile.name} in part: make all of it"
+        return f"line {made.line} makes only a part of {tile.name}: make the whole tile"
     if inside(kernel.buffers[tile.name].declaration, outermost):
         return f"{tile.name} is declared in the loop, and needed after it: declare it before the loop"
     if whole.op == "loop_reduce":

@@ -2,12 +2,12 @@
 
 Before, every element of ``x`` is scaled, as at the end of a softmax; after, every row of the product::
 
-    scaled[p, f] = nisa.tensor_scalar(x[p, f], op0=nl.multiply, operand0=r[p, 0])
-    turned = nisa.nc_transpose(scaled[p, 128 * k + c]); scaled_t[k, p, c] = nl.copy(turned)    (from x, not scaled)
-    total += nisa.nc_matmul(scaled_t[k, p, c], w[k, p, f])
-    out = nl.copy(total)                          out = nisa.tensor_scalar(total, op0=nl.multiply, operand0=r[p, 0])
+scaled[p, f] = nisa.tensor_scalar(x[p, f], op0=nl.multiply, operand0=r[p, 0])
+turned = nisa.nc_transpose(scaled[p, 128 * k + c]); scaled_t[k, p, c] = nl.copy(turned)    (from x, not scaled)
+total += nisa.nc_matmul(scaled_t[k, p, c], w[k, p, f])
+out = nl.copy(total)                          out = nisa.tensor_scalar(total, op0=nl.multiply, operand0=r[p, 0])
 
-It is the same in the current API, where tiles are declared in the loop and used whole.
+The rule does the same in the current API, where tiles are declared in the loop and used whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Chain:
     drain: Statement
     """The copy of the product's result out of PSUM."""
     factor: str
-    """The factor where the result is copied."""
+    """The factor's source text at the place where the result is copied."""
 
 
 class ScaleAfterProduct(Rule):
@@ -146,34 +146,35 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
 
 
 def _steps(kernel: KernelModule, scaling: Statement) -> tuple[Statement, Statement, Statement, Statement] | str:
-    """Return the statements that follow the scaling of a tile: its transpose, the copy of the transpose, the product and
-    the copy of the product's result. As text, the reason if one of them is missing or is not alone.
+    """Return the statements that follow the scaling of a tile: its transpose, the copy of the transpose, the product
+    and the copy of the product's result. The result is text, the reason, if one of these statements is missing, or
+    if another statement uses the same tile.
     """
     scaled = scaling.made
     turn = _only_reader(kernel, scaling)
     turned = transposed(kernel, turn) if turn is not None else None
     if turn is None or turned is None:
-        return f"line {scaling.line}: {scaled.name} is used by more than the transpose: scale the rows into another tile for the other uses"
+        return f"line {scaling.line}: {scaled.name} is used by other statements than the transpose: scale the rows into another tile for the other uses"
     if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
         return f"line {turn.line} is not in the loop of line {scaling.line}, after it: transpose {scaled.name} there"
     if kernel.forms(turned)[-1] is None or kernel.forms(turned)[:-1] != kernel.forms(scaled)[:-1]:
-        return f"line {turn.line} reads another tile of {scaled.name} than line {scaling.line} writes: give each a name"
+        return f"line {turn.line} reads another tile of {scaled.name} than line {scaling.line} writes: give each of the two tiles a name"
     copy = _only_reader(kernel, turn)
     if copy is None or not is_copy(kernel, copy, turn):
         return f"line {turn.line}: the transpose in PSUM is used by more than one copy: copy it once, and use the copy"
     product, kept = _only_reader(kernel, copy), copy.made.name
     if product is None or product.op != "nc_matmul" or "stationary" not in product.reads:
-        return f"line {copy.line}: {kept} is not only the operand of one product: give that product a copy of its own"
+        return f"line {copy.line}: {kept} is used by other statements than one product: give that product a copy of its own"
     if product.reads["stationary"].name != kept or kernel.text_of(product, "is_transpose") == "True":
         return f"line {product.line}: {kept} is not the stationary operand: only the columns of a stationary operand become rows of the result"
     drain, total = _only_reader(kernel, product), product.made.name
     if drain is None or drain.op not in COPIES or drain.augmented or kernel.mask(drain):
-        return f"line {product.line}: {total} is not only copied out of PSUM: copy it once, and use the copy"
+        return f"line {product.line}: {total} is used in PSUM by other statements than one copy: copy it once, and use the copy"
     declared = kernel.buffers.get(total)
     if declared is None or declared.space != "psum" or declared.declaration.op not in ("zeros", "ndarray"):
         return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it there, with zeros"
     if set(drain.args) - {"src", "dtype", "mask"}:
-        return f"line {drain.line} is no plain copy: leave out its other arguments"
+        return f"line {drain.line} is not a plain copy: leave out its further arguments"
     return turn, copy, product, drain
 
 
@@ -220,7 +221,7 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
     if last is None or new is None or len(last.ranges) != 1 or new != last - last.start:
         return f"{where}the columns of {name} or {scaled.name} are no plain range: write slices of neighbors"
     if [form for form in places if form is None or form.ranges] != [Affine.of(_ROWS)]:
-        return f"{where}this is not all {BLOCK} partitions of {name}: scale all of them"
+        return f"{where}this statement does not use all {BLOCK} partitions of {name}: scale all of them"
     return ""
 
 
@@ -237,7 +238,7 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
     (writer,) = writers
     written = writer.result(name)
     if writer.kind != "op" or writer.augmented or writer.op == "loop_reduce" or written is None:
-        return f"line {writer.line}: {name} is not written at once: write the sum into another tile, and copy it"
+        return f"line {writer.line}: this statement adds to {name}, and does not write the whole of it at once: write the sum into another tile, and copy it"
     declared = kernel.buffers[name].declaration if name in kernel.buffers else writer
     forms = kernel.forms(written)
     starts = [form.start for form in forms if form and all(one.extent == 1 for one in form.ranges)]
@@ -248,7 +249,11 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
         elif Affine.of_variable(loop.variable) not in starts:
             return f"line {writer.line}: {name} is shared by all iterations of {loop.variable}: index it by {loop.variable}"
     late = writer.start > scaling.start or any(not inside(scaling, loop) for loop in fresh.values())
-    return f"line {scaling.line} does not follow line {writer.line} in its loop: scale there" if late else fresh
+    return (
+        f"line {scaling.line} does not follow line {writer.line} in its loop: scale in that loop, after line {writer.line}"
+        if late
+        else fresh
+    )
 
 
 def _followed(kernel: KernelModule, writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:

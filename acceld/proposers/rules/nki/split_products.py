@@ -163,11 +163,11 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
             return f"{where} {name} is {', '.join(sorted(other_dtypes))}: only products of float32 need to be split"
         writers = kernel.writers(name)
         if not writers or any(_adds(w) or w.target is None or w.target.name != name for w in writers):
-            return f"{where} {name} is not written by a plain statement: write it by an instruction or a load, without a mask"
+            return f"{where} {name} is not written by a plain statement: write it by an instruction or a load without a mask"
         if all_accesses(kernel, name) is None and declaration is not None:
             return f"{where} {name} is also used in a way that is not understood: use another tile there"
         if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
-            return f"{where} {name} is rounded already: keep it in float32"
+            return f"{where} {name} was rounded to fewer bits: keep it in float32"
     return ""
 
 
@@ -198,7 +198,9 @@ def _may_begin_with_zeros(kernel: KernelModule, product: Statement, declaration:
 
 
 def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) -> bool:
-    """Return True if it is proved that every other statement that writes the buffer writes other places of it."""
+    """Tell whether it is proved that all other statements that write the buffer write other elements than this product
+    does.
+    """
     if target.name in kernel.ambiguous or all_accesses(kernel, target.name) is None:
         return False
     others = [one.result(target.name) for one in kernel.writers(target.name) if one is not product]
@@ -206,7 +208,7 @@ def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) ->
 
 
 def _are_apart(one: Access, other: Access) -> bool:
-    """Return True if two accesses have some single-element index in which they differ by a constant."""
+    """Return True if the two accesses differ by a constant in an index that selects a single element."""
     if one.dims is None or other.dims is None or len(one.dims) != len(other.dims):
         return False
     for a, b in zip(one.dims, other.dims, strict=True):

@@ -155,7 +155,7 @@ def _at_once(kernel: KernelModule, found: _Stored, variant: Variant) -> str:
     again = _stored(kernel, group.statements()[found.loop.statements().index(found.store)])
     if again is None or _obstacle(kernel, again):
         raise RuleRefused(
-            f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
+            f"line {found.loop.line}: {found.loop.variable} can not be split into groups of iterations: make its number of iterations a multiple of the group's"
         )
     found = again
     loop, store, name = found.loop, found.store, found.tile.name

@@ -210,8 +210,9 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _first_of(kernel: KernelModule, found: _Sum, product: Statement) -> str | None:
-    """Return the condition under which the part's only product adds to it, once the loop of the sum is around it; None if it
-    is not the only one, or if it does not begin anew in each iteration of that loop.
+    """Return the condition under which ``product`` adds to the part instead of overwriting it, once the loop of the sum
+    is around the product. The result is None if another statement writes the part too, or if the part does not begin
+    anew in each iteration of that loop.
     """
     declared = kernel.buffers[found.part.name].declaration
     inner = [loop.variable for loop in reversed(around(product)) if not inside(declared, loop)]
@@ -248,8 +249,8 @@ def _places(found: _Sum, access: Access, declared: Statement) -> bool:
 def _shared(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why iterations of the loop may depend on each other; empty if they do not.
 
-    Iterations share nothing in a tile that has a place for each. A tile that the loop itself declares must be used
-    within a single piece of those into which the loop is divided.
+    In a tile with a place for each iteration, iterations share nothing. A tile that the loop declares must be used
+    within a single one of the pieces into which the loop is divided.
     """
     loop = found.loop
     pieces = _pieces(loop.items, found.addition)

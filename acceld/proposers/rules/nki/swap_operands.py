@@ -147,7 +147,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
         return f"{where} {name} is not written by one statement and read by index: declare it, and index it"
     dtypes = {kernel.declared_dtype(one) for one in (name, source.name)}
     if len(dtypes | {kernel.text_of(swap.copy, "dtype") or min(dtypes)}) > 1:
-        return f"{where} {name} has another dtype than {source.name}: declare both alike"
+        return f"{where} {name} has another dtype than {source.name}: declare both with the same dtype"
     named = frozenset(node.id for node in names_in(source.node)) & kernel.loop_variables
     if kernel.buffers[name].shape[-2:] != (BLOCK, BLOCK) or not whole_block(target) or named != source.variables:
         return f"{where} {name} does not hold whole tiles of {BLOCK} x {BLOCK}: declare it in such tiles"

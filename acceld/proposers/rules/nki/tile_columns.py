@@ -72,7 +72,9 @@ class TileColumns(Rule):
 
 
 def _widths(columns: int) -> list[int]:
-    """Return the widths of pieces to try; first those near the least width that pays for an instruction's fixed cost."""
+    """Return the widths of pieces to try. Widths near the least width that pays for an instruction's fixed cost come
+    first.
+    """
     fitting = [width for width in range(512, columns // 2 + 1, 64) if columns % width == 0]
     return sorted(fitting, key=lambda width: abs(width - _LEAST_COLUMNS))[:5]
 
@@ -132,8 +134,8 @@ def _divided(
     """Return (statements of the loop's body that do not depend on the columns, the others); as text, the reason why the
     body can not be divided so.
 
-    ``wide`` has the tiles that hold all columns and live in one iteration. Those that statements make are added.
-    ``whole`` has the tiles of all columns that are made before the loop.
+    ``wide`` has the tiles that hold all columns and live in one iteration. Tiles of this kind that the statements make
+    are added. ``whole`` has the tiles of all columns that are made before the loop.
     """
     before: list[Statement] = []
     body: list[Statement] = []
@@ -146,7 +148,7 @@ def _divided(
             (body if one.made.name in wide else before).append(one)
             continue
         if one.kind != "op" or one.op not in _ALLOWED or one.target is None or kernel.mask(one):
-            return f"{where} this statement does not work on each column alone: put it in a loop of its own"
+            return f"{where} this statement does not work on each column separately: put it in a loop of its own"
         shape = shapes[one]
         if shape is None:
             return f"{where} the columns of {one.target.name} are not known: declare it by numbers"
@@ -247,7 +249,7 @@ def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
 def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str], whole: set[str]) -> str:
     """Return the reason why a statement does not work on each of ``columns`` columns separately; empty if it does."""
     if one.second is not None:
-        return "this statement adds up its columns: do that in a loop of its own"
+        return "this statement adds up its columns: put it in a loop of its own"
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
         return "the scan's initial value is not a number: write a number"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
@@ -257,7 +259,7 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
         if shape is None and kernel.number(call) is None:
             return "an operand is an expression: give it a tile of its own"
         if shape is not None and (not shape.elts or kernel.constant(shape.elts[-1]) != columns):
-            return "an operand is repeated along its columns: repeat it along partitions alone"
+            return "an operand is repeated along its columns: repeat it along partitions only"
     for access in accesses(one):
         if access.dims is None:
             known = access.name in wide or access.name in whole
@@ -265,7 +267,7 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
                 return f"{access.name} is a whole tile from outside of the loop: index its columns"
         elif last_index(access) is not None and covers(access, columns):
             if access.name in wide:
-                return f"{access.name} is read by index: use all of it"
+                return f"{access.name} is read with an index: read the whole tile"
             if columns_in(kernel, access) is None:
                 return f"the index of the columns of {access.name} is not written out: write a slice"
         elif not kernel.is_column(access):
@@ -274,8 +276,8 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
 
 
 def _first(access: Access) -> tuple[Affine | None, bool]:
-    """Return the first column of an access (None if the access is the whole tile, or if it is not known), and True for
-    a single column.
+    """Return two values: the first column of an access (None if the access is the whole tile or the column is not
+    known), and True if the access is a single column.
     """
     last = last_index(access)
     return (None, False) if last is None or last.form is None else (last.form.start, last.width == 1)

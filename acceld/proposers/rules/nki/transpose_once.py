@@ -62,8 +62,8 @@ class TransposeOnce(Rule):
     relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every product that repeats a transpose; in the current API every repeated transpose of loaded blocks,
-        or the reason to keep it.
+        """Yield every product that repeats a transpose, and in the current API every repeated transpose of loaded
+        blocks, with the reason if the transpose has to stay.
         """
         for turn in kernel.statements if kernel.api == "nki" else ():
             found = _turned(kernel, turn)
@@ -222,7 +222,7 @@ def _obstacle(kernel: KernelModule, found: _Turned) -> str:
     declared = {name: kernel.declaration(name) for name in (data.name, tile, turn.made.name)}
     moving = [load, turn, copy, *(one for one in declared.values() if one is not None)]
     if load.start > blocks.start or any(named_inside(one.node, outermost) for one in moving):
-        return f"{where} an index has a name in loop {outermost.variable}, or line {load.line} loads too late: write indices where they are used, and load first"
+        return f"{where} an index has a name in loop {outermost.variable}, or line {load.line} loads after a use: write indices where they are used, and load first"
     shape = kernel.extents(data)
     turned = shape is not None and len(shape) == 2 and kernel.extents(copy.made) == shape[::-1]
     if not turned or blocks.variable not in (data.variables or ()):
@@ -238,9 +238,7 @@ def _obstacle(kernel: KernelModule, found: _Turned) -> str:
     others += [one.line for one in kernel.readers(tile) if not inside(one, blocks)]
     alone = kernel.writers(tile) == [copy] and kernel.writers(turn.made.name) == [turn]
     if others or not alone or kernel.writers(load.reads["src"].name):
-        return (
-            f"line {[*others, turn.line][0]}: {data.name} or {tile} is also used in another way: load it again for that"
-        )
+        return f"line {[*others, turn.line][0]}: {data.name} or {tile} is also used here: load it again for this use"
     return ""
 
 

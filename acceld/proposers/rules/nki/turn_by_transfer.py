@@ -42,11 +42,11 @@ class _Turn:
     data: Access
     maker: Statement
     shape: tuple[int, int]
-    """Rows and columns of the whole tile."""
+    """Rows and columns of the whole tile, as numbers."""
     counts: tuple[str, ...]
     """Numbers of iterations of the loops around the maker, from the outermost inwards, as the source says them."""
     places: tuple[str, ...]
-    """Variables of these loops."""
+    """Variables of the loops around the maker, in the same order."""
     dtype: str
     """The tile's type as the kernel writes it."""
 
@@ -125,11 +125,13 @@ def _obstacle(kernel: KernelModule, found: _Turn) -> str:
     if kernel.writers(made) != [turn] or turn.second is not None:
         return f"{where}: {made} is written in several lines: give the transpose a tile of its own"
     if turn.args.keys() - {"dst", "data"}:
-        return f"{where} names an engine or another option: leave it out"
+        return f"{where} names an engine or another option: leave that argument out"
     if extents is None or len(extents) != 2 or extents[0] % _ROWS or max(extents) > 128:
         return f"{where} does not transpose rows by {_ROWS} and at most 128 columns, which a transfer needs: transpose such blocks"
     if found.maker.second is not None or found.maker.augmented:
-        return f"line {found.maker.line} makes more than {name}: make {name} by an instruction of its own"
+        return (
+            f"line {found.maker.line} adds to {name}, or has a second result: make {name} by an instruction of its own"
+        )
     parent = found.maker.parent
     if parent is not None and not all(inside(one, parent) for one in (turn, *declared)):
         return f"{where}: {name} or {made} outlives the iteration that makes {name}: declare both in the loop of line {parent.line}"

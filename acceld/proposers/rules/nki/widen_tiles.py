@@ -119,7 +119,9 @@ def _limit(steps: ColumnSteps) -> str:
     columns, tiles = steps.columns * steps.trips, steps.instructions
     where, kib = f"line {steps.loop.line}: {columns} columns", 4 * columns * tiles >> 10
     if steps.psum and columns > _PSUM_WIDTH:
-        return f"{where} are more than the {_PSUM_WIDTH} that a PSUM bank holds: copy the products to SBUF first"
+        return (
+            f"{where} are more than the {_PSUM_WIDTH} columns that a PSUM bank holds: copy the products to SBUF first"
+        )
     if columns > _WIDEST:
         return f"{where} are too many for one tile, which has at most {_WIDEST}: put a loop around"
     if 4 * columns * tiles > max(_TARGET_BYTES, 8 * steps.columns * tiles):

@@ -39,8 +39,8 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
     """Return the text of the start of a wider slice, or of the whole index if it is no slice; None if the index does
     not change.
 
-    ``last`` is True for the index over columns. An index over partitions does not change, even if a step has as many
-    columns.
+    ``last`` is True for the index over columns. An index over partitions never changes, even if the number of
+    partitions equals the number of columns in a step.
     """
     assert dim.form is not None
     variable = steps.loop.variable
