@@ -129,17 +129,17 @@ class ConsoleApp(App[None]):
         self._manner = notify
         self._refresh_s = 1.0 / max(0.5, refresh_hz)
         self._history: list[str] = []
+        self._wanted_theme = theme
         for made in THEMES:
             self.register_theme(made)
-        theme = {"ansi": "ansi-dark"}.get(theme, theme)
-        # A theme that is set after the start would make Textual read and apply all style sheets twice.
-        self.set_reactive(ConsoleApp.theme, theme if theme in self.available_themes else "acceld")
         if keymap:
             self.set_keymap(dict(keymap))
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
+        ansi = {"ansi": "ansi-dark"}.get(self._wanted_theme, self._wanted_theme)
+        self.theme = ansi if ansi in self.available_themes else "acceld"
         if self.session.replay is not None:
             self.session.replay.seek(1.0)
             self.set_interval(0.1, self._play)

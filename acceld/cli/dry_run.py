@@ -47,6 +47,8 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
     ):  # a command proposes: only the cap on its spending is known
         cap = settings.command.usd
         cost_usd, worst_usd = None, None if cap is None else cap * found.candidates
+    cap_usd = spec.search.budget_usd
+    capped = f"; the cap ends it at {figures.usd(cap_usd)}" if cap_usd is not None else ""
     if as_json:
         print_json(
             {
@@ -56,6 +58,7 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
                 "calls": found.calls,
                 "cost_usd": cost_usd,
                 "worst_usd": worst_usd,
+                "cap_usd": cap_usd,
                 "device_hours": found.device_hours,
                 "device_usd": found.device_usd,
                 "wall_s": found.wall_s,
@@ -71,7 +74,7 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
             ("candidates", f"at most {found.candidates}"),
             ("model calls", str(found.calls)),
             *([("prompt tokens", _told(tokens_by_model))] if tokens_by_model else []),
-            ("models", f"{figures.usd(cost_usd)} expected, {figures.usd(worst_usd)} at worst"),
+            ("models", f"{figures.usd(cost_usd)} expected, {figures.usd(worst_usd)} at worst{capped}"),
             *([("no price", f"{', '.join(unpriced)}: {UNPRICED}")] if unpriced else []),
             *([("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}")] if measures else []),
             ("time", f"about {figures.elapsed(found.wall_s)}"),

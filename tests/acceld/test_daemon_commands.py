@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from acceld import child
 from acceld.cli.commands.status import lines
+from acceld.cli.main import main
 from acceld.daemon.process import allow_open_files, check_addresses
 from acceld.errors import DaemonError
 
@@ -47,6 +50,24 @@ def acceld(environment: dict[str, str], *words: str, code: int = 0) -> str:
     )
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout if code == 0 else done.stderr
+
+
+def test_stop_now_ends_a_daemon_that_hangs(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = json.loads(acceld(environment, "start", "--json"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("acceld.cli.commands.stop.HANG_S", 0.2)
+    os.kill(started["pid"], signal.SIGSTOP)
+    try:
+        assert main(["stop", "--now"]) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(started["pid"], signal.SIGKILL)
+    said = capsys.readouterr()
+    assert f"stopped (pid {started['pid']})" in said.out and "hangs and is killed" in said.err
+    assert "no daemon runs" in acceld(environment, "status", code=3)
 
 
 def test_the_life_of_a_daemon(environment: dict[str, str], tmp_path: Path) -> None:

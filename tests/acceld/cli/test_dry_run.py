@@ -94,8 +94,10 @@ def test_a_dry_run_says_which_models_were_counted(folder: Path, key: str, capsys
         planner = next(role for role in answer["roles"] if role["role"] == "planner")
         assert answer["prompt_tokens"] == {"claude": COUNTED, "local": ESTIMATED}
         assert planner["input_tokens"] == planner["calls"] * counted_tokens(server.seen[0].body) > 0
-        assert main(words) == 0
-    assert f"claude: {COUNTED}; local: {ESTIMATED}" in capsys.readouterr().out
+        assert main([*words, "--budget-usd", "0.25"]) == 0
+    out = capsys.readouterr().out
+    assert f"claude: {COUNTED}; local: {ESTIMATED}" in out
+    assert "at worst; the cap ends it at $0.25" in out and answer["cap_usd"] is None
 
 
 @pytest.mark.parametrize(
