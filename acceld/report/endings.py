@@ -37,6 +37,9 @@ def why(result: Mapping[str, Any]) -> str:
         return _tie(result)
     if not passed and not counts.get("untested"):
         return f"no candidate passed: {figures.counted(result['counts'])}"
+    if result.get("uncounted"):
+        unlike = "the simulator's error is not known for kernels like that one, so its gain does not count"
+        return f"c{result['uncounted']} is predicted faster, but {unlike}"
     near = result["percent_of_attainable_before"]
     left = (
         f"; the kernel already reaches {figures.percent(near)} of attainable" if near and near >= NEAR_PERCENT else ""
@@ -113,6 +116,9 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
     if tied:
         yield f"acceld diff {run}", "what the tied kernel changes"
         yield applying(result, database)
+    elif result.get("uncounted"):
+        yield f"acceld check {run} --on device", "measure the run's fastest kernels on a device"
+        yield f"acceld diff c{result['uncounted']} baseline", "what that kernel changes"
     elif sum(result["counts"].values()):
         yield f"acceld show {run}", "each candidate, and why it failed or was no faster"
     if not models and result["refusals"]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from acceld.gains import PairedSpeedup, Verdict, gain, gain_of, paired_speedup, starts_us, verdict
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Profile, Run, Status
+from acceld.search.beam import is_selectable, is_validated, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,10 @@ class RunOutcome:
     """
     workload_folder: str = ""
     """Absolute path of the workload's folder; empty if the workload was found by name."""
+    uncounted: int | None = None
+    """The fastest candidate that passed and is predicted faster than the best kernel, but has no interval, while the
+    best kernel has one: no such candidate becomes the best. None if there is no such candidate.
+    """
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
@@ -226,7 +231,16 @@ def outcome(
         has_reference=evaluated.has_reference if evaluated else None,
         screened=_screened(candidates),
         shapes=_by_shape(before, after),
+        uncounted=_uncounted(candidates, best),
     )
+
+
+def _uncounted(candidates: Sequence[Candidate], best: Candidate | None) -> int | None:
+    """Return the id of the fastest candidate that passed and whose gain does not count, because it has no interval."""
+    if best is None or not is_validated(best):
+        return None
+    faster = [one for one in candidates if is_selectable(one) and not is_validated(one) and rank(one) < rank(best)]
+    return min(faster, key=rank).id if faster else None
 
 
 def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[ShapeSpeedup, ...]:

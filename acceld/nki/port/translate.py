@@ -6,6 +6,7 @@ import ast
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from types import MappingProxyType
 
 from acceld.nki.frontend.core.names import WITHOUT
@@ -31,6 +32,7 @@ from acceld.nki.source.signatures import of_call, positional
 from acceld.parsing import parse_expression
 
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
+_COMMUTING = ("add", "multiply", "maximum", "minimum", "equal", "not_equal")
 _WITH_COLUMNS = ("tensor_scalar", "activation", "scalar_tensor_tensor")
 """Instructions that have operands of one element a partition."""
 
@@ -475,6 +477,8 @@ class Function(Values):
         return self.part(self.value(target), self.facts.of(target), clip)
 
     def _instruction(self, word: str, args: Mapping[str, ast.expr], dst: ast.expr, clip: Clip) -> None:
+        if word == "tensor_tensor" and (scaled := self._with_column(args)) is not None:
+            word, args = "tensor_scalar", scaled
         made: dict[str, ast.expr | None] = {"dst": dst}
         for key, value in args.items():
             text = ast.unparse(value)
@@ -497,6 +501,22 @@ class Function(Values):
             made[key] = found
         self._without_division(word, args, made)
         self._line(f"nisa.{word}", **made)
+
+    def _with_column(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr] | None:
+        """Return the arguments of the ``tensor_scalar`` that does what a ``tensor_tensor`` does if one of its two tiles
+        has one element a partition, which the older API repeats; None if its tiles have equally many.
+        """
+        first, second = (self.facts.of(args[key]) for key in ("data1", "data2"))
+        if first is None or second is None or "tile" != first.kind or "tile" != second.kind:
+            return None
+        sizes = [prod(one.shape[1:]) for one in (first, second)]
+        if first.shape[:1] != second.shape[:1] or sizes.count(1) != 1:
+            return None
+        data, operand = ("data1", "data2") if sizes[1] == 1 else ("data2", "data1")
+        found = {key: value for key, value in args.items() if key not in ("data1", "data2", "op")}
+        found |= {"data": args[data], "op0": args["op"], "operand0": args[operand]}
+        turned = operand == "data1" and ast.unparse(self.operation(args["op"]))[3:] not in _COMMUTING
+        return found | ({"reverse0": ast.Constant(True)} if turned else {})
 
     def _without_division(self, word: str, args: Mapping[str, ast.expr], made: dict[str, ast.expr | None]) -> None:
         """Replace the divisions in the arguments ``made`` by multiplications with reciprocals, because no
@@ -704,7 +724,7 @@ class Function(Values):
         return made
 
     def _scalar(self, node: ast.expr, operation: ast.expr, tile: ast.expr, scalar: ast.expr, reverse: bool) -> Op:
-        commutes = ast.unparse(operation)[3:] in ("add", "multiply", "maximum", "minimum", "equal", "not_equal")
+        commutes = ast.unparse(operation)[3:] in _COMMUTING
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             turned = ast.Constant(True) if reverse and not commutes else None

@@ -69,6 +69,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no place": (SAME | {"counts": NONE, "refusals": []}, "no rewrite rule found a place", "--proposer llm --dry-run"),
     "no code from models": (SAME | {"counts": NONE, "proposer": "llm"}, "(12 proposals)", "acceld costs r7"),
     "none passed": (SAME | {"counts": NONE | {"incorrect_numerical": 3}}, "no candidate passed: 3", "acceld show r7"),
+    "a gain that does not count": (SAME | {"uncounted": 11}, "c11 is predicted faster, but", "diff c11 baseline"),
     "none faster": (SAME, "no candidate is faster than the kernel", "--preset standard"),
     "little left": (SAME | {"percent_of_attainable_before": 96.0}, "already reaches 96.0 % of attainable", "--preset"),
     "a failed baseline": (

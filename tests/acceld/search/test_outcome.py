@@ -52,6 +52,9 @@ def test_a_latency_without_a_validated_interval_is_no_win() -> None:
         found = outcome(finished(2), pair, {})
         assert (found.speedup, found.improved, found.tie_band, found.tie_reason) == (5.0, False, None, "unvalidated")
         assert not found.wins[0].improved
+    assert outcome(finished(1), [root, unvalidated(fast)], {}).uncounted == 2
+    for pair in ([unvalidated(root), unvalidated(fast)], [root, replace(fast, evaluation=None)], [root]):
+        assert outcome(finished(1), pair, {}).uncounted is None
 
 
 def test_latencies_of_two_models_are_no_win() -> None:

@@ -44,6 +44,25 @@ def agreement(body: str, *arguments: Argument, chip: str = "trn2") -> tuple[Agre
     return compare(original, port), made
 
 
+def test_a_tensor_tensor_that_repeats_a_column_becomes_a_tensor_scalar() -> None:
+    body = """
+    @nki.jit
+    def kernel(x, b):
+        out = nl.ndarray((128, 4, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        column = nl.ndarray((128, 1, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(src=b, dst=column)
+        both = nl.ndarray((128, 4, 8), dtype=nl.float32, buffer=nl.sbuf)
+        both[:, 0:2, :] = nisa.tensor_tensor(t[:, 0:2, :], column, op=nl.add)
+        both[:, 2:4, :] = nisa.tensor_tensor(column, t[:, 2:4, :], op=nl.subtract)
+        nl.store(out, both)
+        return out
+    """
+    found, made = agreement(body, TensorSpec((128, 4, 8), "float32"), TensorSpec((128, 1, 1), "float32"))
+    assert found.rel_l2 == 0.0
+    assert made.text.count("nisa.tensor_scalar(") == 2 and "tensor_tensor" not in made.text
+
+
 def test_block_dimensions_become_tiles_of_their_loops_and_free_axes() -> None:
     body = '''
     @nki.jit
