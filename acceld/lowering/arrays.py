@@ -288,9 +288,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         while root._base is not None and root is not self:
             root = root._base
         if root is not self:
-            raise NotLowered(
-                "a store to positions that an array names is not lowered; use slices or np.where", line_now()
-            )
+            FUNCTIONS["__setitem__"](self, keys, value)
+            return
         if not (
             isinstance(value, Traced) and value._base is not None and value.view == part.view
         ):  # Python's x[0] += 1 stores to the view first, and then assigns the view to itself
@@ -354,8 +353,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             if folded is None:
                 return _into(kept, evaluated(getattr(ufunc, method), name, args, further))
             axis = further.pop("axis", 0)
-            if further.get("dtype", axis) is None:
-                del further["dtype"]
+            if further.get("dtype") is None:
+                further.pop("dtype", None)
             return called(folded, args[0], axis=axis, out=kept, **further)
         where, dtype = further.pop("where", True), further.pop("dtype", None)
         unread = set(further) - {"order", "subok", "casting"}

@@ -36,6 +36,13 @@ def _selected(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any =
     return functools.reduce(lambda other, pair: np.where(pair[0], pair[1], other), reversed(pairs), default)
 
 
+@lowers("choose")
+def _chosen_by_number(a: Any, choices: Sequence[Any], mode: str = "raise") -> Any:
+    if mode != "raise":
+        refused(f"np.choose(mode={mode!r})", "clip the numbers by np.clip first")
+    return functools.reduce(lambda below, at: np.where(a >= at, choices[at], below), range(1, len(choices)), choices[0])
+
+
 @lowers("isclose")
 def _close(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
     if equal_nan:

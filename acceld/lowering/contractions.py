@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,11 @@ def einsum(
     casting: str = "safe",
 ) -> Traced:
     """Lower ``np.einsum``, two arrays at a time, to matrix products of views or to element-wise products."""
-    if not isinstance(subscripts, str):
-        refused("np.einsum without letters", "give the subscripts as a text, such as 'ij,jk->ik'")
+    if not isinstance(subscripts, str):  # arrays and lists of numbers in turn
+        given = [subscripts, *operands]
+        lists, operands = [*given[1::2], *given[2 * (len(given) // 2) :: 2]], tuple(given[: len(given) // 2 * 2 : 2])
+        texts = ["".join("..." if one is Ellipsis else ascii_letters[one] for one in numbers) for numbers in lists]
+        subscripts = ",".join(texts[: len(operands)]) + "".join(f"->{text}" for text in texts[len(operands) :])
     if any(kind_of(one) == "b" for one in operands):
         refused("np.einsum of truth values", "convert them first by .astype(np.float32)")
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")

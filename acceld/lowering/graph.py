@@ -140,10 +140,14 @@ class View:
     def reshaped(self, shape: Sequence[int], line: int = 0) -> View:
         """Return the elements in another shape. A copy is made if strides can not describe the new shape."""
         wanted = tuple(int(n) for n in _EMPTY(self.shape, "V0").reshape(tuple(shape)).shape)
+        return self.in_shape(wanted) or whole(elementwise("copy", [self], line=line)).reshaped(wanted)
+
+    def in_shape(self, shape: Shape) -> View | None:
+        """Return the elements in another shape; None if strides can not describe the new shape."""
         try:
-            return self.mapped(lambda array: np.reshape(array, wanted, copy=False))
+            return self.mapped(lambda array: np.reshape(array, shape, copy=False))
         except ValueError:
-            return whole(elementwise("copy", [self], line=line)).reshaped(wanted)
+            return None
 
 
 Operand = View | float

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,63 +14,132 @@ from acceld.lowering.arrays import Traced, array_of, called, has_traced, kind_of
 from acceld.lowering.bounds import bounds
 from acceld.lowering.constants import placed, runs
 from acceld.lowering.functions import positions
-from acceld.lowering.graph import NotLowered, gathered, whole
+from acceld.lowering.graph import NotLowered, Shape, fill, gathered, whole
 
 MOST_RUNS = 64
 """Most runs of equally spaced positions in one index. Each run becomes a copy."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An index with arrays of positions, apart from its slices and numbers.
+
+    ``base`` is the view that the slices and numbers select. ``arrays`` has the arrays, ``axes`` the axes of ``base`` that
+    they index, and ``place`` is where numpy puts the axes of the arrays in what the index selects.
+    """
+
+    base: Traced
+    axes: tuple[int, ...]
+    arrays: tuple[Any, ...]
+    place: int
+
+    @property
+    def named(self) -> Shape:
+        """Return the shape that numpy broadcasts the arrays to."""
+        return np.broadcast_shapes(*(one.shape for one in self.arrays))
+
+    @property
+    def rest(self) -> Shape:
+        """Return the shape of what each position selects."""
+        return tuple(n for axis, n in enumerate(self.base.shape) if axis not in self.axes)
+
+    @property
+    def shape(self) -> Shape:
+        """Return the shape of what the index selects."""
+        return (*self.rest[: self.place], *self.named, *self.rest[self.place :])
+
+
+def _named(a: Traced, key: tuple[Any, ...]) -> _Named:
+    """Return an index of ``a``, with its arrays apart. Raise NotLowered if it has a mask."""
+    key = tuple(wrapped(one) if has_traced(one) else np.asarray(one) if isinstance(one, list) else one for one in key)
+    at = next((place for place, one in enumerate(key) if one is Ellipsis), len(key))
+    filled = a.ndim - sum(one is not None and one is not Ellipsis for one in key)
+    key = (*key[:at], *(slice(None),) * filled, *key[at + 1 :])
+    places = [place for place, one in enumerate(key) if isinstance(one, Traced | np.ndarray)]
+    arrays = tuple(key[place] for place in places)
+    if any(kind_of(one) == "b" for one in arrays):
+        raise NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", line_now())
+    if any(kind_of(one) != "i" and one.size for one in arrays):
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    # Of the axes of arrays, numpy puts first those of arrays that something separates from another array or number.
+    advanced = [at for at, one in enumerate(key) if at in places or isinstance(one, int | np.integer)]
+    apart = advanced[-1] - advanced[0] >= len(advanced) and any(one.ndim for one in arrays)
+    others = tuple(slice(None) if at in places else one for at, one in enumerate(key))
+    base = a if all(isinstance(one, slice) and one == slice(None) for one in others) else a[others]
+    axes = tuple(sum(not isinstance(one, int | np.integer) for one in key[:place]) for place in places)
+    return _Named(base, axes, arrays, 0 if apart else advanced[0])
+
+
+def _moved(a: Any, axes: Sequence[int], to: Sequence[int]) -> Any:
+    """Return a view of an array whose ``axes`` are moved, as np.moveaxis does."""
+    if list(axes) == list(to):
+        return a
+    return a.part(lambda array: np.moveaxis(array, tuple(axes), tuple(to)))
+
+
 @lowers("__getitem__")
 def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
     """Return a copy of the elements of ``a`` that an index with arrays of positions selects."""
+    index = _named(a, key)
+    base, axes, depth = index.base, index.axes, len(index.named)
+    if len(axes) == 1:
+        found = _taken(base, index.arrays[0], axes[0])
+        return _moved(found, range(axes[0], axes[0] + depth), range(index.place, index.place + depth))
+    if base.ndim == 2 and depth == 1 and _counts_rows(_values(index.arrays[0]), base.shape[0]):
+        second = index.arrays[1]
+        if isinstance(second, Traced) and second.ndim == 1:
+            return _chosen(base, second.reshape((base.shape[0], 1)), 1).reshape(base.shape[0])
+    flat: Any = None
+    for one, axis in zip(index.arrays, axes, strict=True):
+        at = _counted(one, base.shape[axis])
+        flat = at if flat is None else flat * base.shape[axis] + at
+    first = _moved(base, axes, range(len(axes)))
+    found = _taken(first.reshape((-1, *index.rest)), flat, 0)
+    return _moved(found, range(depth), range(index.place, index.place + depth))
+
+
+class Constants(np.ndarray[Any, Any]):
+    """An array of constants that a reference makes. It may be indexed by positions that depend on inputs."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if not has_traced([key]):
+            return super().__getitem__(key)
+        table = np.asarray(self)
+        if not isinstance(key, Traced) or key.kind != "i" or len(table) > MOST_RUNS:
+            return wrapped(table)[key]
+        at = _within(key, len(table)).reshape((*key.shape, *(1,) * (table.ndim - 1)))
+        rows = list(table) if table.ndim > 1 else table.tolist()
+        found = np.broadcast_to(wrapped(rows[0]), (*key.shape, *table.shape[1:]))
+        return functools.reduce(lambda below, row: np.where(at >= row, rows[row], below), range(1, len(rows)), found)
+
+
+def constant(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of constants that may be indexed by positions that depend on inputs."""
+    return array.view(Constants) if array.dtype.kind in "biuf" and array.ndim else array
+
+
+@lowers("ix_")
+def _crossed(*args: Any) -> tuple[Any, ...]:
+    """Return the positions of each axis, shaped so that they select every combination."""
+    given = [wrapped(one) if has_traced([one]) else np.asarray(one) for one in args]
+    if any(kind_of(one) == "b" for one in given):
+        refused("np.ix_ of a mask", "keep all elements, and choose by np.where")
+    return tuple(one.reshape((-1, *(1,) * (len(given) - 1 - at))) for at, one in enumerate(given))
+
+
+def _values(array: Any) -> np.ndarray[Any, Any] | None:
+    """Return the values of an array of positions; None if they depend on an input."""
+    return array.known() if isinstance(array, Traced) else np.asarray(array)
+
+
+def _counted(array: Any, extent: int) -> Traced:
+    """Return positions on an axis, counted from its start, of an array that may be constant."""
+    known = _values(array)
+    if known is None:
+        within: Traced = _within(array, extent)
+        return within
     line = line_now()
-    if any(one is None for one in key):
-        refused("indexing by an array beside None", "index in two steps")
-    if Ellipsis in [one for one in key if not isinstance(one, Traced | np.ndarray | list)]:
-        at = next(place for place, one in enumerate(key) if one is Ellipsis)
-        key = (*key[:at], *(slice(None),) * (a.ndim - len(key) + 1), *key[at + 1 :])
-    key = tuple(wrapped(one) if has_traced(one) else one for one in key)
-    key = tuple(np.asarray(one) if isinstance(one, list) else one for one in key)
-    if any(isinstance(one, Traced | np.ndarray) and kind_of(one) == "b" for one in key):
-        raise NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", line)
-    held = [one.known() if isinstance(one, Traced) else one if isinstance(one, np.ndarray) else None for one in key]
-    arrays = [place for place, one in enumerate(key) if isinstance(one, Traced | np.ndarray)]
-    if len(arrays) == 1:
-        place = arrays[0]
-        axis = sum(not isinstance(one, int | np.integer) for one in key[:place])
-        if axis != place and any(isinstance(one, int | np.integer) for one in key[place + 1 :]):
-            refused("indexing by an array between two numbers", "index in two steps")
-        advanced = [at for at, one in enumerate(key) if not isinstance(one, slice)]
-        if place and advanced[-1] - advanced[0] >= len(advanced):  # numpy would put the axes of the array first
-            refused(
-                "indexing by an array and a number with a slice between them",
-                "index in two steps, then move the axes of the array to the front",
-            )
-        others = (*key[:place], slice(None), *key[place + 1 :])
-        rest = a[others] if any(one != slice(None) for one in others) else a
-        return _taken(rest, key[place] if held[place] is None else held[place], axis)
-    if arrays == list(range(len(arrays))) and len(key) <= a.ndim:
-        if any(isinstance(one, int | np.integer) for one in key):
-            refused("indexing by several arrays and a number", "index in two steps")
-        lines = [
-            _within(one, extent)
-            if values is None
-            else Traced(placed(np.where(values < 0, values + extent, values), "float32", line), "i")
-            for one, values, extent in zip(key, held, a.shape, strict=False)
-        ]
-        found: Any = lines[0]
-        for place in arrays[1:]:
-            found = found * a.shape[place] + lines[place]
-        flat = a.reshape((math.prod(a.shape[: len(arrays)]), *a.shape[len(arrays) :]))
-        first = _counts_rows(held[0], a.shape[0])
-        if len(arrays) == 2 and first and a.ndim == 2 and isinstance(key[1], Traced) and key[1].ndim == 1:
-            return _chosen(a, key[1].reshape((a.shape[0], 1)), 1).reshape(a.shape[0])
-        rest = (slice(None),) * found.ndim + key[len(arrays) :]
-        return _taken(flat, found, 0)[rest]
-    raise NotLowered(
-        "indexing by several arrays is lowered only on the first axes; move their axes to the front by np.moveaxis before",
-        line,
-    )
+    return Traced(placed(np.where(known < 0, known + extent, known).astype(np.float64), "float32", line), "i")
 
 
 def _counts_rows(known: Any, rows: int) -> bool:
@@ -145,33 +217,72 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
     return Traced(np.where(here, np.expand_dims(arr, -2), 0).sum(-1).view, arr.kind)
 
 
-def _hits(a: Traced, key: tuple[Any, ...]) -> tuple[Traced, Traced]:
-    """Return (positions [stores], hits [rows, stores]) of a store to rows of ``a`` that an array names.
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """Stores to positions that arrays name, as one store of rows in each batch.
 
-    A hit is True where the store goes to the row. Raise NotLowered if the array names anything but whole rows.
+    An array that counts its axis, such as ``np.arange(n)[:, None]``, makes this axis a batch. ``into`` is the view whose axes
+    are the batches, the other named axes, and the rest. ``hits`` [batches, rows, stores] is True where a store goes to a row.
+    ``index`` is the index, and ``order`` has the axes of its arrays, those of the batches first.
     """
-    if sum(isinstance(one, Traced | np.ndarray) for one in key) > 1:
-        refused("a store to positions that several arrays name", "choose by np.where and a mask of positions")
-    if len(key) > a.ndim or not isinstance(key[0], Traced) or any(one != slice(None) for one in key[1:]):
-        refused(
-            "a store to positions other than whole rows",
-            "store whole rows, or choose by np.where and a mask of positions",
-        )
-    rows = _within(key[0], a.shape[0]).reshape((-1,))
-    wide = (a.shape[0], rows.shape[0])
-    return rows, np.equal(rows, positions(wide, 0))
+
+    index: _Named
+    into: Traced
+    hits: Traced
+    order: tuple[int, ...]
+
+    @property
+    def batches(self) -> Shape:
+        """Return the extents of the batches."""
+        return self.hits.shape[:-2]
+
+    @property
+    def rows(self) -> Shape:
+        """Return the shape of what is stored to, with one axis for the rows of each batch."""
+        return (*self.hits.shape[:-1], *self.index.rest)
+
+    def spread(self, value: Any) -> Any:
+        """Return the value of each store [batches, stores, rest]."""
+        place = self.index.place
+        wide = wrapped(np.broadcast_to(value, self.index.shape))
+        first = _moved(wide, [place + axis for axis in self.order], range(len(self.order)))
+        return first.reshape((*self.batches, self.hits.shape[-1], *self.index.rest))
+
+    def each(self, mask: Any) -> Any:
+        """Return a mask of the rows, with an axis for each axis of the rest."""
+        return mask.reshape((*mask.shape, *(1,) * len(self.index.rest)))
+
+    def assign(self, value: Any) -> None:
+        """Store ``value``, which has all rows."""
+        self.into.assign(value.reshape(self.into.shape))
 
 
-def _one_each(a: Traced, key: tuple[Any, ...]) -> Traced | None:
-    """Return the positions of one element in each row, as a column, if ``key`` is ``(np.arange(rows), positions)``.
-
-    Return None for any other key.
-    """
-    if a.ndim != 2 or len(key) != 2 or not isinstance(key[1], Traced) or key[1].shape != (a.shape[0],):
-        return None
-    first = key[0].known() if isinstance(key[0], Traced) else np.asarray(key[0])
-    column: Traced | None = _within(key[1], a.shape[1]).reshape((-1, 1)) if _counts_rows(first, a.shape[0]) else None
-    return column
+def _stores(a: Traced, key: tuple[Any, ...]) -> _Stores:
+    """Return the stores to the positions of ``a`` that an index with arrays names."""
+    index = _named(a, key)
+    base, named = index.base, index.named
+    batches: dict[int, int] = {}  # the place of the array, the axis of the arrays that it counts
+    for place, (one, axis) in enumerate(zip(index.arrays, index.axes, strict=True)):
+        wide = (1,) * (len(named) - one.ndim) + tuple(one.shape)
+        along = next((at for at, n in enumerate(wide) if n == base.shape[axis] == one.size), None)
+        known = _values(one) if along is not None and along not in batches.values() else None
+        if along is not None and known is not None and _counts_rows(known.reshape(-1), base.shape[axis]):
+            batches[place] = along
+    others = [place for place in range(len(index.arrays)) if place not in batches]
+    axes = [index.axes[place] for place in (*batches, *others)]
+    order = (*batches.values(), *(at for at in range(len(named)) if at not in batches.values()))
+    flat: Any = None
+    for place in others:
+        at, extent = _counted(index.arrays[place], base.shape[index.axes[place]]), base.shape[index.axes[place]]
+        flat = at if flat is None else flat * extent + at
+    if flat is None:
+        flat = Traced(whole(fill(0.0, (), "float32", line_now())), "i")
+    extents = tuple(base.shape[index.axes[place]] for place in batches)
+    numbers = _moved(np.broadcast_to(flat, named), order, range(len(order))).reshape((*extents, 1, -1))
+    count = math.prod(base.shape[index.axes[place]] for place in others)
+    wide = (*extents, count, numbers.shape[-1])
+    hits = np.equal(numbers, positions(wide, len(extents)))
+    return _Stores(index, _moved(base, axes, range(len(axes))), hits, order)
 
 
 def _add_to_constant_rows(a: Traced, held: np.ndarray[Any, Any], b: Any) -> None:
@@ -188,34 +299,75 @@ def _add_to_constant_rows(a: Traced, held: np.ndarray[Any, Any], b: Any) -> None
             a[row] = a[row] + spread[_run(*piece)].sum(axis=0)
 
 
-@lowers("__setitem__")
-def _stored_rows(a: Traced, key: tuple[Any, ...], value: Any) -> None:
-    """Store ``value`` to the rows that an array of positions names. Of several stores to a row the last one remains."""
-    if (places := _one_each(a, key)) is not None:
-        called("put_along_axis", a, places, np.reshape(value, (-1, 1)) if np.ndim(value) else value, 1)
-        return
-    rows, hits = _hits(a, key)
-    last = np.where(hits, positions(hits.shape, 1), -1).max(axis=1)
-    chosen: Any = value
+def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
+    """Store to constant positions on one axis, a slice for each run of equal steps. Return False for another index."""
+    index = _named(a, key)
+    known = _values(index.arrays[0])
+    if len(index.arrays) > 1 or known is None:
+        return False
+    axis, extent = index.axes[0], index.base.shape[index.axes[0]]
+    where = np.where(known < 0, known + extent, known).reshape(-1)
+    if where.size and not (0 <= where.min() and where.max() < extent):
+        raise IndexError(f"a position is out of bounds for axis {axis} with size {extent}")
+    last = {int(row): number for number, row in enumerate(where)}  # of several stores to a row the last one remains
+    rows = np.array(list(last), dtype=np.int64)
+    pieces = runs(rows)
+    numbers = np.array(list(last.values()), dtype=np.int64)
+    if len(pieces) > MOST_RUNS:
+        refused(f"a store to {len(pieces)} runs of constant positions", f"use at most {MOST_RUNS} runs of equal steps")
+    into = _moved(index.base, [axis], [0])
     if np.ndim(value):
-        spread = np.broadcast_to(value, (*key[0].shape, *a.shape[1:])).reshape((rows.shape[0], *a.shape[1:]))
-        chosen = _taken(spread, Traced(np.maximum(last, 0).view, "i"), 0)
-    a.assign(np.where((last >= 0).reshape((-1, *(1,) * (a.ndim - 1))), chosen, a))
+        depth = len(index.named)
+        wide = wrapped(np.broadcast_to(value, index.shape))
+        first = _moved(wide, range(index.place, index.place + depth), range(depth))
+        value = _taken(first.reshape((where.size, *index.rest)), numbers, 0)
+    at = 0
+    for piece in pieces:
+        into[_run(*piece)].assign(value[at : at + piece[2]] if np.ndim(value) else value)
+        at += piece[2]
+    return True
+
+
+@lowers("__setitem__")
+def _stored(a: Traced, key: tuple[Any, ...], value: Any) -> None:
+    """Store ``value`` to the positions that arrays name. Of several stores to a position the last one remains."""
+    if _stored_to_runs(a, key, value):
+        return
+    stores = _stores(a, key)
+    hits, count = stores.hits, stores.hits.shape[-1]
+    chosen: Any = value
+    if count == 1:
+        stored = hits[..., 0]
+        if np.ndim(value):
+            chosen = stores.spread(value)
+    else:
+        last: Any = np.where(hits, positions(hits.shape, hits.ndim - 1), -1).max(axis=-1)
+        stored = last >= 0
+        if np.ndim(value):
+            at: Any = np.maximum(last, 0)
+            if stores.batches:
+                batch = np.arange(math.prod(stores.batches)).reshape((*stores.batches, 1))
+                at = at + batch * count
+            table = stores.spread(value).reshape((-1, *stores.index.rest))
+            chosen = _taken(table, Traced(at.view, "i"), 0)
+    stores.assign(np.where(stores.each(stored), chosen, stores.into.reshape(stores.rows)))
 
 
 @lowers("add.at")
-def _added_rows(a: Any, indices: Any, b: Any) -> None:
-    """Add values to the rows that an array of positions names, once for each time that the array names the row."""
+def _added(a: Any, indices: Any, b: Any) -> None:
+    """Add values to the positions that arrays name, once for each time that the arrays name the position."""
     key = indices if isinstance(indices, tuple) else (indices,)
     if not isinstance(a, Traced):
         refused("np.add.at to a constant array", "make the array by np.zeros")
-    if (places := _one_each(a, key)) is not None:
-        a.assign(a + np.where(places == positions(a.shape, 1), np.reshape(b, (-1, 1)) if np.ndim(b) else b, 0))
-        return
-    held = key[0].known() if isinstance(key[0], Traced) else np.asarray(key[0])
-    if held is not None and all(one == slice(None) for one in key[1:]):
+    held = _values(key[0]) if isinstance(key[0], Traced | np.ndarray | list) else None
+    if held is not None and all(isinstance(one, slice) and one == slice(None) for one in key[1:]):
         _add_to_constant_rows(a, np.where(held < 0, held + a.shape[0], held), b)
         return
-    rows, hits = _hits(a, key)
-    spread = np.broadcast_to(b, (*key[0].shape, *a.shape[1:])).reshape((rows.shape[0], -1))
-    a.assign(a + (np.where(hits, 1.0, 0.0) @ spread).reshape(a.shape))
+    stores = _stores(a, key)
+    spread = stores.spread(b)
+    if stores.hits.shape[-1] == 1:
+        added = np.where(stores.each(stores.hits[..., 0]), spread, 0)
+    else:
+        flat = spread.reshape((*spread.shape[: len(stores.batches) + 1], -1))
+        added = (np.where(stores.hits, 1.0, 0.0) @ flat).reshape(stores.rows)
+    stores.assign(stores.into.reshape(stores.rows) + added)

@@ -26,6 +26,7 @@ from acceld.lowering.arrays import (
 from acceld.lowering.constants import counted, placed
 from acceld.lowering.functions import new
 from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, whole
+from acceld.lowering.indexing import constant
 from acceld.lowering.masked import Masked
 
 assert composed and contractions and elementary and functions and indexing
@@ -135,7 +136,7 @@ def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
         if has_traced(value):
             value = wrapped(value)
         if not isinstance(value, Traced):
-            return original(value, dtype, **further)
+            return constant(original(value, dtype, **further))
         copied = further.pop("copy", copies)
         if set(further) - {"order", "subok", "ndmin"} or further.get("ndmin", 0) > value.ndim:
             raise NotLowered(
@@ -227,12 +228,16 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     inputs = [entry(name, *value) for name, value in arguments if isinstance(value, tuple)]
     by_name = {node.name: node for node in inputs}
     given = [Traced(whole(by_name[name])) if isinstance(value, tuple) else value for name, value in arguments]
+    tables = {name: value for name, value in forward.__globals__.items() if type(value) is np.ndarray}
     with _traced_constructors():
         try:
+            forward.__globals__.update({name: constant(value) for name, value in tables.items()})
             result = forward(*given)
         except (TypeError, AttributeError) as error:
             frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == SOURCE[0]]
             raise NotLowered(str(error), frames[-1].lineno or 0 if frames else 0) from error
+        finally:
+            forward.__globals__.update(tables)
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     views = []
     for output in outputs:

@@ -266,10 +266,12 @@ def batch_axes(node: Node) -> int:
 
 def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
     """Return how a node writes its result to ``target`` in HBM."""
-    parts = prefix(squeezed(target.shape, target.strides), math.prod(rows))
-    if parts is None or columns != math.prod(n for n, _ in parts[1]) or refined(rows, [n for n, _ in parts[0]]) != rows:
-        raise AssertionError("a stored value must have the shape of the place that it is stored to")
-    return Access(node, -1, "store", target, split(parts[0], rows), parts[1])
+    axes = squeezed(target.shape, target.strides)
+    for one in (axes, *merged([axes])):
+        parts = prefix(one, math.prod(rows))
+        if parts and columns == math.prod(n for n, _ in parts[1]) and refined(rows, [n for n, _ in parts[0]]) == rows:
+            return Access(node, -1, "store", target, split(parts[0], rows), parts[1])
+    raise AssertionError("a stored value must have the shape of the place that it is stored to")
 
 
 def conforms(access: Access, width: int) -> bool:

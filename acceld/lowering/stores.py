@@ -106,7 +106,8 @@ def _with_computed_outputs(graph: Graph) -> Graph:
         assert node.target is not None
         value = args[-1]
         assert isinstance(value, View)
-        if value.node.kind not in COMPUTED or not value.whole or value.node.dtype != node.dtype:
+        plain = value.node.kind in COMPUTED and value.whole and value.node.dtype == node.dtype
+        if not plain or node.target.in_shape(value.node.shape) is None:
             value = _copy(value, node.dtype, node.order, node.line)
         return *args[:-1], View(value.node, node.target.shape, dense(node.target.shape))
 

@@ -1104,3 +1104,79 @@ def sums_of_constant_segments(x: Array, v: Array) -> Any:
 def tables_at_clipped_distances(table: Array, wide: Array) -> Any:
     i, j = np.arange(40)[:, None], np.arange(33)[None, :]
     return table[np.clip(i - j + 8, 0, 16)], wide[np.clip(j - i, -15, 15) + 15].sum(axis=-1)
+
+
+@odd((8, 6, 4), ("int32", 3, -4, 4), ("int32", 3, 0, 8), (8, 3, 4), (3, 4))
+def elements_that_arrays_name(x: Array, ids: Array, rows: Array, v: Array, u: Array) -> Any:
+    y, z, w = x.copy(), x.copy(), x.copy()
+    y[:, ids] = v
+    z[rows, ids] = u
+    np.add.at(w, (rows, ids), u)
+    np.add.at(w, (slice(None), ids, 1), v[..., 0])
+    y[1:3, ids, 2] = 0.5
+    z[rows, :, 1] = 2
+    return y, z, w, x[:, ids, None], x[rows, 1:3, ids[0]], x[1, :, rows // 2]
+
+
+@odd((8, 6, 4), ("int32", 8, 0, 4), ("int32", 8, 3, 0, 6))
+def elements_of_each_batch(x: Array, a: Array, b: Array) -> Any:
+    y = x.copy()
+    y[np.arange(8), :, a] = 1.0
+    n = np.arange(8)[:, None]
+    y[n, b] *= 2
+    y[n, b, 1] = b
+    return y, x[n, b], x[n, b, 2], x[np.arange(8), 2, a], x[n, b, :]
+
+
+@odd((8, 4, 16), ("int32", 5, 0, 8), ("int32", 5, 0, 4), (5, 16), (8, 4))
+def stored_to_pages(pages: Array, block: Array, place: Array, new: Array, w: Array) -> Any:
+    other = pages.copy()
+    pages[block, place] = new
+    for n in range(2):
+        other[n, :, block[n]] = w[n]
+    other[:, :, ::-1][block, place] = new
+    other[:, 1:3][block, place // 2] = new
+    return pages, other
+
+
+@odd((8, 6), (8, 6))
+def stored_to_constant_places(x: Array, v: Array) -> Any:
+    y = x.copy()
+    y[[0, 3, 5]] = v[:3]
+    y[:, [1, 2]] += v[:, :2]
+    y[[1, 1, 2], 2:] = v[:3, 2:]
+    y[[4, 6], [0, 5]] = 9
+    return y
+
+
+@odd((30, 24), ("int32", 6, 0, 30), ("int32", 5, 0, 24))
+def crossed_positions(x: Array, rows: Array, columns: Array) -> Any:
+    y = x.copy()
+    crossed: Any = np.ix_
+    y[crossed(rows, columns)] = 7.0
+    return x[crossed(rows, columns)], y, x[crossed([0, 1, 4], columns)]
+
+
+LEVELS = np.array([-1.0, -0.7, -0.5, -0.3, 0.1, 0.2, 0.4, 1.0])
+
+
+@odd(M, ("int32", 6, 10, -8, 8))
+def small_tables(x: Array, n: Array) -> Any:
+    table = np.array([[1, 2, 3], [4, 5, 7]])
+    return LEVELS[n] * x, table[(x > 0).astype(int)], LEVELS[-1] * x + LEVELS[2:4].sum()
+
+
+@odd(M, ("int32", 6, 10, 0, 3))
+def chosen_by_number(x: Array, n: Array) -> Any:
+    return np.choose(n, [x, -x, x * x])
+
+
+@odd(M, (10, 6))
+def subscripts_as_numbers(a: Array, b: Array) -> Any:
+    summed: Any = np.einsum
+    return summed(a, [0, 1], b, [1, 2], [2, 0]), summed(a, [..., 1], [..., 1]), summed(a, [0, 1])
+
+
+@odd(M)
+def folded_by_ufuncs_on_an_axis(x: Array) -> Any:
+    return np.minimum.accumulate(x, 1), np.multiply.accumulate(x, axis=0), np.maximum.reduce(x, axis=None)

@@ -212,26 +212,6 @@ def part_of_a_mask(x: Array) -> Any:
     return x[x > 0][:2]
 
 
-def store_to_named_columns(x: Array, ids: Array) -> Any:
-    x[:, ids[0].astype(np.int32)] = 0.0
-    return x
-
-
-def store_to_named_elements(x: Array) -> Any:
-    x[x.argmax(axis=0), x.argmax(axis=1)] = 0.0
-    return x
-
-
-def store_to_a_part_of_named_rows(x: Array) -> Any:
-    x[x.argmax(axis=0), 1:] = 0.0
-    return x
-
-
-def store_by_list(x: Array) -> Any:
-    x[[0, 1, 3]] = 0.0
-    return x
-
-
 def unread_argument(x: Array) -> Any:
     return np.var(x, axis=0, where=x > 0)
 
@@ -250,10 +230,6 @@ def unread_argument_of_a_constructor(x: Array) -> Any:
 
 def clipped_take(x: Array) -> Any:
     return np.take(x, np.argmax(x, axis=0), mode="clip")
-
-
-def an_array_apart_from_a_number(x: Array) -> Any:
-    return x.reshape((2, 2, 2, 2))[:, 0, :, np.argmax(x, axis=0)]  # numpy puts the array's axis first
 
 
 def difference_of_truth_values(x: Array) -> Any:
@@ -344,10 +320,6 @@ def a_long_sort(x: Array) -> Any:
         (length_of_a_mask, "indexing by a mask"),
         (sum_over_two_masks, "indexing by a mask"),
         (part_of_a_mask, "indexing by a mask"),
-        (store_to_named_columns, "a store to positions other than whole rows"),
-        (store_to_named_elements, "a store to positions that several arrays name"),
-        (store_to_a_part_of_named_rows, "a store to positions other than whole rows"),
-        (store_by_list, "a store to positions that an array names"),
         (other_order, "an array with order='F'"),
         (spectral_norm, "np.linalg.norm"),
         (partly_sorted_rows, "np.partition is not lowered"),
@@ -357,7 +329,6 @@ def a_long_sort(x: Array) -> Any:
         (unread_argument_of_a_method, r"np.std\(where=...\) is not lowered"),
         (unread_argument_of_a_constructor, r"np.array\(ndmin=...\) is not lowered"),
         (clipped_take, r"np.take\(mode='clip'\) is not lowered"),
-        (an_array_apart_from_a_number, "an array and a number with a slice between them"),
         (difference_of_truth_values, "numpy boolean subtract"),
         (division_by_an_array, "np.floor_divide by anything but a positive number is not lowered"),
         (an_order_of_equals_that_numpy_does_not_define, "np.argsort of whole numbers without kind='stable'"),
