@@ -106,7 +106,12 @@ _HIDDEN_NAME = re.compile(
     r"__(class|base|bases|mro|subclasses|globals|builtins|import|code|dict|loader|spec|reduce|getattribute)__"
 )
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"})
-_BASES = _ENUMS | {"NamedTuple", "object", "Protocol", "Generic", "ABC", "NKIObject"}
+_GENERIC = frozenset({"Generic", "Protocol"})
+"""Bases that may stand with type variables, as in ``Generic[T]``."""
+_BASES = _ENUMS | _GENERIC | {"NamedTuple", "object", "ABC", "NKIObject"}
+_BASES |= set(
+    "Exception ValueError TypeError IndexError KeyError RuntimeError AssertionError NotImplementedError".split()
+)
 _MEMBERS = frozenset({"str", "int"})
 """Types that an enumeration's members may have."""
 MAX_CHARACTERS = 1_000_000
@@ -425,7 +430,7 @@ def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | No
 
     A class may extend the classes ``own``, which the same file defines.
     """
-    names = [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
+    names = [_base(base) for base in node.bases]
     allowed = _BASES | _MEMBERS if _ENUMS.intersection(names) else _BASES
     for name, base in zip(names, node.bases, strict=True):
         if name not in allowed | own:
@@ -434,6 +439,15 @@ def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | No
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name not in METHODS:
             return "dunder", f"a candidate may not define {statement.name}", "give the method another name"
     return None
+
+
+def _base(node: ast.expr) -> str:
+    """Return the name of a class's base, without its type variables if it may have some; empty for another expression."""
+    name = getattr(node, "id", getattr(node, "attr", ""))
+    if isinstance(node, ast.Subscript):
+        inner = _base(node.value)
+        name = inner if inner in _GENERIC else ""
+    return str(name)
 
 
 PERMITTED = Permitted(

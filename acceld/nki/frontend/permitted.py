@@ -49,13 +49,19 @@ def as_imported(tree: ast.Module) -> ast.Module:
     """Return the module without its blocks ``if __name__ == "__main__":``, which do not run when a file is
     imported.
 
-    If ``__name__`` occurs elsewhere in the file, the module is returned unchanged, because ``__name__`` could
-    have another value.
+    If ``__name__`` occurs elsewhere in the file, except in a docstring, the module is returned unchanged, because
+    ``__name__`` could have another value.
     """
     mains = [one for one in tree.body if _is_main_block(one)]
-    if not mains or ast.dump(tree).count("__name__") != len(mains):
+    said = [one for one in ast.walk(tree) if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
+    if not mains or _mentions(tree) - sum(map(_mentions, said)) != len(mains):
         return tree
     return ast.Module([one for one in tree.body if one not in mains], tree.type_ignores)
+
+
+def _mentions(node: ast.AST) -> int:
+    """Return how often ``__name__`` occurs in a part of a syntax tree."""
+    return ast.dump(node).count("__name__")
 
 
 def _is_main_block(statement: ast.stmt) -> bool:

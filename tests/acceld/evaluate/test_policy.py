@@ -115,6 +115,14 @@ def test_a_class_may_not_inherit_what_it_was_not_given() -> None:
     assert check("from typing import NamedTuple\n\n\nclass Tile(NamedTuple):\n    rows: int\n") is None
     assert check("from enum import Enum\n\n\nclass Mode(str, Enum):\n    ON = 'on'\n") is None
     assert check("class Mode(str):\n    pass\n") is not None
+    assert (
+        check("from typing import Generic, TypeVar\n\nT = TypeVar('T')\n\n\nclass Held(Generic[T]):\n    rows: int\n")
+        is None
+    )
+    assert check("class Held(Model[int]):\n    pass\n") is not None
+    assert check("class Held(list[int]):\n    pass\n") is not None
+    assert check("class TooWide(ValueError):\n    pass\n") is None
+    assert check("class TooWide(BaseException):\n    pass\n") is not None
     assert check("import nki.language as nl\n\n\nclass Sizes(nl.NKIObject):\n    rows: int = 1\n") is None
     own = "class A:\n    def __init__(self):\n        self.n = 1\n\n\nclass B(A):\n    def __init__(self):\n        super().__init__()\n"
     assert check(f"__all__ = ['B']\n{own}") is None
@@ -124,6 +132,8 @@ def test_a_class_may_not_inherit_what_it_was_not_given() -> None:
 def test_only_a_block_that_no_evaluation_executes_is_skipped() -> None:
     block = "if __name__ == '__main__':\n    import torch\n"
     assert check(block) is None
+    assert check(f'"""Unlike __name__, this is documented."""\n{block}') is None
+    assert check(f"name = '__name__'\n{block}") is not None
     for text in (
         block + "else:\n    pass\n",
         block.replace("==", "!="),
