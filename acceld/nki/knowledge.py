@@ -131,7 +131,7 @@ HIDDEN: Mapping[str, str] = {
     "nisa.max8": f"{MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]} elements a partition",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""What a call does besides the instruction that its name stands for, or takes at most, by call."""
+"""Work of a call besides the instruction that its name stands for, or the most that the call takes, by call."""
 
 LONG_ROW = 16384
 """Bytes of a row in HBM whose transfer the start of its descriptor hardly slows down."""
