@@ -29,8 +29,8 @@ LIBRARY = (sysconfig.get_path("stdlib"), "<")
 file.
 """
 SAMPLE_AFTER = 250
-"""Number of instructions above which a kernel of the current API is traced again with some iterations of each loop
-only.
+"""Number of instructions up to which a kernel of the current API is traced in full. Of a longer kernel some iterations
+of each loop are traced only.
 """
 SHOWN_CALLS = 4
 """Limit on the calls that a message lists."""
@@ -63,8 +63,8 @@ class TraceOptions:
     - ``permitted``: the subset of Python that the file may use (:mod:`acceld.nki.frontend.guarded`); None for all of
       Python.
     - ``nki``: the version of the current API that the kernel must fit, such as ``0.6``; None for any version.
-    - ``sample_after``: number of instructions above which a kernel of the current API is traced again with samples
-      (:mod:`acceld.nki.frontend.current.sampling`).
+    - ``sample_after``: number of instructions up to which a kernel of the current API is traced in full. Of a longer
+      kernel samples are traced (:mod:`acceld.nki.frontend.current.sampling`).
     - ``sample_closely``: True if more iterations of each loop are samples, so that a kernel whose iterations differ is
       found out in more places.
     """

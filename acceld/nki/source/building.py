@@ -11,8 +11,8 @@ from typing import TypeVar
 from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, names_in
-from acceld.parsing import parse
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, names_in, uncached_names_in
 
 STEP = "    "
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -54,10 +54,10 @@ def _names_once(source: str) -> set[str]:
     """Return the names that occur exactly once in a source. Raise RuleRefused if the source does not parse."""
     # Counting names is several times faster than reading the kernel, and usually shows that no buffer became unused.
     try:
-        tree = parse(source)
+        tree = parsed(source)
     except SyntaxError as error:
         raise RuleRefused(f"the source is not valid Python: {error}") from error
-    counts = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    counts = Counter(node.id for node in uncached_names_in(tree))
     return {name for name, count in counts.items() if count == 1}
 
 

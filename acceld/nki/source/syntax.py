@@ -265,9 +265,14 @@ def names_in(node: ast.AST) -> tuple[ast.Name, ...]:
     included.
     """
     # Caching is safe, because nodes are compared by identity and never change.
+    return tuple(uncached_names_in(node))
+
+
+def uncached_names_in(node: ast.AST) -> list[ast.Name]:
+    """Return the names that :func:`names_in` returns, without keeping ``node``. This saves memory for a whole module."""
     found: list[ast.Name] = []
     _collect(node, found)
-    return tuple(found)
+    return found
 
 
 def _collect(node: ast.AST, found: list[ast.Name]) -> None:

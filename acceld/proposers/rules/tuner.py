@@ -16,6 +16,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache, partial
 from math import sqrt
 
 from acceld.model import LEAST_STEP_PERCENT, Profile
@@ -43,6 +44,8 @@ _TIE = 1e-4
 """Difference of two latencies, as a share, up to which a kernel and the kernel that it was made from are a tie. Chosen,
 not fitted.
 """
+_REMEMBERED = 1024
+"""Number of rewrites made again whose results are remembered: a few kilobytes each."""
 _LINE = re.compile(r", line (\d+)")
 """Matches the line number in a move's name."""
 _POPULATION = 16
@@ -196,7 +199,9 @@ class Tuner:
         Behind the kernel's own moves come moves of the earlier kernels of its sequence that a later step hides.
         """
         if one.moves is None:
-            own = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
+            found = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
+            # a later kernel that hides a move makes the move on this kernel again, so what the move makes is kept
+            own = [replace(move, apply=cache(move.apply)) for move in found]
             one.moves = sorted([*own, *_hidden(one, own)], key=lambda move: -move.benefit)
         return one.moves
 
@@ -295,14 +300,23 @@ def repeated(text: str, wanted: Sequence[str], find: Again) -> tuple[str, list[M
     """
     made: list[Move] = []
     for name in wanted:
-        same = [move for move in find(text, name) if _anywhere(move.step) == _anywhere(name)]
-        for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
-            changed = move.apply()
-            if changed is not None and changed != text:
-                text = changed
-                made.append(move)
-                break
+        move, text = _made_again(text, name, find)
+        if move is not None:
+            made.append(move)
     return text, made
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
+    """Return the move that makes the rewrite ``name`` on a kernel, and the new kernel; None and ``text`` if the
+    rewrite does not apply. Results are cached, because many sequences have a part in common.
+    """
+    same = [move for move in find(text, name) if _anywhere(move.step) == _anywhere(name)]
+    for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
+        changed = move.apply()
+        if changed is not None and changed != text:
+            return replace(move, apply=partial(str, changed)), changed  # the rule's reading of the kernel is not kept
+    return None, text
 
 
 def _anywhere(step: str) -> str:

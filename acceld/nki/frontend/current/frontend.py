@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from types import ModuleType
 from typing import Any
@@ -24,7 +24,7 @@ from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIO
 from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
-from acceld.nki.ir.program import LoopKind, Program, Role, Space
+from acceld.nki.ir.program import Loop, LoopKind, Node, Program, Role, Space
 
 MAX_RETRACES = 200
 PRELUDE = """\
@@ -101,13 +101,17 @@ class CurrentFrontEnd:
 
         If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
         traced again.
+
+        The first attempt traces samples of each loop. A kernel that turns out to be short is then traced in full. With
+        ``sample_closely`` the first attempt is in full, and ends where the kernel turns out to be long.
         """
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
         unroll: frozenset[Site] = frozenset()
         shared: frozenset[Site] = frozenset()
-        after: int | None = self.session.options.sample_after if self.session.samples else None
-        sampling = False
+        options = self.session.options
+        after: int | None = options.sample_after if self.session.samples and options.sample_closely else None
+        sampling = self.session.samples and not options.sample_closely
         for attempt in range(MAX_RETRACES):
             self.session.reset()
             function = self.session.again(function) if attempt else function
@@ -117,7 +121,10 @@ class CurrentFrontEnd:
             try:
                 program = self._once(trace, function, arguments)
                 if not trace.to_flatten:
-                    return reroll(program, trace.samples)
+                    rolled = reroll(program, trace.samples)
+                    if not trace.samples or options.sample_closely or _executed(rolled.body) > options.sample_after:
+                        return rolled
+                    sampling = False
             except Retrace as again:
                 keep, flatten, unroll = keep | again.keep, flatten | again.flatten, unroll | again.unroll
                 shared |= again.shared
@@ -215,3 +222,13 @@ def _joined(trace: CurrentTrace, value: object, other: object) -> object:
     if apart - trace.shared_sites:
         raise Retrace(shared=frozenset(apart))
     return one_result(value, other)
+
+
+def _executed(body: Sequence[Node]) -> int:
+    """Return how many instructions a full trace of ``body`` has. The body of a run-time loop is traced once."""
+    return sum(
+        _executed(node.body) * (1 if node.kind in (LoopKind.DYNAMIC, LoopKind.WHILE) else node.trips)
+        if isinstance(node, Loop)
+        else 1
+        for node in body
+    )

@@ -460,6 +460,28 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
     assert np.array_equal(ran(program, [x]), 2 * x)
 
 
+@pytest.mark.parametrize(("shape", "emitted"), [((16 * 80, 32 * 100), [3 * (3 + 3 + 2)]), ((80, 96), [5 * 3 * 3] * 2)])
+def test_samples_are_traced_first_and_all_of_a_short_kernel_then(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], emitted: list[int]
+) -> None:
+    emit, once, counts = CurrentTrace.emit, CurrentFrontEnd._once, list[int]()
+
+    def counted(trace: CurrentTrace, *args: Any, **kwargs: Any) -> Slot:
+        counts[-1] += 1
+        return emit(trace, *args, **kwargs)
+
+    def begun(*args: Any) -> Program:
+        counts.append(0)
+        return once(*args)
+
+    monkeypatch.setattr(CurrentTrace, "emit", counted)
+    monkeypatch.setattr(CurrentFrontEnd, "_once", begun)
+    program = traced(ROWS.format(before="pass", body=DOUBLED), shape)
+    assert len(list(program.walk())) == 3
+    assert len(counts) == len(emitted)
+    assert counts[-1] == emitted[-1]
+
+
 def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling.Samples, "positions", lambda samples, count: None)
     with pytest.raises(KernelCrash, match="TypeError"):
@@ -510,7 +532,7 @@ def test_buffers_to_flatten_are_found_in_one_trace(
         return once(*args)
 
     monkeypatch.setattr(CurrentFrontEnd, "_once", counted)
-    full = traced(FLATTENED.format(before=before, after=after), SHAPE, sample_after=10**9)
+    full = traced(FLATTENED.format(before=before, after=after), SHAPE, sample_after=10**9, closely=True)
     assert len(traces) == 2
     assert sorted(len(b.shape) for b in full.buffers if b.space is Space.HBM) == [1, 1, 1, 2, 2]
     full, sampled = both(FLATTENED.format(before=before, after=after))

@@ -14,7 +14,16 @@ from acceld.nki.ir.codec import program_hash
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, Outcome, TimedProgram, Tuned, Tuner, without_idle_steps
+from acceld.proposers.rules.tuner import (
+    STRATEGIES,
+    Move,
+    Outcome,
+    TimedProgram,
+    Tuned,
+    Tuner,
+    repeated,
+    without_idle_steps,
+)
 from tests.acceld.proposers.rules.kernels import line_of
 from tests.acceld.proposers.rules.places import DRAIN_FED, DRAIN_FED_SHAPES, SILU, STAGES_NORMED, STAGES_NORMED_SHAPES
 
@@ -200,6 +209,18 @@ async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None
     assert tuner.fastest(1)[0].steps == ("split, line 3", "ahead, line 3")
     (split,) = (one for one in tuner.seen.values() if one.steps == ("split, line 3",))
     assert all(move.on is None for move in await tuner.moves(split)), "split hides nothing but itself"
+
+
+def test_a_rewrite_is_made_again_on_the_same_kernel_without_another_reading() -> None:
+    read = list[str]()
+
+    def find(text: str, step: str) -> list[Move]:
+        read.append(text)
+        return [move for move in letters(text, None) if move.step == step]
+
+    first = repeated("", ("a", "b"), find)
+    assert repeated("", ("a", "b"), find)[0] == first[0]
+    assert len(read) == 2
 
 
 async def test_a_tie_is_kept_and_extended_in_place_of_the_kernel_before_it() -> None:

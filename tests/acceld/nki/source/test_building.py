@@ -1,0 +1,33 @@
+"""New text of rewritten kernels."""
+
+import ast
+
+import pytest
+
+from acceld.nki.source import spans
+from acceld.nki.source.building import replaced
+from acceld.nki.source.reading import KernelModule
+
+SOURCE = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    doubled = nl.multiply(tile, 2.0)
+    nl.store(out, doubled)
+    return out
+"""
+
+
+def test_a_changed_kernel_is_parsed_once_for_its_unused_buffers_and_for_the_next_rewrite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = KernelModule(SOURCE, "nki_legacy", ((128, 512),))
+    (doubled,) = (one for one in kernel.statements if one.op == "multiply")
+    new = replaced(kernel, [], {doubled: "doubled = nl.multiply(tile, 4.0)"})
+
+    def parse(source: str) -> ast.Module:
+        raise AssertionError("the new kernel is parsed again")
+
+    monkeypatch.setattr(spans, "parse", parse)
+    assert ast.dump(spans.parsed(new)) == ast.dump(ast.parse(new))
