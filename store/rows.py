@@ -43,9 +43,8 @@ Row = sqlite3.Row
 
 
 def the_row(connection: sqlite3.Connection, kind: str, number: int, sql: str) -> Row:
-    """Return the row that a statement selects by the id ``number``. Raise NotFoundError if there is none.
-
-    ``kind`` names what the id is of, as :func:`acceld.store.errors.unknown` does.
+    """Return the row that a statement selects by the id ``number``. Raise NotFoundError if there is no such row.
+    ``kind`` names the kind of thing that has the id, as in :func:`acceld.store.errors.unknown`.
     """
     row: Row | None = connection.execute(sql, (number,)).fetchone()
     if row is None:

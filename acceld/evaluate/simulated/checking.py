@@ -210,7 +210,7 @@ class Checker:
         return None
 
     async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
-        """Evaluate the kernel at one hidden shape. Return a failure, or None."""
+        """Evaluate the kernel at one hidden shape. Return a failure; None if the kernel passes."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(at_shape(case.request, case.workload, shaped), shaped), shape_text(values)
         try:
