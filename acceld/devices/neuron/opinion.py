@@ -341,7 +341,7 @@ def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArra
         yield np.frombuffer(raw, kind, math.prod(shape), at).reshape(shape)
         at += size
     if at != len(raw):
-        raise ValueError(f"{len(raw) - at} bytes too many")
+        raise ValueError(f"the outputs have {len(raw) - at} bytes more than their shapes need")
 
 
 def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) -> tuple[Failure | None, float | None]:

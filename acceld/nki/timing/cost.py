@@ -37,7 +37,9 @@ FEW = 8
 """
 ALL_QUARTERS = (1 << QUARTERS) - 1
 GATHERED_BYTES = 4096
-"""Greatest bytes of one packet in a transfer whose descriptors are made at run time (source: ten public profiles)."""
+"""Greatest number of bytes of one packet in a transfer whose descriptors are made at run time (source: ten public
+profiles).
+"""
 MATMUL_COLUMNS = 512
 """Greatest number of columns of one matrix product: one PSUM bank of float32 results."""
 
