@@ -136,7 +136,9 @@ def _fields(kind: Any) -> tuple[str, ...]:
 
 
 def _record(kind: type[_Record], row: Row, /, **others: Any) -> _Record:
-    """Return a record of the class ``kind``. A field that ``others`` lacks has the row's column of its name."""
+    """Return a record of the class ``kind``. A field that is not in ``others`` gets its value from the row's column of
+    the same name.
+    """
     names = _fields(kind)  # type: ignore[arg-type]  # a class is hashable
     return kind(**{name: row[name] for name in names if name not in others}, **others)
 

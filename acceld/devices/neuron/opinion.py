@@ -92,8 +92,8 @@ def stages_of(found: NeuronTools) -> Stages:
 
 
 class NeuronJudge:
-    """Ask the simulator and the compiler of AWS about kernels. Each has to accept a known-good kernel in the
-    jail before.
+    """Ask the simulator and the compiler of AWS about kernels. Before that, simulator and compiler each have to accept
+    a known-good kernel in the jail.
     """
 
     def __init__(self, config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> None:

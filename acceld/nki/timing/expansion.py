@@ -692,7 +692,7 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 
 
 def _cost_key(access: Access, model: CostModel) -> object:
-    """Return a key of all that the cost of an instruction takes from one of its accesses."""
+    """Return a key that is equal for accesses that have the same effect on the cost of an instruction."""
     buffer, number = model.buffers[access.buffer], access.buffer
     # The partitions of a transfer's tile decide which DMA engines move it.
     place = access.start[buffer.partition_axis].const if buffer.space is not Space.HBM else 0
