@@ -192,7 +192,7 @@ class BestChanged:
     improved: bool | None = None
     """True if the new best candidate is faster than the baseline beyond a tie."""
     verdict: Verdict | None = None
-    """Worth of the speed-up over the baseline; None without a speed-up."""
+    """Judgement of the speed-up over the baseline; None without a speed-up."""
 
 
 @dataclass(frozen=True, slots=True)

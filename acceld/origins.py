@@ -1,9 +1,9 @@
-"""Record, outside of the state folders, which of them this user made or trusts.
+"""Record which state folders this user made or trusts. The record lies outside of these folders.
 
-A cloned repository may contain an ``.acceld`` whose runs would continue with the user's money and whose kernels
-would be executed. So each state folder has a secret in its file ``origin``, and the user's own folder
-(``XDG_STATE_HOME``) has the secret's hash beside the state folder's path. A folder from elsewhere, a copied
-folder and a moved folder lack such a record until the user trusts them.
+A cloned repository may contain an ``.acceld`` whose runs would continue with the user's money and whose kernels would
+be executed. So each state folder has a secret in its file ``origin``, and the user's own folder (``XDG_STATE_HOME``)
+has the secret's hash beside the state folder's path. A folder from elsewhere, a copied folder and a moved folder lack
+such a record until the user trusts them.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ def _declared() -> bool:
 def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
     """Return the plug-ins of a group that fit.
 
-    ``fits`` returns an empty text for a value that fits, else the reason why it does not. Others are listed by
-    :func:`broken` with that reason.
+    ``fits`` returns an empty text for a value that fits, else the reason why it does not. Plug-ins that do not fit are
+    listed by :func:`broken` with that reason.
     """
     good = []
     for plugin in plugins(group):

@@ -121,18 +121,17 @@ def best(
     home: str | os.PathLike[str] | None = None,
     trusted: bool = False,
 ) -> Best:
-    """Return the fastest kernel of the history for a workload on this chip and SDK; ``fallback`` if there is
-    none.
+    """Return the fastest kernel of the history for a workload on this chip and SDK; ``fallback`` if there is no such
+    kernel.
 
-    ``shapes`` are the shapes of the arrays that the program will pass, in order: a workload with other shapes
-    does not fit. ``chip`` and ``sdk`` (the version of neuronx-cc) are by default those of this machine. Kernels
-    must have passed the strict gate and be measured; with ``simulated`` they may also be timed by the
-    simulator. Kernels that ``acceld check --all`` found to be broken do not count. Raises UsageError if no
-    kernel fits and there is no fallback.
+    ``shapes`` are the shapes of the arrays that the program will pass, in order: a workload with other shapes does not
+    fit. ``chip`` and ``sdk`` (the version of neuronx-cc) are by default those of this machine. Kernels must have passed
+    the strict gate and be measured; with ``simulated`` they may also be timed by the simulator. Kernels that ``acceld
+    check --all`` found to be broken do not count. Raises UsageError if no kernel fits and there is no fallback.
 
-    The kernel runs with your rights. So the history must be one that this user made on this machine or trusts
-    (``acceld config trust --history``). ``trusted`` says that the caller vouches for it, for example after
-    copying it to a server.
+    The kernel runs with your rights. So the history must be one that this user made on this machine or trusts (``acceld
+    config trust --history``). ``trusted`` says that the caller vouches for it, for example after copying it to a
+    server.
     """
     try:
         state = find_home(home).path
@@ -331,10 +330,9 @@ def _imported(found: Stored, state: Path) -> Callable[..., Any]:
 
 
 def _launch(found: Stored) -> int | tuple[int, ...] | None:
-    """Return the value to put into brackets for the launch ``kernel[value](...)``; None for a launch without
-    brackets.
+    """Return the value to put into brackets for the launch ``kernel[value](...)``; None for a launch without brackets.
 
-    It is a number of cores for a kernel of ``nki``, and the grid for one of ``neuronxcc.nki``.
+    The value is a number of cores for a kernel of ``nki``, and the grid for a kernel of ``neuronxcc.nki``.
     """
     if found.api == "nki":
         return _cores(found) if _cores(found) > 1 else None

@@ -47,7 +47,7 @@ NO_CODE_STATUS = "no_code"
 SOURCE_PREFIX = "acceld/"
 """Prefix of the data source in exported rows; the workload's name follows."""
 RUN = 1
-"""Run number of all answers. It is the same for all, so that they use the same data sets."""
+"""Run number of all answers. All answers have the same number, so that they use the same data sets."""
 
 
 @dataclass(frozen=True, slots=True)

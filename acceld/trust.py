@@ -31,8 +31,8 @@ def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raises UsageError if there is
-    none.
+    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raises UsageError if the folder has no
+    acceld.toml.
     """
     folder = folder.resolve()
     digest = _digest(folder)

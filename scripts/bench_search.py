@@ -230,7 +230,7 @@ def staged_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int) -
 
 
 async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots: int, devices: int) -> dict[str, float]:
-    """Run one search, and return its seconds and those of both schedules."""
+    """Run one search, and return its seconds and the seconds of both schedules."""
     store = await asyncio.to_thread(Store.open, folder / f"bench-{devices}.db")
     clock = Clock(delays)
     model, evaluator = DelayedModel(clock, slots), DelayedDevices(clock, devices)

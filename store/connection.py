@@ -168,8 +168,8 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWE
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Return a connection that can only read. Raise StoreError if there is no database, or none that this
-    acceld can read.
+    """Return a connection that can only read. Raise StoreError if there is no database, or if this acceld can not read
+    it.
     """
     refuse_other_kinds(path)
     if not path.exists():

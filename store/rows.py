@@ -43,9 +43,8 @@ Row = sqlite3.Row
 
 
 def the_row(connection: sqlite3.Connection, kind: str, number: int, sql: str) -> Row:
-    """Return the row that a statement selects by the id ``number``. Raise NotFoundError if there is none.
-
-    ``kind`` names what the id is of, as :func:`acceld.store.errors.unknown` does.
+    """Return the row that a statement selects by the id ``number``. Raise NotFoundError if there is no such row.
+    ``kind`` names the kind of thing that has the id, as in :func:`acceld.store.errors.unknown`.
     """
     row: Row | None = connection.execute(sql, (number,)).fetchone()
     if row is None:
@@ -137,7 +136,9 @@ def _fields(kind: Any) -> tuple[str, ...]:
 
 
 def _record(kind: type[_Record], row: Row, /, **others: Any) -> _Record:
-    """Return a record of the class ``kind``. A field that ``others`` lacks has the row's column of its name."""
+    """Return a record of the class ``kind``. A field that is not in ``others`` gets its value from the row's column of
+    the same name.
+    """
     names = _fields(kind)  # type: ignore[arg-type]  # a class is hashable
     return kind(**{name: row[name] for name in names if name not in others}, **others)
 

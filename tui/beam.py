@@ -46,8 +46,8 @@ class TreeLine:
 @dataclass(slots=True)
 class Folding:
     """A person's choices for the tree. ``opened``, ``closed`` and ``unfolded`` have the ids of candidates whose
-    branches the person opened, closed or unfolded. ``only_failed`` lists failed candidates alone. ``query`` lists only
-    candidates whose line has all its words; empty for no such filter.
+    branches the person opened, closed or unfolded. ``only_failed`` lists failed candidates alone. ``query`` lists
+    only candidates whose line has all its words; an empty ``query`` lists all.
     """
 
     opened: set[int] = field(default_factory=set)

@@ -87,7 +87,7 @@ class DeviceRow:
 
 @dataclass(slots=True)
 class ConsoleView:
-    """State of all runs and of the daemon. ``dirty`` names what has changed since a screen was last drawn."""
+    """State of all runs and of the daemon. ``dirty`` names the parts that have changed since a screen was last drawn."""
 
     seq: int = 0
     runs: dict[int, RunRow] = field(default_factory=dict)

@@ -60,7 +60,7 @@ class Ask(ModalScreen[str | None]):
 
 
 class Help(ModalScreen[None]):
-    """Window with every key of the screen below it."""
+    """Window that lists every key of the screen below the window."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "app.pop_screen", "Back", id="help.back", key_display="esc")

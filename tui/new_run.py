@@ -101,7 +101,7 @@ def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
 
 
 class NewRun(ModalScreen[int | None]):
-    """Window that starts a run. It closes with the run's id. If the daemon refuses the run, it stays open."""
+    """Window that starts a run. It closes with the run's id. If the daemon refuses the run, the window stays open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", "Back", id="new.back"),

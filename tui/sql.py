@@ -18,11 +18,11 @@ BEGUN = re.compile(r"(?:(\w+)\.)?(\w*)$")
 
 
 def completions(before: str, text: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what may complete the text ``before`` the cursor, likeliest first, without the part that is typed
-    already.
+    """Return the words that may complete the text ``before`` the cursor, likeliest first, without the part that is
+    typed already.
 
-    ``text`` is the whole statement: columns of the tables that it names are offered. ``tables`` has all tables
-    with their columns.
+    ``text`` is the whole statement: columns of the tables that it names are offered. ``tables`` has all tables with
+    their columns.
     """
     begun = BEGUN.search(before)
     assert begun is not None

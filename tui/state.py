@@ -52,7 +52,7 @@ ANSWERED = "answered"
 
 
 class Rows(Enum):
-    """Progress of reading a run's rows. As long as they are unread, the view has only what events said."""
+    """Progress of reading a run's rows. As long as the rows are unread, the view has only facts from events."""
 
     UNREAD = "unread"
     COMING = "coming"
@@ -659,7 +659,7 @@ class RunView:
     def forget_work(self) -> None:
         """Forget running evaluations and calls, because the daemon that did them is gone or does not answer.
 
-        If the daemon answers again and nothing happened meanwhile, its rows bring them back.
+        If the daemon answers again and nothing happened meanwhile, its rows restore that work.
         """
         for number in self.under_way:
             self.candidates[

@@ -105,7 +105,7 @@ def level_of(event: Event) -> str:
 
 
 def sentence(event: Event) -> str:
-    """Return in one line what an event says, without its time and its run."""
+    """Return one line that says what an event reports, without the event's time and run."""
     match event.data:
         case RunCreated() as run:
             return f"run created: {run.workload} on {run.chip}, proposals by {run.proposer}, preset {run.preset}"

@@ -616,7 +616,9 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
-    """Return a request to evaluate a stored candidate's kernel before all others. It does not change the candidate."""
+    """Return a request to evaluate a stored candidate's kernel before all others. The evaluation does not change the
+    candidate.
+    """
     return EvaluationRequest(
         kernel=candidate.kernel,
         workload=record.spec.workload,

@@ -290,7 +290,9 @@ def _repeated(core: Array, line: int) -> View | None:
 
 
 def _geometric(core: Array, line: int) -> View | None:
-    """Return an array as powers of one number, such as the frequencies of rotary positions; None if it is not."""
+    """Return an array as powers of one number, such as the frequencies of rotary positions; None if the array does not
+    have this form.
+    """
     if core.ndim != 1 or not bool((core > 0).all()):
         return None
     found, steps = _steps(np.log(core))

@@ -76,7 +76,7 @@ LANGUAGE_OPERATIONS: Mapping[str, str] = {
 """The operation of each function of ``nl`` that becomes exactly one operation."""
 
 LOOPS = frozenset("affine_range sequential_range static_range dynamic_range arange".split())
-"""Functions with the arguments of Python's ``range``, which are described elsewhere."""
+"""Functions with the arguments of Python's ``range``. Their arguments need no description."""
 
 VALUES: Mapping[str, str] = {
     "engine": "engine",

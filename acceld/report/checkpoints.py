@@ -204,7 +204,9 @@ def _rewrite(row: Mapping[str, Any]) -> Rewrite | None:
 
 
 def kernel_of(text: str) -> Kernel:
-    """Return a text of a checkpoint as a kernel. If it has no imports, those that AccelOpt adds are put before it."""
+    """Return a text of a checkpoint as a kernel. If the text has no imports, the imports that AccelOpt adds are put
+    before it.
+    """
     whole = text if "import neuronxcc" in text or "from neuronxcc" in text else HEADER + text
     return Kernel(whole, API, filename="kernel.py")
 

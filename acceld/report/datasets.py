@@ -39,7 +39,7 @@ MARGIN = 0.1
 NUMBERS = ("run", "candidate", "index")
 """Fields that identify a row, and are not part of its content."""
 TEST_SHARE = 10
-"""Number of workloads of which one belongs to the test split."""
+"""One of this many workloads belongs to the test split."""
 
 
 @dataclass(frozen=True, slots=True)

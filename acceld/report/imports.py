@@ -171,7 +171,9 @@ def _number(value: Any) -> float:
 
 
 def _files(folder: Path, name: str) -> Sequence[Path]:
-    """Return the files with JSON or JSON lines in ``folder/name``, or beside it under that name."""
+    """Return the files with JSON or JSON lines in the folder ``folder/name``, then the files of that name beside the
+    folder.
+    """
     found = sorted((folder / name).rglob("*.json*")) if (folder / name).is_dir() else []
     return [*found, *(path for path in (folder / f"{name}.jsonl", folder / f"{name}.json") if path.is_file())]
 

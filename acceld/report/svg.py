@@ -159,7 +159,7 @@ def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> 
 
 
 def shares(counts: Mapping[str, int]) -> str:
-    """Return a drawing of bars: how many candidates ended in each status."""
+    """Return a drawing of bars that shows how many candidates ended in each status."""
     most = max(counts.values(), default=1)
     left, right = 190, WIDTH - 60
     body = []

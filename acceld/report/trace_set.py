@@ -107,7 +107,7 @@ def workload_record(workload: Workload) -> dict[str, Any]:
 def _reference(workload: Workload) -> str:
     """Return the reference's source text with a function ``run`` as flashinfer-bench calls it.
 
-    It computes in float32, and returns the outputs in their declared dtypes.
+    The function computes in float32, and returns the outputs in their declared dtypes.
     """
     assert workload.reference is not None
     names = [one.name for one in workload.arguments]

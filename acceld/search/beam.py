@@ -42,11 +42,12 @@ def is_validated(candidate: Candidate) -> bool:
 
 
 def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
-    """Return the candidate of ``beam`` that the strict gate must compare with the best so far; None if there is none.
+    """Return the candidate of ``beam`` that the strict gate must compare with the best so far; None if no comparison is
+    needed.
 
-    It is the first candidate that beats the best. If none does, it is the head of a measured beam, because the strict
-    gate times the head interleaved with its parent and may find the head faster. The head of a simulated beam is not
-    compared again.
+    This is the first candidate that beats the best. If no candidate does, it is the head of a measured beam, because
+    the strict gate times the head interleaved with its parent and may find the head faster. The head of a simulated
+    beam is not compared again.
     """
     head = beam[0] if _is_measured(beam[0]) else None
     return next((one for one in beam if beats(one, best)), head)

@@ -103,8 +103,8 @@ class RunControl:
             raise RunEnded(RunState.CANCELLED, "cancelled")
 
     def steer(self, action: str, arguments: Mapping[str, Any]) -> str:
-        """Apply an action that stays in force, such as a pin or a veto, and return a message about it. Raise
-        UsageError for an action that does not.
+        """Apply an action that stays in force, such as a pin or a veto, and return a message about it. Raise UsageError
+        for an action that does not stay in force.
         """
         candidate = arguments.get("candidate", 0)
         match action:

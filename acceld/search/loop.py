@@ -446,7 +446,7 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Sequence[Candidate]) -> dict[int, Past]:
-        """Return, by parent, the past that a planner is told. Rules read only plans and partner of it."""
+        """Return, by parent, the past that a planner is told. Rules read only the plans and the partner in it."""
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER
         uses_models = self.parts.proposer.abilities.uses_models and self.iteration > 1

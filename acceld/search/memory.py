@@ -303,7 +303,7 @@ def shown(
 def value(insight: Insight, where: Applicability, newer: int) -> float:
     """Return the expected usefulness of an insight in a setting; greater is better.
 
-    It is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there were one
+    This is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there were one
     more win and one more loss. The weights say how alike the setting is to the one in which the insight was learned:
     bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing confirmed counts
     less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed loses weight with

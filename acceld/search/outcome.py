@@ -42,7 +42,7 @@ class Refusal:
     """
 
     title: str
-    """Title of the first of these plans."""
+    """Title of the first plan that ended for this reason."""
     rule: str
     reason: str
     count: int

@@ -54,7 +54,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A decision that is not the same when it is made again."""
+    """A decision that differs when it is made again."""
 
     what: str
     stored: str

@@ -163,7 +163,7 @@ class Row:
     verdict: Verdict | None = None
     """Worth of the speed-up; None without a speed-up."""
     model: str = ""
-    """Version and calibration of the performance model that gave the best kernel's latency."""
+    """Judgement of the speed-up; None without a speed-up."""
 
     @property
     def speedup(self) -> float | None:

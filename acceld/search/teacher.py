@@ -56,7 +56,7 @@ def insights_for(
 
 
 def written_playbook(path: Path) -> tuple[str, ...]:
-    """Return the lines of a person's playbook, without headings and blank lines; empty if there is no such file.
+    """Return the lines of a person's playbook, without headings and blank lines; empty if the file does not exist.
 
     Raise UsageError if the file can not be read.
     """

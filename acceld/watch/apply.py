@@ -191,7 +191,7 @@ def python_differences(old: str, new: str, entry: str) -> list[str]:
 
 def c_differences(old: str, new: str, entry: str) -> list[str]:
     """Return what callers of a C kernel would notice, as texts: changes of result, parameters or included headers; []
-    if there is none.
+    if they would notice nothing.
     """
     name = entry or "kernel"
     before, after = _declaration(old, name), _declaration(new, name)

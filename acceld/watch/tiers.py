@@ -67,7 +67,7 @@ class Watched:
     measured: Evaluation | None = None
     """The newest measurement on the device."""
     head: tuple[str, Evaluation] | None = None
-    """Hash of the version in git HEAD, and the evaluation that timed it."""
+    """Hash of the kernel's version in git HEAD, with the evaluation that timed this version."""
     kernel: Kernel | None = None
     run: int | None = None
     best: tuple[str, str] | None = None
@@ -202,7 +202,8 @@ class Tiers:
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
-        """Return the evaluation of the version in git HEAD; None if there is none, or if it is the present version.
+        """Return the evaluation of the version in git HEAD; None if git HEAD has no version of the file, or if that
+        version is the present one.
 
         Each committed version is timed once.
         """

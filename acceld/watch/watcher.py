@@ -54,7 +54,7 @@ class Watcher:
         device: Evaluate | None = None,
         simulated: bool = True,
     ) -> None:
-        """Prepare the watcher. ``device`` evaluates on a chip that measures.
+        """Prepare the watcher. ``device`` evaluates a kernel by measuring it on a device.
 
         With ``simulated`` False a save is only measured, not predicted.
         """

@@ -42,7 +42,7 @@ def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Worklo
 
 def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
     """Return the workload with a name, or in a folder. Raises WorkloadError, with the nearest known name, if there is
-    none.
+    no such workload.
     """
     refuse_notebook(name)
     folder = Path(name)

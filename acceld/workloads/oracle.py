@@ -71,7 +71,7 @@ def reference_module(path: Path) -> ModuleType:
 
 
 def reference_of(workload: Workload) -> Reference:
-    """Return the workload's reference. Raises WorkloadError if it has none."""
+    """Return the workload's reference. Raises WorkloadError if the workload has no reference."""
     if workload.reference is None:
         raise WorkloadError(
             f"workload {workload.name!r} has no reference",
@@ -93,8 +93,8 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 def called(
     workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """Call a reference's ``forward``, and return its results as arrays of the given shapes. Raises WorkloadError if it
-    raises, or returns other shapes.
+    """Call a reference's ``forward``, and return its results as arrays of the given shapes. Raises WorkloadError if
+    ``forward`` raises an exception, or returns other shapes.
     """
     import numpy as np
 

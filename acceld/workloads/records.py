@@ -106,7 +106,7 @@ class Distribution:
     fixed: bool = False
     """True if derived distributions leave the array unchanged (an index, a mask)."""
     over: str = ""
-    """For ``indptr``: an earlier argument of the same kind."""
+    """For ``indptr``: the name of an earlier argument of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class DeclaredWork:
 
 @dataclass(frozen=True, slots=True)
 class DistributionState:
-    """A distribution's state: candidates are checked on it, or they are not for the given ``reason``."""
+    """The state of a distribution: candidates are checked on it, or they are not, for the given ``reason``."""
 
     declared: bool
     reason: str = ""

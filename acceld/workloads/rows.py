@@ -26,16 +26,16 @@ the system for arrays from 32 MiB on each time, and the system clears them.
 _LEAST_ELEMENTS = 1 << 19
 """Number of elements from which on a block is worth a thread of its own: 4 MiB, which a core's caches nearly hold."""
 _ROWS = 512
-"""Number of rows of a block from which on packing the other operand takes only a small part of a product's time."""
+"""Least number of rows of a block for which packing the other operand takes only a small part of a product's time."""
 _RUNS = 8
-"""Greatest number of blocks of which a sample has rows."""
+"""Greatest number of blocks from which a sample takes rows."""
 _LEAST_ROWS = 256
 """Least number of rows of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """A block of rows: which indices of each row axis belong to it. They are the same for every output."""
+    """A block of rows: which indices of each row axis belong to it. The indices are the same for every output."""
 
     slices: Mapping[str, slice]
 

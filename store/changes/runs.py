@@ -78,8 +78,8 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
 def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
     """Write a run's state. Repeating the present state and message changes nothing.
 
-    ``exit_code`` is what commands that wait for the run exit with, if the run failed or paused itself. A
-    failure without an exit code gets 1. Raise NotFoundError if there is no such run.
+    ``exit_code`` is the exit code of commands that wait for the run, if the run failed or paused itself. A failure
+    without an exit code gets 1. Raise NotFoundError if there is no such run.
     """
     row = the_row(tx.connection, "run", run, "SELECT state, message, started_at FROM runs WHERE id = ?")
     if row["state"] == state and row["message"] == message:

@@ -1,7 +1,7 @@
-"""Migrate the database by functions that are applied in order. None of them is edited after a release.
+"""Migrate the database by functions that are applied in order. No migration is edited after a release.
 
-Each migration runs in one transaction, which also records its name and the new ``user_version``. An existing
-file is copied before it is changed. A file that a newer acceld wrote is refused.
+Each migration runs in one transaction, which also records its name and the new ``user_version``. An existing file is
+copied before it is changed. A file that a newer acceld wrote is refused.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ConsoleScreen(Screen[None]):
     """Ids of the lists whose lines show ages."""
     FILTERS: ClassVar[bool] = False
     SORTS: ClassVar[tuple[str, ...]] = ()
-    """Names of the orders of the list; the first order is the default."""
+    """Names of the orders in which the list can be sorted; the first order is the default."""
     SORTED_BY: ClassVar[Mapping[str, str]] = {}
     """Order of the list by the title of the column whose header is clicked."""
 
@@ -308,7 +308,7 @@ class ConsoleScreen(Screen[None]):
             )
 
     def open_event(self, event: Event | None) -> None:
-        """Show the candidate that an event is about; if it is about none, the event's run."""
+        """Show the candidate that an event is about; for an event about no candidate, show the event's run."""
         if event is None or event.run is None:
             self.notify("The event is about no run.")
             return

@@ -93,7 +93,7 @@ class CostsScreen(ConsoleScreen):
         return self.nothing("No model was asked yet.", "costs")
 
     def _rows(self) -> list[Mapping[str, Any]]:
-        """Return the costs by role and model: those that the daemon states; in a replay, those of the events."""
+        """Return the costs by role and model: the daemon's figures, or in a replay figures computed from the events."""
         if self._answer and self.session.replay is None:
             return list(self._answer.get("by_model") or ())
         run = self.run_view

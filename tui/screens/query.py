@@ -64,9 +64,7 @@ class Statement(TextArea):
 
     @property
     def choices(self) -> list[str]:
-        """Return the words that may complete what stands before the cursor, without the part that is typed
-        already.
-        """
+        """Return the words that may complete the text before the cursor, without the part that is typed already."""
         row, column = self.cursor_location
         line = self.document.get_line(row)
         if re.match(r"\w", line[column:]):

@@ -19,8 +19,8 @@ def bar(part: float, whole: float, width: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a sparkline of ``values`` in at most ``width`` cells. If several values share a cell, it shows the
-    last of them.
+    """Return a sparkline of ``values`` in at most ``width`` cells. If several values share a cell, the cell shows the
+    last of these values.
     """
     if not values or width <= 0:
         return ""
@@ -40,7 +40,7 @@ def fitted(text: str, width: int) -> str:
 
 def cut(text: str, width: int) -> int:
     """Return the number of characters at the start of a text to keep, so that they and an ellipsis fit into ``width``
-    cells. The text must be longer. It is not cut inside a number.
+    cells. The text must be longer. The text is not cut inside a number.
     """
     end = max(0, width - 1)
     if re.match(r"[\d.,][\d.,x%]", text[max(0, end - 1) :]) and (number := re.search(r"[\d.,]+$", text[:end])):

@@ -50,11 +50,11 @@ def diff_lines(
     width: int = 0,
     sides: bool = False,
 ) -> list[Text]:
-    """Return the difference between two sources as colored lines, with changed words underlined; empty if they
-    are equal.
+    """Return the difference between two sources as colored lines, with changed words underlined; empty if they are
+    equal.
 
-    Indentation that all shown lines share is left out. Lines longer than ``width`` are continued on the next
-    line; with 0 they are not. With ``sides`` the two sources stand side by side in ``width`` cells.
+    Indentation that all shown lines share is left out. Lines longer than ``width`` are continued on the next line; with
+    ``width`` 0 they are not continued. With ``sides`` the two sources stand side by side in ``width`` cells.
     """
     if before == after:
         return []

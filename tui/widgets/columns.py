@@ -75,7 +75,7 @@ def cell(text: Text) -> tuple[str, Style]:
 
 
 def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:
-    """Return texts one behind the other. If they do not fit, those with the lowest numbers are left out. No
+    """Return texts one behind the other. If the texts do not fit, the texts with the lowest numbers are left out. No
     text is cut.
     """
     kept = list(parts)

@@ -165,7 +165,7 @@ class LineList(ScrollView, can_focus=True):
         self._reveal()
 
     def move_to_key(self, key: Hashable) -> bool:
-        """Move the cursor to the line with this key. Return False if there is none."""
+        """Move the cursor to the line with this key. Return False if no line has this key."""
         try:
             self.move_to(self._keys.index(key))
         except ValueError:
@@ -252,7 +252,7 @@ class LineList(ScrollView, can_focus=True):
             self._reveal()
 
     def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the clicked line. If it is there already, open the line."""
+        """Move the cursor to the clicked line. If the cursor is there already, open the line."""
         place = event.get_content_offset(self)
         if place is None:
             return
@@ -295,7 +295,7 @@ class LineList(ScrollView, can_focus=True):
 
 
 def _ending(text: Text, edge: int, style: Style) -> Text:
-    """Return a line cut to ``edge`` cells, with a mark if it is longer. It is never cut inside a number."""
+    """Return a line cut to ``edge`` cells, with a mark if it is longer. The line is never cut inside a number."""
     plain = text.plain.rstrip()
     if len(plain) <= edge or text.cell_len != len(text.plain):
         return text

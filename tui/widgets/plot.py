@@ -27,8 +27,8 @@ class WholeNumbers(NumericAxisFormatter):
 
 
 class PowersOfTen(NumericAxisFormatter):
-    """Axis whose values are exponents of ten, with ticks at powers of ten. If these are few, 2 and 5 times each
-    power get ticks too.
+    """Axis whose values are exponents of ten, with ticks at powers of ten. If there are few powers of ten in the range,
+    2 and 5 times each power get ticks too.
     """
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:

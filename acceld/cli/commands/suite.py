@@ -187,7 +187,9 @@ def _note(
     length_s: float,
     elapsed_s: float,
 ) -> None:
-    """Record a slice of an entry, if its run has latencies or goes on. ``length_s`` was the slice's time limit."""
+    """Record a slice of a suite's entry if the slice's run has latencies or is not finished. ``length_s`` was the
+    slice's time limit.
+    """
     from acceld.search.suites import Slice, worth
 
     before, after, run = outcome["baseline_latency_us"], outcome["best_latency_us"], outcome["run"]

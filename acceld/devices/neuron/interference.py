@@ -35,8 +35,8 @@ WORKLOAD = "silu"
 """A workload whose kernel is bound by HBM, so that traffic of other cores shows in its latency."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first. The value is the smallest isolation group with the core and such a
-neighbor.
+"""Kinds of neighbors, nearest first. The value is the smallest isolation group that contains the core and a neighbor of
+this kind.
 
 Cores of two chips are never in one group.
 """

@@ -92,8 +92,8 @@ def stages_of(found: NeuronTools) -> Stages:
 
 
 class NeuronJudge:
-    """Ask the simulator and the compiler of AWS about kernels. Each has to accept a known-good kernel in the
-    jail before.
+    """Ask the simulator and the compiler of AWS about kernels. Before that, simulator and compiler each have to accept
+    a known-good kernel in the jail.
     """
 
     def __init__(self, config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> None:
@@ -341,7 +341,7 @@ def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArra
         yield np.frombuffer(raw, kind, math.prod(shape), at).reshape(shape)
         at += size
     if at != len(raw):
-        raise ValueError(f"{len(raw) - at} bytes too many")
+        raise ValueError(f"the outputs have {len(raw) - at} bytes more than their shapes need")
 
 
 def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) -> tuple[Failure | None, float | None]:

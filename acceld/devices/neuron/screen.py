@@ -47,7 +47,9 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """Return True while candidates may be left unmeasured: until too many candidates of the sample were wins."""
+        """Return True as long as screening may leave candidates unmeasured. Screening ends when too many candidates of
+        the sample were wins.
+        """
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 
     @property

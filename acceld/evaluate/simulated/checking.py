@@ -210,9 +210,11 @@ class Checker:
         return None
 
     async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds | None) -> Failed | None:
-        """Evaluate the kernel at one hidden shape, without ``seeds`` by tracing alone. Return a failure, or None.
+        """Evaluate the kernel at one hidden shape, without ``seeds`` by tracing alone. Return a failure; None if the
+        kernel passes.
 
-        A failure names the shape only with ``seeds``: models may read the others, and are not told hidden shapes.
+        A failure names the shape only with ``seeds``: models read failures of the search gate, and are not told hidden
+        shapes.
         """
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(at_shape(case.request, case.workload, shaped), shaped), shape_text(values)

@@ -34,7 +34,9 @@ class Answers:
         self._next = 0
 
     def settled(self, a: Any, b: Any, answer: Array) -> Array:
-        """Keep an answer and return it; or, in a later run, return it turned around where its operands have changed."""
+        """In the first run, store a comparison's answer and return it. In a later run, return the answer reversed where
+        the operands of the comparison have changed.
+        """
         if self._next is None:
             self._keep(a, b, answer)
             return answer

@@ -171,7 +171,7 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 """Python's functions whose answer depends on an object's type, with the possible numbers of their arguments."""
 _ASKING_OF_NUMPY = frozenset({"isscalar"})
-"""Such functions of numpy."""
+"""Functions of numpy whose answer depends on an object's type."""
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:

@@ -313,9 +313,7 @@ _LEAST = {
 
 
 def _known(numbers: dict[object, int], key: object) -> int | None:
-    """Return the number that ``key`` has in ``numbers``. If ``key`` is new, give it the next number and return
-    None.
-    """
+    """Return the number that ``key`` has in ``numbers``. A new key gets the next number, and the result is None."""
     found = numbers.get(key)
     if found is None:
         numbers[key] = len(numbers)

@@ -161,7 +161,7 @@ class _Use:
     """A use of a tensor in a function."""
 
     loops: Sequence[ast.For]
-    """The loops around it, outermost first."""
+    """The loops around the use, outermost first."""
     blocks: Sequence[ast.expr]
     """The indices of the block dimensions; fewer, or none, for a use without an index for each."""
 

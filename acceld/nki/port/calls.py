@@ -13,7 +13,7 @@ SAME = (
     frozenset("where softmax mean var all load_transpose2d gather_flattened invert logical_not dropout".split())
     | COMPOSED_FUNCTIONS
 )
-"""Functions of ``nl`` that both APIs have; they stay, without ``mask``."""
+"""Functions of ``nl`` that both APIs have; their calls stay, without ``mask``."""
 OPERATORS = {
     "Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", "Pow": "power", "Mod": "mod",
     "BitAnd": "bitwise_and", "BitOr": "bitwise_or", "BitXor": "bitwise_xor", "LShift": "left_shift",
@@ -50,8 +50,8 @@ NUMPY = {
 
 
 def operation_name(word: str) -> str:
-    """Return the name in ``nl`` of an operator of ``np`` or ``nl``, such as ``nl.maximum`` for ``np.max``; else
-    empty.
+    """Return the name in ``nl`` of an operator of ``np`` or ``nl``, such as ``nl.maximum`` for ``np.max``; empty for
+    any other text.
     """
     space, _, name = word.partition(".")
     if space not in ("np", "nl") or not name:

@@ -84,8 +84,8 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
         if found != [_file_of(module, helpers)] or any(one.name == "*" for one in node.names):
             raise Unportable(
                 node.lineno,
-                f"{name} does not import single names: {ast.unparse(node)}",
-                f"import the names that it uses of {found[0]}",
+                f"{name} imports a whole file of the kernel, not names from it: {ast.unparse(node)}",
+                f"import the names that it uses from {found[0]}",
             )
         own = [] if found[0] in written else [_with_helpers(helpers[found[0]], found[0], helpers, written, defined)]
         written.add(found[0])

@@ -216,7 +216,7 @@ class Function(Values):
         return [n for n in one if n != 1] == [n for n in other if n != 1]
 
     def _overlaps(self, op: Op, target: ast.expr) -> bool:
-        """Tell whether the instruction reads other parts of the tensor that it writes."""
+        """Tell whether the instruction reads and writes the same tensor, but at different parts."""
         if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
             return False
         for use in op.uses:

@@ -491,7 +491,8 @@ class Values(ABC):
     def _pattern(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
         """Return an index with an access pattern (``.ap()``) of the whole tensor.
 
-        It serves for positions that slices can not express: they overlap, or two index grids share an axis.
+        An access pattern is needed for positions that slices can not express: positions that overlap, or two index
+        grids that share an axis.
         """
         fact = self.facts.of(node.value) or self._variable(node.value)
         sizes = self._dimensions(node, base, fact)
@@ -760,7 +761,7 @@ def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], fre
 
 
 def _with_axes(tile: ast.expr, order: Sequence[int], splits: Sequence[tuple[int, list[Atom]]], rank: int) -> ast.expr:
-    """Return a view of ``tile`` with ``rank`` axes, the first one first.
+    """Return a view of ``tile`` with ``rank`` axes, the tile's first axis first.
 
     ``order`` has the axes of the tile as they stand now, ``splits`` the places at which one axis is several, nested in
     each other.

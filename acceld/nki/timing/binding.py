@@ -21,7 +21,7 @@ class Wait:
     """
 
     line: int
-    """The source line whose operation starts late."""
+    """The source line of the operation that starts late."""
     for_line: int
     for_engine: str
     us: float

@@ -108,7 +108,7 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 def _at(node: Node, places: Mapping[int, int]) -> Node:
     """Return a copy of ``node`` for a fixed iteration of some loops.
 
-    ``places`` has the iteration of each such loop. It is added to every expression of the loop's variable.
+    ``places`` has the iteration of each such loop. That iteration is added to every expression of the loop's variable.
     """
 
     def moved(value: Affine) -> Affine:

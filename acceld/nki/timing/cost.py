@@ -29,14 +29,17 @@ QUARTERS = 4
 """
 SLOW_ALU = frozenset({"power", "rsqrt"})
 """ALU functions that only GpSimd has. GpSimd computes rsqrt at a quarter of the rate at which the scalar engine
-computes it (nl.rsqrt). No figure is published for power, nor for either on the vector engine; they are given the same rate.
+computes it (nl.rsqrt). No figure is published for power on GpSimd, nor for power or rsqrt on the vector engine. All
+are given the same rate.
 """
 FEW = 8
 """Number of elements of a partition that an engine processes within its least interval, even at a quarter of its rate.
 """
 ALL_QUARTERS = (1 << QUARTERS) - 1
 GATHERED_BYTES = 4096
-"""Greatest bytes of one packet in a transfer whose descriptors are made at run time (source: ten public profiles)."""
+"""Greatest number of bytes of one packet in a transfer whose descriptors are made at run time (source: ten public
+profiles).
+"""
 MATMUL_COLUMNS = 512
 """Greatest number of columns of one matrix product: one PSUM bank of float32 results."""
 

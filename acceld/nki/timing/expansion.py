@@ -115,8 +115,8 @@ class Template:
     ``costs``.
     """
     positions: list[Sequence[object]] = field(default_factory=list)
-    """For each pattern of the instruction, what the pattern contributes to each execution: its base, and for a mask
-    None where it excludes nothing.
+    """For each pattern of the instruction, its contribution to each execution: its base, and for a mask None in
+    executions where the mask excludes nothing.
     """
 
 
@@ -192,10 +192,10 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
 
 @dataclass(slots=True)
 class _RegisterValues:
-    """Number the values that registers hold, so that an instruction waits for those that it needs.
+    """Number the values of registers, so that an instruction waits for the values that it needs.
 
-    Each value has a cell of its own, because an instruction reads a register when it starts: a later value does not wait
-    for it. ``reads`` and ``writes`` give the cells in each execution, by the instruction's number.
+    Each value has a cell of its own, because an instruction reads a register when it starts: a later value does not
+    wait for it. ``reads`` and ``writes`` give the cells in each execution, by the instruction's number.
     """
 
     reads: dict[int, list[list[int]]] = field(default_factory=dict)
@@ -534,7 +534,7 @@ def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel)
 
 
 def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
-    """Return the engines whose accumulators some instruction adds to."""
+    """Return the engines with an accumulator to which some instruction adds."""
     return frozenset(node.engine for node in nodes if reduce_command(node) == "reduce")
 
 
@@ -624,7 +624,7 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
 
 def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
-    """Return, for each buffer that is a view of another dtype, the tile of which it is one.
+    """Return, for each buffer that is a view of another dtype, the tile that it views.
 
     An instruction that reads or writes the view reads or writes the tile. So a later write to the tile waits for the
     readers of the view, and a write to the view waits for the readers of the tile.
@@ -692,7 +692,7 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 
 
 def _cost_key(access: Access, model: CostModel) -> object:
-    """Return a key of all that the cost of an instruction takes from one of its accesses."""
+    """Return a key that is equal for accesses that have the same effect on the cost of an instruction."""
     buffer, number = model.buffers[access.buffer], access.buffer
     # The partitions of a transfer's tile decide which DMA engines move it.
     place = access.start[buffer.partition_axis].const if buffer.space is not Space.HBM else 0

@@ -295,7 +295,7 @@ def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, .
 
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
-    """Return the engine choices of those operations whose usual engine has the most work of all engines."""
+    """Return the engine choices for operations whose usual engine has more work than any other engine."""
     work = machine.engine_us()
     busiest = work.index(max(work))
     return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}

@@ -123,7 +123,7 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
 
 @dataclass(slots=True)
 class _Operation:
-    """The common properties of those executions of one instruction that have the same cost.
+    """Hold what executions of one instruction with the same cost have in common.
 
     ``count`` says how many of these executions were scheduled.
     """
@@ -223,11 +223,10 @@ class _Planner:
         self.now = -1
 
     def _psum_shares(self) -> dict[int, deque[list[float]]]:
-        """Return the space in PSUM for each line that writes there: all of it for a single line, half of it for
-        each of several.
+        """Return the space in PSUM for each line that writes there: all of PSUM for a single line, half of PSUM for
+        each of several lines.
 
-        Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by
-        name.
+        Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by name.
         """
         chip = self.chip
         lines = {line for line, inside in zip(self.line, self.in_psum, strict=True) if inside}
@@ -414,7 +413,7 @@ class _Planner:
                     self._touch(value, after & 1)
 
     def _settle(self, value: int) -> None:
-        """Free ``value`` if it is not used again; otherwise record that it was used."""
+        """Free ``value`` if it is not used again; otherwise record its present use."""
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:

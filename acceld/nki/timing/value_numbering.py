@@ -23,8 +23,8 @@ from acceld.nki.timing.expansion import Prepared, Template
 PLACES = 2
 """Number of places between which the legacy compiler alternates a tile that is written again while it is in scope.
 
-Two places agree with the measured limits of nki-samples' pooling kernels, in which a load starts every half of the time
-of a load and a reduction. One place does not agree, nor do as many as fit SBUF.
+Two places agree with the measured limits of nki-samples' pooling kernels, in which a load starts twice in the time of a
+load and a reduction. One place does not agree, nor do as many as fit SBUF.
 """
 
 
@@ -265,7 +265,9 @@ class _Expander:
         return tuple(read)
 
     def _key(self, site: _Site, at: int, variant: int, ins: tuple[int, ...]) -> object | None:
-        """Return what is equal for execution ``at`` and for those that it repeats; None if it is never merged."""
+        """Return a key that is equal for execution ``at`` and for the executions that it repeats; None if execution
+        ``at`` is never merged.
+        """
         template = site.template
         if site.signature < 0:
             return None
@@ -351,10 +353,11 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites: those that were written to its cells :data:`PLACES` writes ago.
+        """Return the values that this execution overwrites: those that were written to its cells :data:`PLACES` writes
+        ago.
 
-        Only a tile that is written again while it is in scope has so few copies. Other tiles rotate through SBUF, and the
-        result for them is ().
+        Only a tile that is written again while it is in scope has so few copies. For other tiles, which rotate through
+        SBUF, the result is ().
         """
         buffer = template.writes[0].buffer
         if buffer not in self.rewritten:

@@ -56,7 +56,7 @@ class Report:
         return self.program.buffers[access.buffer]
 
     def name(self, access: Access) -> str:
-        """Return the text by which messages name an access, such as ``x[128, 512]``."""
+        """Return the text that names an access in messages, such as ``x[128, 512]``."""
         buffer = self.buffer(access)
         shape = ", ".join(str(n) for n in access.shape)
         return f"{buffer.name or f'buffer {buffer.id}'}[{shape}]"

@@ -238,7 +238,7 @@ TRN2_CHECKOUTS = {
 }
 """Environment variable of each repository that ``trn2.json`` names."""
 TRN2_SETS = {"attn_tkg": "decode attention", "moe_fused": "two-core MoE"}
-"""Name of each of these sets; all others are attention."""
+"""Names of the sets that are not called attention."""
 
 
 def _trn2() -> Iterator[Measured]:

@@ -105,7 +105,7 @@ def unchanged(params: TimelineParams) -> TimelineParams:
 
 
 def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predicted | str:
-    """Return the prediction of one kernel, or the reason why there is none."""
+    """Return the prediction of one kernel, or the reason why it has no prediction."""
     params = LEGACY_2_20 if kernel.sdk == LEGACY_2_20.sdk else default_params(kernel.api, kernel.chip)
     try:
         line = timeline(kernel.program(cache), change(params))
@@ -120,7 +120,7 @@ def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predic
 def predict_all(
     kernels: Sequence[Measured], cache: Path, change: Change = unchanged
 ) -> tuple[list[Predicted], list[str]]:
-    """Return the predictions, and the reasons why others are missing."""
+    """Return the predictions, and for kernels without a prediction the reasons."""
     with ProcessPoolExecutor(WORKERS) as pool:
         found = list(pool.map(partial(predict, cache=cache, change=change), kernels, chunksize=4))
     return [one for one in found if isinstance(one, Predicted)], [one for one in found if isinstance(one, str)]

@@ -373,7 +373,9 @@ def _named(
     loaded: Mapping[str, str],
     kinds: Mapping[str, str],
 ) -> Handover | None:
-    """Return the complete record, with names for the joined kernel that are not used yet."""
+    """Return the handover, with names for the joined kernel that are not used yet; None if the two kernels can not be
+    joined.
+    """
     made, taken = given
     renamed: dict[str, str] = {}
     shared: set[str] = set()

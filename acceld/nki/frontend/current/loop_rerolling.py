@@ -278,8 +278,8 @@ class _Roller:
 
 
 def _steps(forms: list[_Form], positions: list[int], period: int, site: Site) -> list[int]:
-    """Return the step of each constant from an iteration to that ``period`` later. Raise SamplesDiffer if the
-    iterations in ``forms`` do not advance evenly.
+    """Return, for each constant, the step from one iteration to the iteration ``period`` later. Raise SamplesDiffer if
+    the iterations in ``forms`` do not advance evenly.
     """
     starts, ends = forms[0].constants, forms[-1].constants
     if any(form.structure != forms[0].structure for form in forms):

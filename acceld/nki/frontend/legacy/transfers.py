@@ -156,8 +156,8 @@ def tensor_copy_predicated(
     dtype: object = None,
     **kwargs: Any,
 ) -> None:
-    """Set dst to src where predicate is non-zero: ``nisa.tensor_copy_predicated``. With ``reverse_pred``, set
-    it where predicate is zero.
+    """Set dst to src where predicate is non-zero: ``nisa.tensor_copy_predicated``. With ``reverse_pred``, set dst where
+    predicate is zero.
     """
     call = "tensor_copy_predicated"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)

@@ -95,8 +95,8 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
 
 
 def _tied(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) -> str:
-    """Return the reason why what a statement writes ties iterations of the two loops to their order; empty if it does
-    not.
+    """Return the reason why the iterations of the two loops must keep their order because of what a statement writes;
+    empty if they need not.
     """
     target = statement.made
     where, name = f"line {statement.line}:", target.name

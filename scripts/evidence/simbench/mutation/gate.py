@@ -69,7 +69,7 @@ class Bench:
     """Bytes of the kernel's own outputs, computed in the program's own order."""
 
     def result(self, program: Program) -> Result:
-        """Run a program in this trial, and return what came of it."""
+        """Run a program in this trial, and return its result."""
         try:
             results = _run(program, self.arrays, self.trial)
         except (KernelFailure, ArithmeticError) as error:
@@ -95,7 +95,7 @@ class Preparation:
     """Maker of the trials of one reduced kernel."""
 
     def __init__(self, workload: Workload, kernel: Reduced) -> None:
-        """Prepare for the reduced program ``kernel``. Its data are drawn as ``workload``, that of the whole
+        """Prepare for the reduced program ``kernel``. The data are drawn as ``workload``, the workload of the whole
         kernel, declares.
         """
         self._workload, self._program = kernel.workload(workload), kernel.program

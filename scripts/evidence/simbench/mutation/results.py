@@ -29,7 +29,8 @@ class Fate:
     operator: str
     line: int
     operation: str
-    """Operation of the kernel's instruction at that line; ``declaration`` or ``loop`` if there is none."""
+    """Operation of the kernel's instruction at that line; ``declaration`` or ``loop`` if the line has no instruction.
+    """
     fate: str
     by: str = ""
     """The rule that refused it, the trial that noticed it, or the reason why it is harmless."""
