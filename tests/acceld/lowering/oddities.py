@@ -1112,7 +1112,7 @@ def elements_that_arrays_name(x: Array, ids: Array, rows: Array, v: Array, u: Ar
     y[:, ids] = v
     z[rows, ids] = u
     np.add.at(w, (rows, ids), u)
-    np.add.at(w, (slice(None), ids, 1), v[..., 0])
+    np.add.at(w, (slice(None), ids, 1), v[..., 0])  # type: ignore[arg-type]  # numpy's types know no such index
     y[1:3, ids, 2] = 0.5
     z[rows, :, 1] = 2
     return y, z, w, x[:, ids, None], x[rows, 1:3, ids[0]], x[1, :, rows // 2]
@@ -1152,9 +1152,8 @@ def stored_to_constant_places(x: Array, v: Array) -> Any:
 @odd((30, 24), ("int32", 6, 0, 30), ("int32", 5, 0, 24))
 def crossed_positions(x: Array, rows: Array, columns: Array) -> Any:
     y = x.copy()
-    crossed: Any = np.ix_
-    y[crossed(rows, columns)] = 7.0
-    return x[crossed(rows, columns)], y, x[crossed([0, 1, 4], columns)]
+    y[np.ix_(rows, columns)] = 7.0
+    return x[np.ix_(rows, columns)], y, x[np.ix_(np.array([0, 1, 4]), columns)]
 
 
 LEVELS = np.array([-1.0, -0.7, -0.5, -0.3, 0.1, 0.2, 0.4, 1.0])
