@@ -1,6 +1,6 @@
 """Draw the pictures of the terminal UI for the documentation, from a real run.
 
-``make pictures`` runs this. It searches on simulated Trainium 1 in an empty folder, opens the terminal UI on
+``make pictures`` runs this. It runs the search of `make run` in an empty folder, opens the terminal UI on
 the finished run, and writes one SVG for each screen to docs/pictures/. With ``--all FOLDER`` it writes every
 screen, in three sizes and three themes, to that folder.
 """
@@ -27,7 +27,7 @@ from acceld.tui.app import ConsoleApp
 from acceld.tui.client import Client
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-WORKLOAD = "matmul_bf16"
+SEARCH = ("optimize", "silu", "--api", "nki", "--preset", "quick", "--wait")
 SIZE = (132, 36)
 SCREENS = {"runs": "1", "beam": "2", "candidate": "3", "profile": "7"}
 """Names of the pictures, and the keys that open their screens."""
@@ -109,7 +109,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="acceld-pictures-") as folder:
         home = Home(given or Path(folder) / ".acceld")
         acceld = (sys.executable, "-m", "acceld")
-        words = ("start",) if given else ("optimize", WORKLOAD, "--preset", "quick", "--wait")
+        words = ("start",) if given else SEARCH
         done = subprocess.run([*acceld, *words, "--home", str(home.path)], check=False)
         if done.returncode:
             return done.returncode

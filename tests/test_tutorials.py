@@ -169,7 +169,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Laptop:
 def test_readme_is_followed_from_a_new_checkout(laptop: Laptop) -> None:
     found = next(printed for line, printed in laptop.readme.items() if line.startswith("make run"))
     assert unprinted(ROOT / "README.md", "workload ", found) == []
-    assert "matmul_bf16" in laptop.readme["acceld runs"] and "silu" in laptop.readme["acceld runs"]
+    assert "trn2" in laptop.readme["acceld runs"] and "trn1" in laptop.readme["acceld runs"]
 
 
 @pytest.mark.slow

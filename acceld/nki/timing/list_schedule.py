@@ -341,7 +341,7 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
     while holes and holes[-1][1] > ready:
         later.append(holes.pop())
     begin, left = -1.0, busy
-    while later and left > 0:
+    while later and (left > 0 or begin < 0):  # a transfer that takes no time begins in the first gap, too
         low, high, made, before = later.pop()
         at = max(ready, low)
         if begin < 0:
@@ -358,7 +358,7 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
     holes.extend(reversed(later))
     if len(holes) > MOST_GAPS:
         holes.pop()
-    if left > 0:
+    if left > 0 or begin < 0:
         begin = last if begin < 0 else begin
         done = last + left
     return begin, done, why

@@ -2179,7 +2179,7 @@ cdef Transfer _interleave(_Gaps holes, double ready, double busy, double last, i
     while holes.gaps.size() and holes.gaps.at(holes.gaps.next() - 1).high > ready:
         later.push_back(holes.gaps.pop_last())
     found.begin, found.done, found.why = -1.0, 0.0, why
-    while later.size() and left > 0:
+    while later.size() and (left > 0 or found.begin < 0):
         gap = later.pop_last()
         at = max(ready, gap.low)
         if found.begin < 0:
@@ -2197,7 +2197,7 @@ cdef Transfer _interleave(_Gaps holes, double ready, double busy, double last, i
         holes.gaps.push_back(later.pop_last())
     if holes.gaps.size() > MOST_GAPS:
         holes.gaps.pop_last()
-    if left > 0:
+    if left > 0 or found.begin < 0:
         found.begin = last if found.begin < 0 else found.begin
         found.done = last + left
     return found

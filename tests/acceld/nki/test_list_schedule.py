@@ -63,6 +63,14 @@ def test_a_transfer_uses_gaps_that_are_too_short_for_all_of_it() -> None:
     assert (found.start_us[4], found.end_us[4]) == (0.0, 7.0)
 
 
+def test_a_transfer_that_takes_no_time_begins_in_the_first_gap() -> None:
+    made = machine(
+        (Engine.SCALAR, 2.0, ()), (Engine.DMA, 1.0, (0,)), (Engine.SCALAR, 3.0, ()), (Engine.DMA, 1.0, (2,)),
+        (Engine.DMA, 0.0, ()), (Engine.DMA, 0.0, (1,)),
+    )  # fmt: skip
+    assert [scheduled(made).start_us[at] for at in (4, 5)] == [0.0, 3.0]
+
+
 def copies(count: int, other: float = 1.0) -> Machine:
     """Return copies of one microsecond on the scalar engine, each of which the vector engine could make in ``other``."""
     made = machine(*((Engine.SCALAR, 1.0, ()) for _ in range(count)))
