@@ -161,9 +161,9 @@ class Row:
     """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
     tie_reason: str = ""
     verdict: Verdict | None = None
-    """Worth of the speed-up; None without a speed-up."""
-    model: str = ""
     """Judgement of the speed-up; None without a speed-up."""
+    model: str = ""
+    """Version and calibration of the performance model that gave the best kernel's latency."""
 
     @property
     def speedup(self) -> float | None:
