@@ -35,7 +35,7 @@ EIGHT_BIT_TOLERANCE = 2e-2
 
 
 class Work(Protocol):
-    """Work that a workload declares: floating-point operations, and the bytes that must move at least."""
+    """Work that a workload declares: floating-point operations, and the least number of bytes that must move."""
 
     @property
     def vector_flops(self) -> int: ...

@@ -399,7 +399,9 @@ PARTS: Mapping[str, Mapping[str, Callable[[int], Entries]]] = {
     },
     "stored": {"stored": lambda _: stored()},
 }
-"""Files of the record by part, with the function that makes each and the number of tries."""
+"""The files of each part of the record. Each file has a function that takes the number of tries and returns the file's
+entries.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

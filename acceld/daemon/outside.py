@@ -73,7 +73,7 @@ def _alone(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     """Return the request to time a kernel that has no workload."""
     if not set(asked) <= ALONE_KEYS:
         raise UsageError(
-            f"an evaluation with arguments only times the kernel; its keys may be {', '.join(sorted(ALONE_KEYS))}",
+            f"a request with arguments in place of a workload can only time the kernel; its keys may be {', '.join(sorted(ALONE_KEYS))}",
             hint="leave out the other keys, or name a workload instead of arguments",
         )
     kernel = specs.kernel(asked.get("kernel"), asked.get("api"), config.search.api)

@@ -182,10 +182,10 @@ class Choices:
             self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
 
     def _pure_columns(self, extents: Sequence[int], rows: Sequence[Axes]) -> tuple[list[int], int, int]:
-        """Return which elements of an element-wise region are columns: an order of the axes, and the number of an axis.
+        """Return which elements of an element-wise region are columns, as (order of the axes, number of an axis, count).
 
-        The last so many elements of this axis, given as a third result, and all axes behind it become columns. The
-        choice makes the time of all instructions and transfers as short as possible.
+        The last ``count`` elements of that axis, and all axes after it, become columns. The choice makes the time of all
+        instructions and transfers as short as possible.
         """
         live = max(3, len(self.nodes) // 2 + len(rows))
         limit = max(64, min(2048, SBUF // (8 * live)))

@@ -22,10 +22,10 @@ MOST_RUNS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """An index with arrays of positions, apart from its slices and numbers.
+    """An index that has arrays of positions beside slices and numbers.
 
     ``base`` is the view that the slices and numbers select. ``arrays`` has the arrays, ``axes`` the axes of ``base`` that
-    they index, and ``place`` is where numpy puts the axes of the arrays in what the index selects.
+    they index. ``place`` is the position in the result's shape at which numpy inserts the axes of the arrays.
     """
 
     base: Traced

@@ -648,7 +648,9 @@ def _from_product(node: Node) -> bool:
 
 
 def _counted_operands(node: Node, once: set[int]) -> View | None:
-    """Let a product read its positions from memory, because the tensor engine can not count."""
+    """Return a product whose operands that count, as np.arange does, are read from memory, because the tensor engine can
+    not make them; None if it has no such operand.
+    """
     held = [whole(elementwise("copy", [v], "float32", node.line)) if v.node is INDEX else v for v in node.views]
     if held == node.views:
         return None

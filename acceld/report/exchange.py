@@ -19,7 +19,7 @@ NKI.
 """
 
 NKI_APIS = TARGETS[SIMULATOR].apis
-"""APIs of kernels for Trainium, the only kernels that NKIBench's layout has."""
+"""APIs of kernels for Trainium. NKIBench's layout has no other kernels."""
 
 SIMULATED = " (simulated)"
 """Suffix of the hardware's name for simulated results."""

@@ -145,7 +145,7 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
 
 
 def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
-    """Return an array of the same numbers as if drawn at once, but drawn in parts.
+    """Return the same numbers as one draw would give, drawn in parts.
 
     This saves memory: 1 GiB of bfloat16 weights would need 4 GiB in float64.
     """

@@ -223,7 +223,7 @@ def load_candidates(
 ) -> list[Candidate]:
     """Return the candidates of a run, or of one iteration, in the order of selection. The baseline comes first.
 
-    ``details`` includes also details of the profiles that no comparison needs, such as timelines.
+    ``details`` also includes details of the profiles that no comparison needs, such as timelines.
     """
     where, values = "WHERE c.run = ?", [run]
     if iteration is not None:

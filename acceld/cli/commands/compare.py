@@ -1,4 +1,6 @@
-"""``acceld compare``: show runs side by side, also after equal numbers of candidates; or compare two suites."""
+"""``acceld compare``: show runs side by side, if asked as they stood after the same number of candidates; or compare
+two suites.
+"""
 
 from __future__ import annotations
 

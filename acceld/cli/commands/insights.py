@@ -15,7 +15,14 @@ from acceld.home import find_home
 TEXTS = {"title": "its title", "strategy": "its strategy", "slow": "its slow kernel", "fast": "its fast kernel"}
 """Fields that a person may rewrite."""
 
-MARKS = ("pin", "unpin", "mute", "unmute", "withdraw", "delete")
+MARKS = {
+    "pin": "always show the insight to models",
+    "unpin": "show it only where it fits",
+    "mute": "never show the insight to models",
+    "unmute": "show it again",
+    "withdraw": "mark the insight as refuted; models are not shown it",
+    "delete": "remove the insight from the history",
+}
 
 NONE_YET = "no insights yet: runs with models write them (acceld optimize WORKLOAD --proposer llm); rules need none"
 NONE_FOUND = "no insight matches; acceld insights lists all"
@@ -29,12 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--search", metavar="WORDS", help="insights with these words")
     parser.add_argument("--limit", type=count, default=50, metavar="N", help="rows at most (default 50)")
     parser.add_argument(
-        "--playbook", action="store_true", help="the rules for planners that many insights come down to"
+        "--playbook",
+        action="store_true",
+        help="print the short rules for planners that are distilled from many insights",
     )
     change = parser.add_mutually_exclusive_group()
-    for mark in MARKS:
-        change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=f"{mark} it")
-    edit = parser.add_argument_group("edit", "new texts")
+    for mark, what in MARKS.items():
+        change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=what)
+    edit = parser.add_argument_group("edit", "replace a text of the insight")
     for name, what in TEXTS.items():
         edit.add_argument(f"--{name}", metavar="TEXT", help=what)
     edit.add_argument("--tags", metavar="A,B", help="operator tags it applies to")

@@ -165,7 +165,7 @@ class Races:
                 self._refuse(buffer, both, "a core writes {} that another one reads", "what that one reads", node)
             both = places[other.stored[places]] if buffer not in self._folded else both
             if both.size:
-                self._refuse(buffer, both, "two cores write different values to {}", "which one stays", node)
+                self._refuse(buffer, both, "two cores write different values to {}", "which value stays", node)
 
     def _refuse(self, buffer: int, places: Array, what: str, unknown: str, node: Instruction) -> NoReturn:
         one, layout = self._program.buffers[buffer], self._stores[buffer].layout

@@ -128,10 +128,10 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
 
 
 def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
-    """Return the index over columns for a layout in which the tiles of all ``places`` lie side by side.
+    """Return the index over columns in a layout that has the tiles of all ``places`` side by side.
 
-    Each entry of ``places`` has the index of a dimension that becomes columns, and its extent. Tiles that
-    differ only in the last entry are neighbors.
+    ``dim`` is the index inside of one tile, which has ``columns`` columns. Each entry of ``places`` has the index of a
+    dimension that becomes columns, and its extent. The last entry varies fastest.
     """
     form = dim.form
     for place, extent in reversed(places):

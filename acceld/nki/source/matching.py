@@ -52,8 +52,8 @@ def last_writer(kernel: KernelModule, reader: Statement, access: Access) -> Stat
 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return a reason unless ``reader`` reads the result of ``made`` once, and no other statement reads it;
-    else the empty text.
+    """Return the empty text if ``reader`` is the only statement that reads the result of ``made``, and reads it once;
+    else the reason why this is not so.
     """
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]

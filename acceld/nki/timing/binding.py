@@ -96,6 +96,8 @@ def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
 
 
 def _steps(machine: Machine, times: Schedule, first: int) -> tuple[PathStep, ...]:
-    """Return the steps of the chain of operations for which operation number ``first`` waits, longest first."""
+    """Return the steps of the chain of operations for which operation number ``first`` waits, sorted by duration: the
+    longest step comes at the front.
+    """
     longest = sorted(times.before_us(machine, first).items(), key=lambda item: (-item[1], item[0]))
     return tuple(PathStep(line, ENGINES[engine].value, us) for (line, engine), us in longest[:MOST_STEPS])

@@ -301,8 +301,8 @@ class _Operands:
         return cells, layout, form
 
     def read_only(self, access: Access) -> tuple[object, int]:
-        """Return layout and form number of an access to a buffer that the program never writes, which has no
-        cells.
+        """Return the layout and the number of the form of an access to a buffer that the program only reads. Such a
+        buffer has no cells.
         """
         key = self._key(access)
         known = self._inputs.get(key)

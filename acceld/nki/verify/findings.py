@@ -21,7 +21,8 @@ class TooMany(Exception):
 class Report:
     """The findings of one verification, each combination of rule, line and message once.
 
-    ``noted`` counts repeated findings too. So a caller can see whether a check has found anything.
+    ``noted`` counts repeated findings too. So it grows whenever a check finds something, even if ``findings`` stays the
+    same.
     """
 
     program: Program

@@ -77,9 +77,9 @@ class Operations(InstructionCheck):
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
         """Check a view of another dtype in HBM.
 
-        A view moves no data. So it must cover a whole tensor in order, and must be neither an argument nor a
-        result. There is one exception: what was written through a view is copied back to the tensor of which the
-        view was taken, and that tensor may be an argument or a result.
+        A view moves no data. So a view must cover a whole tensor in order, and must be neither an argument nor a
+        result. After writes to a view, its content is copied back to the tensor that it is a view of. That tensor may be
+        an argument or a result.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:

@@ -76,7 +76,7 @@ def test_a_kernel_with_arguments_and_no_workload_is_timed_on_the_simulator() -> 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"gate": "search"}, "only times the kernel"),
+        ({"gate": "search"}, "can only time the kernel"),
         ({"arguments": [{"shape": "wide", "dtype": "float32"}]}, "arguments"),
         ({"kernel": None}, "a JSON object with the key text"),
     ],

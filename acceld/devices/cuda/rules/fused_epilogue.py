@@ -104,8 +104,8 @@ def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) ->
 
 
 def _consumer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the statements of the later kernel. Values that the earlier kernel computes, too, get their names
-    from there.
+    """Return the statements of the later kernel. A value that both kernels compute keeps the name that it has in the
+    earlier kernel.
     """
     edits, values = Edits(kernel.source), {**joined.renamed}
     replaced: set[int] = set()

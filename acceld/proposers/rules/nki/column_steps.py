@@ -69,16 +69,16 @@ class _Part(Enum):
     SLOT = auto()
     """All columns at the place of the step: ``half[c, p, f]``."""
     ALL = auto()
-    """The same part in every step, as wide as a step: ``tile[p, f]``."""
+    """In every step the whole tile, which is as wide as a step: ``tile[p, f]``."""
     SAME = auto()
-    """The same part in every step, of another width: ``scale[p, 0]``."""
+    """In every step the same part of the tile, which is not as wide as a step: ``scale[p, 0]``."""
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     """Return how a loop steps over columns; or, as text, the reason why one step can not take more columns."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
-        return f"{where} the number of iterations is not known, or it is Python's range: use affine_range with a number"
+        return f"{where} the loop's number of iterations is not known, or the loop is over Python's range: use affine_range with a number"
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items):
         return f"{where} the loop contains another loop: move that loop out"

@@ -144,7 +144,8 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
 def _square(kernel: KernelModule, last: Statement) -> _Match | None:
     """Return the match of (x * number) * x that ends with ``last``; None if there is none.
 
-    The result equals the square of x times the root of the number. That root becomes the activation's scale.
+    The result equals (x * root) * (x * root), where root is the square root of the number. The root becomes the
+    activation's scale.
     """
     pair = kernel.factors(last)
     if pair is None:

@@ -200,8 +200,10 @@ def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Stat
 
 
 def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], together: int) -> _Drain | str | None:
-    """Return the work that ``together`` iterations could do by one instruction; as text, the reason why not. For this,
-    each tile in ``names``, which the body declares anew in every iteration, is given an element for each iteration.
+    """Return the work that one instruction could do for up to ``together`` iterations; a text with the reason if it can
+    not; None if no number of iterations divides the loop.
+
+    Each tile in ``names``, which the body declares anew in every iteration, gets an element for each iteration.
     """
     trips = loop.trips or 1
     size = max(count for count in range(1, together + 1) if trips % count == 0)

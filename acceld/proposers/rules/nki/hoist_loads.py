@@ -135,7 +135,7 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
 
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
-    """Return the source with the loads before the loop, where reads in the loop use the kept tiles."""
+    """Return the source in which the tiles are loaded before the loop and kept, and the loop reads these tiles."""
     language = prefix(kernel, "language")
     name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape

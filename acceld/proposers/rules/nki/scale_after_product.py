@@ -250,7 +250,7 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
             return f"line {writer.line}: {name} is shared by all iterations of {loop.variable}: index it by {loop.variable}"
     late = writer.start > scaling.start or any(not inside(scaling, loop) for loop in fresh.values())
     return (
-        f"line {scaling.line} does not follow line {writer.line} in its loop: scale in that loop, after line {writer.line}"
+        f"line {scaling.line} scales before line {writer.line}, or outside of the loop of that line: scale in that loop, after line {writer.line}"
         if late
         else fresh
     )

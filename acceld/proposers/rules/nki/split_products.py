@@ -245,7 +245,10 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
 
 
 def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool:
-    """Return True if it is proved that an access covers all 64 partitions of its buffer."""
+    """Return True if it is proved that an access covers all partitions of its buffer, which has 64.
+
+    The partitions are index ``place`` of the buffer's ``axes`` indices.
+    """
     if access.dims is None or len(access.dims) != axes:
         return access.dims is None and kernel.api == "nki"
     rows = access.dims[place]

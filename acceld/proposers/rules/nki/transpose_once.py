@@ -71,7 +71,9 @@ class TransposeOnce(Rule):
                 continue
             name = kernel.text(turn.reads["data"].node)
             if isinstance(found, str):
-                yield self.refused(turn.line, found, f"Turn {name} once, before the loop that repeats it")
+                yield self.refused(
+                    turn.line, found, f"Transpose {name} once, before the loop that transposes it in every iteration"
+                )
                 continue
             repeats = found.outermost.variable
             yield self.found(
@@ -79,9 +81,9 @@ class TransposeOnce(Rule):
                 partial(_turned_once, kernel, found),
                 Variant("once"),
                 precondition=f"what line {found.load.line} loads does not depend on {repeats}, nothing writes it, and only "
-                f"products of loop {found.blocks.variable} read the turned blocks",
-                plan=f"Every iteration of {repeats} loads and turns {name} again. Turn it once before the loop, keep it in "
-                f"HBM, and load it turned: transposes and their PSUM copies disappear from {repeats}.",
+                f"products of loop {found.blocks.variable} read the transposed blocks",
+                plan=f"Every iteration of {repeats} loads and transposes {name} again. Transpose it once before the loop, keep the "
+                f"result in HBM, and load that: transposes and their PSUM copies disappear from {repeats}.",
                 benefit=0.5,
                 gain_percent=(5.0, 40.0),
             )
