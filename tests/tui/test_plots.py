@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from rich.style import Style
+from textual.app import App
 
 from acceld.events import CandidateEvaluated, CandidateWritten, Event
 from acceld.model import Status
 from acceld.tui.palette import Palette
-from acceld.tui.plots import PLOTS, candidates, over_dollars, over_iterations, over_seconds, roofline
+from acceld.tui.plots import PLOTS, Plot, Series, candidates, over_dollars, over_iterations, over_seconds, roofline
 from acceld.tui.state import Roof, RunView
 from acceld.tui.widgets.code import diff_lines
-from acceld.tui.widgets.plot import PowersOfTen
+from acceld.tui.widgets.plot import PlotPane, PowersOfTen
 from tests.tui.scene import events_of
 
 
@@ -110,3 +113,19 @@ def test_a_kernel_that_was_only_timed_is_not_called_not_passed() -> None:
         ("timed only", 1),
         ("passed", 1),
     ]
+
+
+async def test_a_figure_may_be_shown_at_any_moment_while_its_pane_is_composed() -> None:
+    one = Plot("t", "x", "y", (Series("s", (1.0, 2.0), (1.0, 2.0), style="accent"),))
+    app = App[None]()
+    async with app.run_test():
+        pane = PlotPane(one)
+        mounted = app.mount(pane)
+        moments = 0
+        while not pane.query("PlotWidget Grid"):
+            pane.show(one)
+            moments += bool(pane.query("PlotWidget"))
+            await asyncio.sleep(0)
+        assert moments, "at some moment the plot has no parts"
+        await mounted
+        assert pane.border_title == "t"

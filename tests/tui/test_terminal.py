@@ -39,7 +39,8 @@ class Terminal:
         return done.stdout
 
     def open(self, command: str, width: int, height: int) -> None:
-        self.tmux("new-session", "-d", "-s", "acceld", "-x", str(width), "-y", str(height), command)
+        keep = ("start-server", ";", "set-option", "-g", "remain-on-exit", "on", ";")  # a traceback stays on the screen
+        self.tmux(*keep, "new-session", "-d", "-s", "acceld", "-x", str(width), "-y", str(height), command)
 
     def screen(self) -> str:
         return "\n".join(line.rstrip() for line in self.tmux("capture-pane", "-p", "-t", "acceld").splitlines())

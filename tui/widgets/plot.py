@@ -66,8 +66,8 @@ class PlotPane(Container):
     def show(self, plot: Plot) -> None:
         """Draw a figure."""
         self._plot = plot
-        if not self.query(PlotWidget):
-            return  # the figure is drawn when the pane is composed
+        if not self.query("PlotWidget Grid"):
+            return  # the figure is drawn when the pane and the parts of its plot are composed
         self.border_title = plot.title
         widget, words = self.query_one(PlotWidget), self.query_one("#words", Static)
         widget.display, words.display = not plot.empty, bool(plot.empty)
