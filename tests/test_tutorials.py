@@ -258,7 +258,7 @@ EXITS = {
     "acceld optimize norm": None,
     "acceld optimize rmsnorm_h128": (8, "NVIDIA"),
     "acceld optimize silu --backend neuron_legacy": (8, "Neuron"),
-    "acceld optimize silu --preset quick": None,
+    "acceld optimize matmul_bf16 --preset quick": None,
     "acceld optimize silu --proposer command": (2, "[command]"),
     "acceld optimize silu --proposer llm": (2, "[models.NAME]"),
     "acceld doctor selftest": None,

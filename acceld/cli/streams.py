@@ -41,7 +41,7 @@ def print_anything() -> None:
             # Else the next file to be opened would get the number of a stream, and a child would write into that file.
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             os.set_inheritable(number, True)
-            dropping = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115  for all output
+            dropping = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open until the process ends
             setattr(sys, name, dropping)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -190,8 +190,8 @@ def load_evaluations(
             samples.setdefault(row["evaluation"], []).append(row["latency_us"])
         whole: dict[int, Mapping[str, Any]] = {}
         for row in connection.execute(f"SELECT * FROM profile_details WHERE evaluation IN ({holes})", part):
-            found_details = rows.mapping(row["details"])
-            whole[row["evaluation"]] = found_details if details else compared(found_details)
+            kept = rows.mapping(row["details"])
+            whole[row["evaluation"]] = kept if details else compared(kept)
         profiles = {
             row["evaluation"]: rows.profile_of(
                 row, tuple(samples.get(row["evaluation"], ())), whole.get(row["evaluation"], {})
