@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from acceld.parsing import parse
 
 PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
 """API of a kernel by the package that it imports."""
+PROJECT_FILES = (".git", "pyproject.toml", "setup.py")
+"""Files and folders by which the folder of a project is known."""
 MAX_FILE_BYTES = 2 * 2**20
 MAX_CLOSURE_FILES = 200
 
@@ -117,9 +120,12 @@ def package_root(path: Path, text: str) -> Path:
     """Return the folder in which Python looks for the absolute imports of the kernel at ``path`` with source ``text``.
 
     The folder is above all folders with an ``__init__.py``. If relative imports of the file reach higher, it is above the
-    highest folder that they reach, because a folder without ``__init__.py`` can be a package too.
+    highest folder that they reach, because a folder without ``__init__.py`` can be a package too. If none of the file's
+    absolute imports is found there, the folder is the nearest one above where an import is found: that is where people
+    start ``python -m tests.test_kernel``. Above the project's folder, only a package that the file itself lies in counts.
     """
-    folder = path.resolve().parent
+    above = path.resolve().parents
+    folder = above[0]
     while (folder / "__init__.py").is_file():
         folder = folder.parent
     try:
@@ -127,10 +133,30 @@ def package_root(path: Path, text: str) -> Path:
     except (SyntaxError, ValueError):  # reading the kernel reports its fault
         return folder
     level = max((node.level for node in nodes if isinstance(node, ast.ImportFrom)), default=0)
-    above = path.resolve().parents
     if level > 1 and level < len(above) and folder.is_relative_to(above[level]):
-        return above[level]
+        folder = above[level]
+    modules = list(_absolute_imports(nodes))
+    project = next((one for one in above if any((one / name).exists() for name in PROJECT_FILES)), folder)
+    for start in [folder, *folder.parents]:
+        near = [one for one in modules if start.is_relative_to(project) or start / one[0] in above]
+        if any(any(_module(start, parts)) for parts in near):
+            return start
     return folder
+
+
+def _absolute_imports(nodes: list[ast.AST]) -> Iterator[list[str]]:
+    """Yield the parts of each module that absolute imports may mean, without Python's own modules and the packages of
+    kernels.
+    """
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            parts = node.module.split(".")
+            found = [parts, *([*parts, alias.name] for alias in node.names)]
+        else:
+            continue
+        yield from (parts for parts in found if parts[0] not in {*PACKAGES, *sys.stdlib_module_names})
 
 
 def syntax_error(text: str, path: Path) -> UsageError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from acceld import drafts
 from acceld.drafts import DraftArgument
@@ -82,6 +83,26 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
             hint=f"give --arg {missing[0]}=SHAPE:DTYPE for an array, or --scalar {missing[0]}=NUMBER",
         )
     return [replace(one, name=name) for name, one in placed.items() if one is not None]
+
+
+def check_order(kernel: Kernel, reference: Path) -> None:
+    """Check that a kernel takes the parameters of ``forward`` in the order of ``forward``, because both are called by position.
+
+    Raise UsageError if both have the same names in another order. A file that can not be read passes: running the
+    reference reports its fault.
+    """
+    try:
+        forward = functions_of(parse(reference.read_text(encoding="utf-8-sig")).body).get("forward")
+    except (OSError, ValueError, SyntaxError):
+        return
+    own, known = list(_parameters(kernel) or ()), [name for name, _ in _declared(forward.args)] if forward else []
+    first = own[: len(known)]
+    if first != known and sorted(first) == sorted(known):
+        raise UsageError(
+            f"{_of(kernel)} takes {', '.join(first)}, and forward in {reference} takes {', '.join(known)}: both get their "
+            "arguments by position",
+            hint="write the parameters of one of them in the other's order",
+        )
 
 
 def _check_name(name: str, kernel: Kernel, parameters: Mapping[str, ast.expr | None]) -> None:

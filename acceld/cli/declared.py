@@ -17,7 +17,7 @@ from acceld import config, plugins
 from acceld.cli.kernels import baseline_of, evaluated
 from acceld.cli.output import say
 from acceld.errors import WorkloadError
-from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
 
@@ -32,7 +32,8 @@ class Judged:
     ``evaluation`` is the result of the strictest gate that was run. ``refused`` has the distributions that the
     workload's file does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it
     was not run. ``fixed`` has the arguments whose values the file now keeps in every distribution. ``failed`` is the
-    error with which the reference ended on a distribution; empty if the reference ran on every distribution.
+    error with which the reference ended on a distribution; empty if the reference ran on every distribution. ``lowered``
+    is the profile of the kernel that is lowered from the reference, None if there is none.
     """
 
     evaluation: Evaluation
@@ -40,17 +41,24 @@ class Judged:
     too_long_s: float = 0.0
     fixed: tuple[str, ...] = ()
     failed: str = ""
+    lowered: Profile | None = None
 
 
 Evaluate = Callable[[Gate], Awaitable[Evaluation]]
 
 
 async def judged_at(
-    where: Choice, kernel: Kernel, folder: Path, settings: config.EvaluateConfig, state: Path
+    where: Choice,
+    kernel: Kernel,
+    folder: Path,
+    settings: config.EvaluateConfig,
+    state: Path,
+    lowered: Kernel | None = None,
 ) -> Judged:
     """Return how the first kernel of the workload in ``folder`` does on the backend and chip of ``where``.
 
-    A device judges by the search gate alone, because the strict gate may compile there for minutes.
+    The simulator also times ``lowered``, the kernel that is lowered from the workload's reference. A device judges by the
+    search gate alone, because the strict gate may compile there for minutes.
     """
     from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
 
@@ -66,10 +74,15 @@ async def judged_at(
     place = {"workload": load_workload(folder).name, "folder": str(folder), "chip": where.chip}
     async with started(evaluator):
 
-        async def evaluate(gate: Gate) -> Evaluation:
+        async def evaluate(gate: Gate, kernel: Kernel = kernel) -> Evaluation:
             return await evaluated(evaluator, kernel, gate, backend=where.backend, priority=Priority.BASELINE, **place)
 
-        return await judged(evaluate, folder) if where.backend == SIMULATOR else Judged(await evaluate(Gate.SEARCH))
+        if where.backend != SIMULATOR:
+            return Judged(await evaluate(Gate.SEARCH))
+        found = await judged(evaluate, folder)
+        if lowered is not None and found.evaluation.status is Status.PASSED:
+            found.lowered = (await evaluate(Gate.TIMING, lowered)).profile
+        return found
 
 
 def say_judged(found: Judged, folder: Path, api: str) -> None:

@@ -112,7 +112,7 @@ def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code
 
 
 def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
-    """Return a stored candidate's kernel. A kernel that a person wrote is trusted; a kernel that a run wrote is not."""
+    """Return a stored candidate's kernel, trusted as in its run: a person's kernel, and what rules made of it."""
     return Kernel(
         text=candidate["text"],
         api=candidate["api"],
@@ -121,7 +121,7 @@ def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
         lnc=candidate["lnc"],
         filename=candidate["filename"],
         closure=candidate["closure"],
-        trusted=candidate["parent"] is None,
+        trusted=candidate["trusted"],
     )
 
 

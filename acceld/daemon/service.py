@@ -57,7 +57,7 @@ from acceld.store.maintenance import size_bytes
 from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
-from acceld.watch.apply import apply, check_drop_in, check_win
+from acceld.watch.apply import WRITTEN, apply, check_drop_in, check_win, holds
 from acceld.watch.settings import SettingsFiles, Validation, digests
 
 P = ParamSpec("P")
@@ -529,6 +529,8 @@ class Daemon:
         if not even_if_tied:
             check_win(row)
         best = await self.store.read(load_candidate, record.best)
+        if await asyncio.to_thread(holds, path, best.kernel.text):
+            raise ConflictError(f"{path} already is c{best.id}; nothing was written")
         await asyncio.to_thread(check_drop_in, path, best.kernel)
         tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
         if tried.profile is None:
@@ -536,7 +538,7 @@ class Daemon:
             raise ConflictError(f"c{best.id} does not pass now: {why}", hint=f"acceld check r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
         gained = figures.gained(row["speedup"], judged(row), row["tie_band"])
-        return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"
+        return WRITTEN.format(best.id, gained, path, backup)
 
     def steering(self, run: int) -> dict[str, Any]:
         """Return what people have asked of a run that searches or waits; {} for any other run."""

@@ -127,7 +127,8 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
         yield f"acceld costs {run}", "what the models were asked and what it cost"
     else:
         yield "--proposer llm --dry-run", "with your command: what models would cost, which try what no rule knows"
-    yield "--preset standard", "with your command: a longer search"
+    if models or sum(result["counts"].values()):
+        yield "--preset standard", "with your command: a longer search"
 
 
 def _target(result: Mapping[str, Any]) -> str:

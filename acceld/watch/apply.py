@@ -23,6 +23,8 @@ from acceld.model import Kernel, Source
 from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
 
+WRITTEN = "wrote c{} ({}) to {}, after it was traced, verified and timed again; the former content is in {}"
+"""Message about an applied kernel: its candidate, its gain, the file, and the file's backup."""
 NO_KERNEL = "the file has no kernel of that name"
 
 
@@ -90,6 +92,14 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
             f"the kernel is not a drop-in replacement for {path}: {'; '.join(found)}",
             hint="compare them, and write a new file: acceld apply r12 -o FILE",
         )
+
+
+def holds(path: Path, text: str) -> bool:
+    """Tell whether a file has this text already, whatever its line ends are."""
+    try:
+        return path.read_text(encoding="utf-8-sig") == text
+    except (OSError, UnicodeDecodeError):  # the steps that follow report the fault of the file
+        return False
 
 
 def backup_of(path: Path, sha256: str) -> Path:

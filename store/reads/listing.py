@@ -194,6 +194,7 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
         "entry": record.kernel.entry,
         "grid": list(record.kernel.grid),
         "lnc": record.kernel.lnc,
+        "trusted": record.kernel.trusted,
         "closure": dict(record.kernel.closure),
         "text": record.kernel.text,
         "parent_text": parent_text,

@@ -41,6 +41,33 @@ def test_relative_imports_reach_folders_without_an_init_file(tmp_path: Path) -> 
     assert package_root(kernel, kernel.read_text()) == tmp_path.resolve()
 
 
+def test_absolute_imports_are_found_where_the_project_begins(tmp_path: Path) -> None:
+    write(tmp_path / "project" / "pyproject.toml", "")
+    write(tmp_path / "project" / "ops" / "norms.py", "P = 128\n")
+    write(tmp_path / "stray.py", "P = 1\n")
+    kernel = write(
+        tmp_path / "project" / "tests" / "test_norm.py", "import os\nimport stray\nfrom ops.norms import P\n"
+    )
+    loaded = load_kernel(kernel, api="nki")
+    assert set(loaded.closure) == {"ops/norms.py"}, "stray.py lies above the project"
+    assert loaded.filename == "tests/test_norm.py"
+    assert package_root(kernel, kernel.read_text()) == (tmp_path / "project").resolve()
+
+
+def test_a_package_that_the_file_lies_in_is_found_without_a_project(tmp_path: Path) -> None:
+    write(tmp_path / "models" / "llama" / "norms.py", "P = 128\n")
+    kernel = write(tmp_path / "models" / "tests" / "kernel.py", "from models.llama.norms import P\n")
+    assert set(load_kernel(kernel, api="nki").closure) == {"models/llama/norms.py"}
+
+
+def test_an_import_beside_the_kernel_comes_before_one_of_the_project(tmp_path: Path) -> None:
+    write(tmp_path / "setup.py", "")
+    write(tmp_path / "sizes.py", "P = 1\n")
+    write(tmp_path / "kernels" / "sizes.py", "P = 128\n")
+    kernel = write(tmp_path / "kernels" / "kernel.py", "import sizes\n")
+    assert load_kernel(kernel, api="nki").closure == {"sizes.py": "P = 128\n"}
+
+
 def test_an_import_of_a_file_elsewhere_says_which_one_and_what_to_do(tmp_path: Path) -> None:
     write(tmp_path / "elsewhere" / "__init__.py", "")
     kernel = write(tmp_path / "here" / "kernel.py", "import linked\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from acceld.cli.kernels import stored_kernel
 from acceld.errors import StoreError
 from acceld.events import BestChanged, EventKind, Notice
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
@@ -236,6 +237,16 @@ async def test_a_stored_gain_has_the_band_of_the_two_kernels(store: Store) -> No
     fast = await records.evaluate(store, await records.child_of(store, baseline, 0), less)
     row = await store.read(listing.candidate_row, fast.id)
     assert (row["speedup"], row["improved"], row["tie_band"], row["verdict"]) == (1.25, True, 17.0, "certain")
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_a_stored_kernel_is_trusted_as_it_was_in_its_run(store: Store, trusted: bool) -> None:
+    run, baseline = await records.begin(store)
+    await store.change(start_iteration, run.id, 1, [baseline.id])
+    made = replace(baseline, id=0, iteration=1, parent=baseline.id, kernel=replace(baseline.kernel, trusted=trusted))
+    child = await store.change(write_candidate, made)
+    row = await store.read(listing.candidate_row, child.id)
+    assert row["trusted"] is trusted and stored_kernel(row) == made.kernel
 
 
 @pytest.mark.parametrize(("starts_us", "improved"), [(80.0, True), (99.0, False), (None, False)])

@@ -17,9 +17,11 @@ from acceld.trust import trusted_folders
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a row for each version of ``nki``. Return 7 if the version that ``--nki`` names refuses the kernel."""
+    """Print what each version of ``nki`` refuses in a file's kernels, or in its functions if it has no kernel. Return 7 if
+    the version that ``--nki`` names refuses something.
+    """
     from acceld.nki.frontend.current.reading import absent_names, file_needs, names_needed
-    from acceld.nki.frontend.entry import entry_in, parse
+    from acceld.nki.frontend.entry import entries_in, entry_in, parse
 
     path = Path(arguments.what)
     kernel = parsed_kernel(path, api="nki", entry=arguments.entry)
@@ -30,11 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = nki_version(arguments.nki or load(trusted_folders=trusted_folders()).config.evaluate.nki)
     tree = parse(kernel.text, str(path))
-    entry = entry_in(tree, kernel.entry or None)
-    absent = absent_names(tree, entry)
+    entries = [entry_in(tree, kernel.entry)] if kernel.entry else entries_in(tree)
+    absent = [need for entry in entries for need in absent_names(tree, entry)]
     nowhere = {(need.line, need.what) for need in absent}
     named = [need for need in names_needed(tree) if (need.line, need.what) not in nowhere]
-    needs = [*file_needs(tree, entry), *named, *absent]
+    reached = [need for entry in entries for need in file_needs(tree, entry)]
+    needs = list(dict.fromkeys([*reached, *named, *absent]))
     broken = {version: [need for need in needs if not need.life.covers(version)] for version in NKI_VERSIONS}
     refused = any(need.life.certain for need in broken[asked])
     if arguments.json:

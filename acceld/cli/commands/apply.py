@@ -22,7 +22,7 @@ from acceld.gains import judged
 from acceld.home import find_home
 from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
-from acceld.watch.apply import check_win
+from acceld.watch.apply import WRITTEN, check_win
 
 TRYING_S = 600.0
 """Deadline in seconds for trying the kernel at the daemon, including its wait in the queue."""
@@ -101,9 +101,11 @@ def _applied(
     If a daemon runs, the daemon does this, as for the terminal UI. A measured kernel needs a daemon, because
     only a daemon lends devices.
     """
-    from acceld.watch.apply import apply, backup_of, check_drop_in, seen
+    from acceld.watch.apply import apply, backup_of, check_drop_in, holds, seen
 
     expected = seen(path)
+    if holds(path, candidate["text"]):
+        return f"{path} already is c{candidate['id']}; nothing was written"
     undo = f"\nto undo: {shlex.join(['mv', str(backup_of(path.resolve(), expected)), str(path.resolve())])}"
     check_drop_in(path, _untrusted(candidate))
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
@@ -111,7 +113,7 @@ def _applied(
         backup = apply(path, candidate["text"], expected)
         worth = judged(found)
         gained = figures.gained(found["speedup"], worth, found["tie_band"])
-        return f"wrote c{candidate['id']} ({gained}) to {path}; the former content is in {backup}{undo}"
+        return f"{WRITTEN.format(candidate['id'], gained, path, backup)}{undo}"
     place, _ = connected(home)
     asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
     asked |= {"even_if_tied": True} if even_if_tied else {}

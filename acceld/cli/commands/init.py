@@ -8,14 +8,15 @@ import argparse
 import asyncio
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from acceld import config, drafts
+from acceld import config, drafts, figures
 from acceld.chips import CURRENT_API
 from acceld.cli.arguments import add_json, add_launch, add_target
-from acceld.cli.bare_arguments import by_signature
+from acceld.cli.bare_arguments import by_signature, check_order
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.declared import Judged, judged_at, say_judged
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of
@@ -77,15 +78,39 @@ def run(arguments: argparse.Namespace) -> int:
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
     given, outputs = _facts(arguments, kernel)
+    lowered = _lowered(Path(arguments.reference), given, outputs) if arguments.reference else None
     state = find_home(arguments.home).prepare()
     if not outputs:
         outputs, written = asyncio.run(_traced(kernel, given, chip, settings.evaluate, state))
         arguments.mutates = arguments.mutates or written
-    _write(folder, path, kernel, given, outputs, arguments)
+    _write(folder, path, kernel, given, outputs, arguments, lowered.work if lowered else None)
+    other = lowered.kernels.get(api) if lowered else None
+    beside = Kernel(other, api, "kernel", trusted=True) if other is not None else None
     with _kept_if_fine(folder) as kept:
-        found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state))
+        found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state, beside))
         kept.append(found.evaluation.status in FINE)
         return _shown(arguments, folder, path, kernel, found, chip)
+
+
+def _lowered(reference: Path, given: list[DraftArgument], outputs: list[DraftOutput]) -> drafts.Lowered:
+    """Return the kernels that are lowered from a reference, and its work. If the reference can not be lowered, the work is
+    the bytes of its arrays.
+    """
+    facts = drafts.ReferenceFacts(tuple(given), tuple(outputs))
+    lowered = drafts.lowered_kernels(reference, facts)
+    return lowered if lowered.work else replace(lowered, work=drafts.compulsory_work(facts))
+
+
+def _say_lowered(found: Judged, arguments: argparse.Namespace, chip: str) -> None:
+    """Print a note if the kernel that is lowered from the reference is predicted faster than the person's own."""
+    own, other = found.evaluation.profile, found.lowered
+    if own is None or other is None or other.latency_us >= own.latency_us:
+        return
+    say(
+        f"note: the kernel that acceld lowers from {arguments.reference} is predicted faster: "
+        f"{figures.latency(other.latency_us, other.source, chip, other.interval_percent)}; acceld init --reference {arguments.reference} -o NEW "
+        "makes a workload that begins with it"
+    )
 
 
 @contextmanager
@@ -119,6 +144,7 @@ def _shown(
         if loaded.reference is None:
             say("note: without a reference, the kernel's own execution in float64 is the oracle")
     say_judged(found, folder, kernel.api)
+    _say_lowered(found, arguments, chip)
     if evaluation.status in FINE:
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
         if kernel.api == "nki_legacy" and CURRENT_API not in loaded.baselines:
@@ -232,6 +258,8 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
     if given and kernel.api != "c":  # acceld does not parse C, so a C kernel's parameters are unknown here
         given = by_signature(kernel, given)
     if arguments.reference:
+        if kernel.api != "c":
+            check_order(kernel, Path(arguments.reference))
         facts = drafts.reference_facts(Path(arguments.reference), given)
         return list(facts.arguments), list(facts.outputs)
     if not given:
@@ -267,8 +295,9 @@ def _write(
     given: list[DraftArgument],
     outputs: list[DraftOutput],
     arguments: argparse.Namespace,
+    work: Mapping[str, int] | None,
 ) -> None:
-    """Write the workload folder completely, or not at all."""
+    """Write the workload folder completely, or not at all. ``work`` is the operator's work, None if it is unknown."""
     fresh = folder.with_name(f".{folder.name}.acceld")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
@@ -289,6 +318,7 @@ def _write(
             lnc=kernel.lnc,
             mutates=arguments.mutates,
             sample="inputs.npz" if arguments.inputs else "",
+            work=work,
         )
         (fresh / "workload.toml").write_text(text, encoding="utf-8")
         fresh.rename(folder)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from acceld import parsing
@@ -50,16 +51,49 @@ def find_entry(source: str, entry: str | None) -> str:
     return entry_in(parse(source, "kernel.py"), entry)
 
 
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """The functions of a file by kind. A method stands as ``Class.name``."""
+
+    functions: Mapping[str, ast.FunctionDef]
+    assigned: Mapping[str, ast.expr | None]
+    jitted: Sequence[str]
+    factories: Sequence[str]
+
+    @classmethod
+    def of(cls, tree: ast.Module) -> _Functions:
+        """Return the functions of a syntax tree."""
+        functions = parsing.functions_of(tree.body)
+        jitted = [name for name, node in functions.items() if is_kernel(node)]
+        factories = [name for name, node in functions.items() if name not in jitted and _makes_kernel(node)]
+        return cls(functions, dict(_assigned(tree)), jitted, factories)
+
+    @property
+    def made(self) -> list[str]:
+        """Names to which the file assigns a kernel."""
+        return [name for name, value in self.assigned.items() if _gives_kernel(value, self.factories, self.jitted)]
+
+    @property
+    def kernels(self) -> list[str]:
+        """Names of all kernels of the file."""
+        return list(dict.fromkeys([*self.jitted, *self.made]))
+
+    @property
+    def plain(self) -> list[str]:
+        """Names of the functions at the top of the file that make no kernel."""
+        return [name for name in self.functions if "." not in name and name not in self.factories]
+
+
+def entries_in(tree: ast.Module) -> list[str]:
+    """Return the names of all kernels in a syntax tree, or of all its functions if it has no kernel."""
+    found = _Functions.of(tree)
+    return found.kernels or found.plain
+
+
 def entry_in(tree: ast.Module, entry: str | None) -> str:
     """Return the name of the kernel function in a syntax tree, by the rules of :func:`find_entry`."""
-    functions = parsing.functions_of(tree.body)
-    assigned = dict(_assigned(tree))
-    jitted = [name for name, node in functions.items() if is_kernel(node)]
-    top = [name for name in jitted if "." not in name]
-    factories = [name for name, node in functions.items() if name not in jitted and _makes_kernel(node)]
-    made = [name for name, value in assigned.items() if _gives_kernel(value, factories, jitted)]
-    kernels = list(dict.fromkeys([*jitted, *made]))
-    plain = [name for name in functions if "." not in name and name not in factories]
+    file = _Functions.of(tree)
+    functions, assigned, kernels, plain = file.functions, file.assigned, file.kernels, file.plain
     if entry is not None:
         if entry in functions or entry in assigned:
             return entry
@@ -71,12 +105,12 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
     for name in ("kernel", "optimized_kernel"):
         if name in functions or name in assigned:
             return name
-    for found in (top, made, jitted):
+    for found in ([name for name in file.jitted if "." not in name], file.made, file.jitted):
         if len(found) == 1:
             return found[0]
         if found:
             raise UsageError("the file has more than one kernel", hint=f"name one as entry: {', '.join(kernels)}")
-    inside = ((name, one.name) for name in factories for one in ast.walk(functions[name]) if is_kernel(one))
+    inside = ((name, one.name) for name in file.factories for one in ast.walk(functions[name]) if is_kernel(one))
     for name, inner in inside:
         raise UsageError(
             f"the kernel {inner!r} is defined inside of {name!r}, so the file itself has none",

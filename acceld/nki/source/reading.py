@@ -310,6 +310,13 @@ class KernelModule(SourceReader):
         count = self.count(loop)
         return str(size * int(count)) if count.isdecimal() else f"{size} * ({count})"
 
+    def share(self, loop: Loop, divisor: int) -> str:
+        """Return the text of a loop's number of iterations over ``divisor``, as :meth:`count` says that number. ``divisor``
+        divides it.
+        """
+        count = self.count(loop)
+        return str(int(count) // divisor) if count.isdecimal() else f"({count}) // {divisor}"
+
     @cached_property
     def _steady(self) -> set[str]:
         """Return the names that have one value from the kernel's first loop on."""

@@ -79,12 +79,20 @@ def rewrite(
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
 ) -> tuple[list[Site], list[Site]]:
-    """Return (places where the rules of an API apply, the most promising first; places where rules refuse)."""
+    """Return (places where the rules of an API apply; places where rules refuse), each with the most promising first."""
     kernel = read(source, api, shapes, dtypes, entry)
     found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
     ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
-    return [site for _, site in ranked], [one.site for _, one in found if one.rewrite is None]
+    refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
+    refused.sort(key=lambda one: -one[0])
+    return [site for _, site in ranked], [site for _, site in refused]
+
+
+def _untaken(sites: Sequence[Site], request: PlanRequest) -> list[Site]:
+    """Return the places that no earlier plan of the request took."""
+    taken = {(plan.rule, plan.line, str(plan.data.get("key", ""))) for plan in request.earlier}
+    return [one for one in sites if (one.rule, one.line, one.key) not in taken]
 
 
 def moves(
@@ -183,16 +191,18 @@ class RulesProposer(Proposer):
         if crossed is not None:
             return crossed
         applicable, refused = await self.findings(request.parent, request.problem)
-        found = [*applicable, *refused]
-        taken = {(plan.rule, plan.line, str(plan.data.get("key", ""))) for plan in request.earlier}
-        open_sites = [one for one in found if (one.rule, one.line, one.key) not in taken]
+        open_sites = _untaken([*applicable, *refused], request)
         if request.index >= len(open_sites):
             return None
         if self._order_seed is not None:
             random.Random(f"{self._order_seed} {request.iteration} {request.place}").shuffle(open_sites)
         site = open_sites[request.index]
+        return self._planned(request, site, refused=any(one is site for one in refused))
+
+    def _planned(self, request: PlanRequest, site: Site, *, refused: bool) -> Plan:
+        """Return the plan for a place. An attempt at a refused place has no code, only the reason."""
         rule = rule_named(site.rule)
-        safe = "" if any(one is site for one in refused) else f"\nSafe because {site.precondition}."
+        safe = "" if refused else f"\nSafe because {site.precondition}."
         return request.planned(
             f"{site.plan}\nWhy: {rule.reason} ({rule.source}){safe}",
             title=f"{site.rule.replace('_', ' ')}, line {site.line}",
@@ -322,9 +332,10 @@ class TunedRules(RulesProposer):
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first;
-        None if there is no such sequence.
+        """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first.
 
+        Behind the sequences come the places at which a rule refuses, so that the history has the reasons, unless a parent
+        gets a limited number of plans. None means that nothing is left.
         Sequences that are too slow for the beam are left out. Sequences that contain every step that all wrong
         sequences have come last, because they are probably wrong too.
         """
@@ -343,7 +354,11 @@ class TunedRules(RulesProposer):
             suspects = set.intersection(*wrong)
             found.sort(key=lambda one: suspects <= set(one.steps))
         if request.index >= len(found):
-            return None
+            if self._most is not None:
+                return None
+            _, refused = await self.findings(request.parent, request.problem)
+            untaken = _untaken(refused, request)[request.index - len(found) :]
+            return self._planned(request, untaken[0], refused=True) if untaken else None
         one = found[request.index]
         return _sequence(
             request,

@@ -125,6 +125,7 @@ def answered(folder: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     written = mine.read_text()
     if words[0] == "apply":
+        assert main(list(words)) == 0 and "already is c" in capsys.readouterr().err
         (undo,) = (line.partition("to undo: ")[2] for line in err.splitlines() if line.startswith("to undo: "))
         subprocess.run(shlex.split(undo), check=True)
         assert mine.read_text() == before != written

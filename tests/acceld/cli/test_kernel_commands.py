@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,8 @@ def test_init_writes_a_folder_that_verify_accepts(
 ) -> None:
     assert main(["init", "mine.py", "--reference", "ref.py", "--json"]) == 0
     assert answer(capsys)["status"] == "passed"
+    work = tomllib.loads((folder / "mine" / "workload.toml").read_text())["work"]
+    assert work == {"matmul_flops": "0", "vector_flops": str(128 * 64), "hbm_bytes": str(3 * 4 * 128 * 64)}
     assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
     assert "exists" in capsys.readouterr().err
     monkeypatch.chdir(folder / "mine")
@@ -182,6 +185,27 @@ def test_init_writes_a_folder_that_verify_accepts(
     printed = capsys.readouterr()
     assert "DOES NOT HOLD" in printed.out
     assert "kernel_legacy.py on mine: " in printed.err and "[tolerance]" in printed.err
+
+
+def test_init_says_if_the_kernel_lowered_from_the_reference_is_predicted_faster(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = KERNEL.replace("nl.load(b[p, f])", "nl.copy(nl.copy(nl.copy(nl.load(b[p, f]))))")
+    (folder / "mine.py").write_text(text)
+    assert main(["init", "mine.py", "--reference", "ref.py", "--chip", "trn1"]) == 0
+    printed = capsys.readouterr().err
+    assert re.search(r"lowers from ref\.py is predicted faster: ≈ .* sim trn1", printed)
+    assert "acceld init --reference ref.py -o NEW" in printed
+
+
+def test_init_refuses_a_kernel_whose_parameters_stand_in_another_order_than_those_of_forward(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.py").write_text(KERNEL.replace("add_kernel(a, b)", "add_kernel(b, a)"))
+    assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
+    printed = capsys.readouterr().err
+    assert "mine.py takes b, a, and forward in ref.py takes a, b" in printed and "in the other's order" in printed
+    assert not (folder / "mine").exists()
 
 
 @pytest.mark.slow
@@ -288,6 +312,24 @@ def test_check_lists_what_each_version_of_nki_refuses_in_a_kernel(
     assert (answer["ok"], answer["nki"]) == (False, "0.7")
     (broken,) = answer["versions"][-1]["breaks"]
     assert (broken["line"], broken["certain"]) == (13, True) and "fori_loop" in broken["instead"]
+
+
+def test_check_reads_every_kernel_of_a_file_and_the_functions_of_one_without_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kernels.py"
+    loop = "@nki.jit\ndef second(x):\n    for _ in nl.dynamic_range(2):\n        pass\n    return x\n"
+    path.write_text(f"{CURRENT}\n\n{loop}")
+    assert main(["check", str(path), "--nki", "0.7", "--json"]) == 7
+    (broken,) = json.loads(capsys.readouterr().out)["versions"][-1]["breaks"]
+    assert broken["what"] == "nl.dynamic_range"
+    path.write_text(f"{CURRENT}\n\n{loop}".replace("dynamic_range", "affine_rang"))
+    assert main(["check", str(path), "--nki", "0.7", "--json"]) == 7, "only the second kernel has the misspelt name"
+    assert main(["check", str(path), "--nki", "0.7", "--entry", "kernel", "--json"]) == 0
+    path.write_text(path.read_text().replace("@nki.jit\n", ""))
+    capsys.readouterr()
+    assert main(["check", str(path), "--nki", "0.7"]) == 7
+    assert "nl.affine_rang" in capsys.readouterr().out
 
 
 def test_check_says_what_it_can_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -296,6 +296,9 @@ async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(h
             assert (await asyncio.to_thread(target.read_text)).startswith("latency 81")
             assert reported["result"].endswith(f"kernel.c.{sha256[:8]}.bak")
             assert await asyncio.to_thread(target.with_name(f"kernel.c.{sha256[:8]}.bak").read_text) == text
+            written = await asyncio.to_thread(target.read_bytes)
+            with pytest.raises(AcceldError, match=r"already is c\d+; nothing was written"):
+                await client.send("POST", path, wrong | {"expected_sha256": hashlib.sha256(written).hexdigest()})
             await asyncio.to_thread(target.write_text, text)
 
 

@@ -78,14 +78,14 @@ def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, c
         dims = next(access.dims for access in steps.accesses if access.name == name)
         for dim, extent in zip(dims or (), extents, strict=True):
             if dim.form is not None and dim.form.coefficient(steps.loop.variable) == 1:
-                edits.replace(*kernel.span(extent), str(steps.trips // factor))
+                edits.replace(*kernel.span(extent), kernel.share(steps.loop, factor))
 
 
 def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int, edits: Edits) -> str:
     loop, trips = steps.loop, steps.trips // factor
     assert isinstance(loop.node.iter, ast.Call)
     if trips > 1:
-        edits.replace(*kernel.span(loop.node.iter.args[0]), str(trips))
+        edits.replace(*kernel.span(loop.node.iter.args[0]), kernel.share(loop, factor))
         return edits.apply()
     before, text, after = edits.apply_around(kernel.line_start(loop.start), kernel.after_line(loop.end))
     _, body = text.split("\n", 1)

@@ -859,6 +859,20 @@ def kernel(x, lhs):
 """
 
 
+def test_wider_tiles_fit_other_shapes_also_in_two_steps() -> None:
+    written, other = ((256, 4096), (128, 128)), arrays((384, 2048), (128, 128))
+    expected = run(ANY_SHAPE, *other, chip="trn2")
+    wider = {step: text for step, text in rewrites(ANY_SHAPE, written) if step.startswith("widen_tiles 1024")}
+    assert len(wider) == 1
+    for text in [*wider.values()]:
+        wider |= {step: again for step, again in rewrites(text, written) if step.startswith("widen_tiles")}
+    assert len(wider) > 1
+    for step, text in wider.items():
+        assert "4096" not in text, step
+        found = run(text, *other, chip="trn2")
+        assert np.linalg.norm(found - expected) < _TOLERANCE * np.linalg.norm(expected), step
+
+
 def test_a_rewrite_of_a_whole_loop_fits_other_shapes() -> None:
     written, other = ((256, 2048), (128, 128)), arrays((384, 1024), (128, 128))
     expected = run(ANY_SHAPE, *other, chip="trn2")

@@ -25,7 +25,14 @@ from acceld.proposers.rules.tuner import (
     without_idle_steps,
 )
 from tests.acceld.proposers.rules.kernels import line_of
-from tests.acceld.proposers.rules.places import DRAIN_FED, DRAIN_FED_SHAPES, SILU, STAGES_NORMED, STAGES_NORMED_SHAPES
+from tests.acceld.proposers.rules.places import (
+    CHUNKS,
+    DRAIN_FED,
+    DRAIN_FED_SHAPES,
+    SILU,
+    STAGES_NORMED,
+    STAGES_NORMED_SHAPES,
+)
 
 # Kernels of letters: a and b pay only together, c always does, d is the same program as c.
 LATENCIES = {"": 10.0, "a": 11.0, "ab": 4.0, "b": 12.0, "c": 9.0, "abc": 3.0, "ac": 10.5, "bc": 11.5}
@@ -272,6 +279,25 @@ async def test_plans_are_the_fastest_sequences_and_their_attempts_repeat_the_ste
     assert again is None or again.data["steps"] != plan.data["steps"]
     assert await proposer.plan(request(500)) is None
     assert await proposer.attempt(AttemptRequest(asked.problem, plan, asked.parent, 1, 0)) is None
+
+
+async def test_behind_the_sequences_come_the_places_at_which_a_rule_refuses() -> None:
+    class Empty(TunedRules):
+        async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
+            return []
+
+    parent = Candidate(1, 0, Kernel(CHUNKS, "nki_legacy"), None, id=7)
+    proposer, asked = Empty(simulated, "promise", limit=1), replace(request(0), parent=parent)
+    _, refused = await proposer.findings(parent, asked.problem)
+    numbered = [replace(asked, index=index) for index in range(len(refused) + 1)]
+    plans = [plan for one in numbered if (plan := await proposer.plan(one)) is not None]
+    assert [(plan.rule, plan.line) for plan in plans] == [(one.rule, one.line) for one in refused] != []
+    attempt = await proposer.attempt(AttemptRequest(asked.problem, plans[0], asked.parent, 0, 0))
+    assert attempt is not None and attempt.text is None and attempt.reason
+    assert await proposer.plan(replace(asked, earlier=tuple(plans))) is None
+    assert await Empty(simulated, "promise", limit=1, most=1).plan(asked) is None, (
+        "a slot beside models is no refusal's"
+    )
 
 
 async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
