@@ -127,11 +127,12 @@ def gained(
 
 def brief_gain(value: float | None, verdict: Verdict | str | None) -> str:
     """Format a speed-up with its verdict for narrow columns: ``1.42x`` if certain, ``1.25x likely``, ``1.02x
-    tie``.
+    tie``, ``1.42x timed`` of a kernel that was not run on data.
     """
     if value is None or value <= 1 or verdict == Verdict.CERTAIN:
         return speedup(value)
-    return f"{value:.2f}x {Verdict.LIKELY if verdict == Verdict.LIKELY else Verdict.TIE}"
+    words: dict[str | None, str] = {Verdict.LIKELY: "likely", Verdict.UNTESTED: "timed"}
+    return f"{value:.2f}x {words.get(verdict, 'tie')}"
 
 
 def paired(found: Mapping[str, Any]) -> str:

@@ -89,6 +89,8 @@ class Verdict(StrEnum):
     LIKELY = "likely"
     TIE = "tie"
     SLOWER = "slower"
+    UNTESTED = "untested"
+    """No verdict yet: the kernel was timed, and not run on data."""
 
     @property
     def worth_applying(self) -> bool:
@@ -130,6 +132,14 @@ def judged(row: Mapping[str, Any]) -> Verdict | None:
     speed-up.
     """
     return verdict(row["speedup"], row["improved"], row["tie_band"], row["source"])
+
+
+def candidate_verdict(row: Mapping[str, Any], over: str, source: Source | str) -> Verdict | None:
+    """Return the verdict on a candidate's speed-up over the baseline; over its parent if ``over`` is ``"parent_"``. None
+    without a speed-up. ``row`` has the candidate's columns.
+    """
+    found = verdict(row[f"{over}speedup"], row[f"{over}improved"], row["tie_band"], source)
+    return Verdict.UNTESTED if found is not None and row["status"] == Status.UNTESTED else found
 
 
 def worth(stated: str | None, improved: object) -> Verdict:

@@ -16,7 +16,7 @@ from acceld.events import (
     CandidateWritten,
     PlanWritten,
 )
-from acceld.gains import Gain, Verdict, compared, gain, paired_speedup, verdict
+from acceld.gains import Gain, candidate_verdict, compared, gain, paired_speedup
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile, Source, Status
 from acceld.store.changes import rollups
 from acceld.store.errors import NotFoundError
@@ -239,6 +239,7 @@ def write_evaluation(
             improved=new["improved"],
             tie_band=new["tie_band"],
         )
+    source = evaluation.profile.source if evaluation.profile else Source.SIMULATED
     rule = tx.one("SELECT rule FROM plans WHERE id = ?", (candidate.plan,))
     rollups.candidate_changed(tx, old, new, rule["rule"] if rule else "", run["workload"])
     tx.event(
@@ -256,18 +257,12 @@ def write_evaluation(
             source=evaluation.profile.source if evaluation.profile else None,
             improved=_truth(new["improved"]),
             parent_improved=_truth(new["parent_improved"]),
-            verdict=_worth(new, "", evaluation.profile),
-            parent_verdict=_worth(new, "parent_", evaluation.profile),
+            verdict=candidate_verdict(dict(new), "", source),
+            parent_verdict=candidate_verdict(dict(new), "parent_", source),
         ),
         candidate.run,
     )
     return replace(candidate, evaluation=replace(evaluation, id=number))
-
-
-def _worth(row: sqlite3.Row, over: str, profile: Profile | None) -> Verdict | None:
-    """Return the verdict on a candidate's speed-up over the baseline; if ``over`` is ``"parent_"``, over its parent."""
-    source = profile.source if profile else Source.SIMULATED
-    return verdict(row[f"{over}speedup"], row[f"{over}improved"], row["tie_band"], source)
 
 
 def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None:

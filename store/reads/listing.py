@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from acceld.errors import StoreError
-from acceld.gains import Verdict, verdict
+from acceld.gains import Verdict, candidate_verdict, verdict
 from acceld.store.reads import records
 from acceld.store.reads.records import full_text, insights_found, texts
 from acceld.store.rows import insight_of, load, the_row
@@ -86,10 +86,9 @@ _FLAGS = ("improved", "parent_improved")
 
 def _verdicts(row: sqlite3.Row, source: str) -> dict[str, Verdict | None]:
     """Return the verdict on each speed-up of a row: over the baseline and, for a candidate, over its parent."""
-    found = {"verdict": verdict(row["speedup"], row["improved"], row["tie_band"], source)}
-    if "parent_improved" in row.keys():  # noqa: SIM118  a row's own `in` looks at values
-        found["parent_verdict"] = verdict(row["parent_speedup"], row["parent_improved"], row["tie_band"], source)
-    return found
+    if "parent_improved" not in row.keys():  # noqa: SIM118  a row's own `in` looks at values
+        return {"verdict": verdict(row["speedup"], row["improved"], row["tie_band"], source)}
+    return {f"{over}verdict": candidate_verdict(dict(row), over, source) for over in ("", "parent_")}
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:

@@ -104,7 +104,7 @@ def _lowered(reference: Path, given: list[DraftArgument], outputs: list[DraftOut
 def _say_lowered(found: Judged, arguments: argparse.Namespace, chip: str) -> None:
     """Print a note if the kernel that is lowered from the reference is predicted faster than the person's own."""
     own, other = found.evaluation.profile, found.lowered
-    if own is None or other is None or other.latency_us >= own.latency_us:
+    if own is None or other is None or not 0 < (other.latency_us or 0) < (own.latency_us or 0):
         return
     say(
         f"note: the kernel that acceld lowers from {arguments.reference} is predicted faster: "
