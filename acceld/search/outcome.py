@@ -142,6 +142,9 @@ class RunOutcome:
     best kernel has one: no such candidate becomes the best. None if there is no such candidate.
     """
 
+    notes: tuple[str, ...] = ()
+    """Notes on lines of the best kernel that the baseline has not, such as that a compiler refused such a line once."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
         return asdict(self) | {"counts": dict(self.counts)}
@@ -232,7 +235,15 @@ def outcome(
         screened=_screened(candidates),
         shapes=_by_shape(before, after),
         uncounted=_uncounted(candidates, best),
+        notes=_new_notes(base.profile, end.profile),
     )
+
+
+def _new_notes(before: Profile | None, after: Profile | None) -> tuple[str, ...]:
+    """Return the notes ``line N: ...`` of the profile ``after`` whose text no note of ``before`` has."""
+    known = {note.partition(": ")[2] for note in (before.notes if before else ())}
+    found = (note for note in (after.notes if after else ()) if note.startswith("line "))
+    return tuple(note for note in found if note.partition(": ")[2] not in known)
 
 
 def _uncounted(candidates: Sequence[Candidate], best: Candidate | None) -> int | None:

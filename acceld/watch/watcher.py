@@ -119,7 +119,8 @@ class Watcher:
                 await self._optimizer.cancel(watched.run)
             watched.run = await self._optimizer.start(watched, watched.kernel, self._policy.usd_per_save)
         except AcceldError as error:
-            self._report(SaveResult(watched.path, "not_optimized", error.message, False, generation=watched.generation))
+            text = f"{error.message}; {error.hint}" if error.hint else error.message
+            self._report(SaveResult(watched.path, "not_optimized", text, False, generation=watched.generation))
             return
         self._policy.started(time.monotonic())
         data = {"run": watched.run}

@@ -104,7 +104,7 @@ class BeamScreen(ConsoleScreen):
             with Vertical(id="side"):
                 yield Panel(self._details, id="details")
                 yield Container(id="plot")
-                yield LineList(id="change", pointer=False, empty="The same text.")
+                yield LineList(id="change", pointer=False, empty="loading")
             yield Panel(self._now, id="now")
         yield Line(self._summary, id="summary")
 
@@ -322,6 +322,7 @@ class BeamScreen(ConsoleScreen):
         else:
             lines = colored(facts.get("text") or "", self.palette)
         self._changed = (facts.get("id"), lines)
+        pane.empty = "The same text." if facts else "loading"
         pane.border_title = f"Change from c{parent}" if parent else "Source" if facts else ""
         pane.show_lines(lines)
         pane.scroll_home(animate=False)

@@ -86,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     _write(folder, path, kernel, given, outputs, arguments, lowered.work if lowered else None)
     other = lowered.kernels.get(api) if lowered else None
     beside = Kernel(other, api, "kernel", trusted=True) if other is not None else None
+    say(f"trying {path} on the inputs that its new workload declares: about a minute at most")
     with _kept_if_fine(folder) as kept:
         found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state, beside))
         kept.append(found.evaluation.status in FINE)
@@ -156,7 +157,7 @@ def _shown(
             )
         say(f"next: acceld optimize {folder} --wait")
     else:
-        made_from = arguments.kernel or arguments.reference or arguments.module
+        made_from = " or ".join(filter(None, (arguments.kernel, arguments.reference, arguments.module)))
         say(
             f"{folder}/ was not kept, because the kernel does not pass; change {made_from}, then run the same command again"
         )

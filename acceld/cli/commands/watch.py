@@ -196,7 +196,7 @@ def _watched(path: Path, arguments: argparse.Namespace, resolved: config.Resolve
     if found is None:
         raise UsageError(
             f"{path} has no workload to be evaluated by",
-            hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",
+            hint=f"give --workload, or make one: acceld init {path} with --reference REF.py or --arg NAME=SHAPE:DTYPE",
         )
     where = place_of(resolved, path, found, api=arguments.api, chip=arguments.chip, backend=arguments.backend)
     if path.is_dir():

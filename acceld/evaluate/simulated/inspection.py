@@ -120,8 +120,8 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
         if buffer.dtype != want["dtype"]:
             message = f"the kernel's output {want['name']} is {buffer.dtype}; the workload expects {want['dtype']}"
             hint = (
-                f"declare the output as {want['dtype']}; or change what the reference returns, or the dtype of "
-                f"[outputs.{want['name']}] in workload.toml"
+                f"declare the kernel's output as {want['dtype']}; or let the reference return {buffer.dtype}, and write that "
+                f"dtype to [outputs.{want['name']}] in workload.toml, if there is one"
             )
             raise _Refused(Status.INCORRECT_DTYPE, "output_dtype", message, hint, buffer.line)
 

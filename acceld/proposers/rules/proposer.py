@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from time import monotonic
@@ -431,12 +431,18 @@ def _sequence(
     count = "one rewrite" if len(steps) == 1 else f"{len(steps)} rewrites"
     return request.planned(
         f"{introduction}:\n{listed}",
-        title=f"{title}{count}: {', '.join(dict.fromkeys(rules))}".replace("_", " "),
+        title=f"{title}{count}: {', '.join(_counted(rules))}".replace("_", " "),
         change_class=rule_named(rules[-1]).change_class if len(set(rules)) == 1 else "mixed",
         rule="+".join(dict.fromkeys(rules)),
         data={"steps": list(steps)},
         partner=partner,
     )
+
+
+def _counted(rules: Sequence[str]) -> Iterator[str]:
+    """Yield each rule once, with the number of its rewrites if there are several: ``place_engine x2``."""
+    for rule, count in Counter(rules).items():
+        yield rule if count == 1 else f"{rule} x{count}"
 
 
 def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:

@@ -57,6 +57,16 @@ def test_a_latency_without_a_validated_interval_is_no_win() -> None:
         assert outcome(finished(1), pair, {}).uncounted is None
 
 
+def test_the_notes_are_those_of_the_best_kernel_s_lines_that_the_baseline_lacks() -> None:
+    def noted(one: Candidate, *notes: str) -> Candidate:
+        assert one.evaluation is not None and one.evaluation.profile is not None
+        return replace(one, evaluation=replace(one.evaluation, profile=replace(one.evaluation.profile, notes=notes)))
+
+    root, fast = chain(100.0, 50.0)
+    pair = [noted(root, "line 3: known"), noted(fast, "line 7: known", "line 9: refused once", "of the whole kernel")]
+    assert outcome(finished(2), pair, {}).notes == ("line 9: refused once",)
+
+
 def test_latencies_of_two_models_are_no_win() -> None:
     root, fast = chain(100.0, 20.0)
     assert root.evaluation is not None and root.evaluation.profile is not None

@@ -310,6 +310,7 @@ async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
 
     proposer = Prepared(simulated, "promise", limit=1)
     wrong = [plan for index in (0, 1) if (plan := await proposer.plan(request(index))) is not None]
+    assert {plan.title for plan in wrong} == {"2 rewrites: hoist loads x2"}
     wrong = [replace(plan, id=index) for index, plan in enumerate(wrong)]
     asked = [replace(request(index, earlier=wrong), wrong=frozenset({0, 1})) for index in range(4)]
     found = ["".join(plan.data["steps"]) for one in asked if (plan := await proposer.plan(one)) is not None]
