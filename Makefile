@@ -9,7 +9,7 @@ SECONDS_OF_FUZZING ?= 600
 .PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-fleet bench-history corpus faults snapshots docs pictures dist lock clean
 
 run: $(VENV)/.installed
-	$(BIN)/acceld optimize silu --api nki --home .acceld --preset quick --wait
+	$(BIN)/acceld optimize silu --home .acceld --preset quick --wait
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -6,14 +6,14 @@ The simulator always exists. Each package in ``acceld/devices``, and each entry 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 from acceld import plugins
-from acceld.chips import API_CHIPS, NKI_DEFAULT, NKI_VERSIONS
+from acceld.chips import API_CHIPS, CURRENT_API, NKI_DEFAULT, NKI_VERSIONS
 from acceld.device import Device, Target
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Source
@@ -91,6 +91,21 @@ class Choice:
     backend: str
     api: str
     chip: str
+
+
+def default_choice(default: Choice, sets: Callable[[str], bool], offered: Iterable[str]) -> Choice:
+    """Return backend, API and chip for a workload from the configured ``default``.
+
+    If the first of the APIs ``offered`` is the current one, or if there is none because the kernel is still to be lowered,
+    the current API and its first chip take the place of what the configuration does not set. ``sets`` tells whether it sets
+    a dotted key.
+    """
+    chips = API_CHIPS[CURRENT_API]
+    if next(iter(offered), CURRENT_API) != CURRENT_API or sets("search.api"):
+        return default
+    if not sets("search.chip"):
+        return replace(default, api=CURRENT_API, chip=chips[0])
+    return replace(default, api=CURRENT_API) if default.chip in chips else default
 
 
 def choose(

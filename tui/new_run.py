@@ -22,7 +22,7 @@ from acceld import config, figures
 from acceld.errors import AcceldError, UsageError, WorkloadError
 from acceld.kernel_files import api_of_file, load_kernel
 from acceld.model import PRESETS, PROPOSERS, Kernel
-from acceld.targets import CHIPS, Choice, choose
+from acceld.targets import CHIPS, Choice, choose, default_choice
 from acceld.tui.client import Client
 from acceld.tui.estimate import at_most, estimate
 from acceld.tui.modals import Ask, Confirm
@@ -64,12 +64,14 @@ class Offer:
     """Rows of earlier runs, the newest first."""
 
 
-def chips_of(found: Workload, settings: config.Config) -> tuple[str, ...]:
+def chips_of(found: Workload, resolved: config.Resolved) -> tuple[str, ...]:
     """Return the chips that the workload's kernels run on; the configured one, or else the first, stands first.
 
     If its kernels run on none, return all chips: starting the run then says what is wrong.
     """
-    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    settings = resolved.config
+    configured = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    default = default_choice(configured, resolved.sets, found.baselines)
 
     def fits(chip: str | None) -> str | None:
         try:
@@ -84,15 +86,15 @@ def chips_of(found: Workload, settings: config.Config) -> tuple[str, ...]:
 
 def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
     """Return, by name, the workloads of this machine and of earlier runs."""
-    settings = config.load().config
+    resolved = config.load()
     found: dict[str, Offer] = {}
-    for name, folder in workload_folders(settings.paths.workloads).items():
+    for name, folder in workload_folders(resolved.config.paths.workloads).items():
         try:
             loaded = load_workload(folder)
         except WorkloadError:  # starting a run reports the problem
             found[name] = Offer()
         else:
-            found[loaded.name] = Offer(chips=chips_of(loaded, settings))
+            found[loaded.name] = Offer(chips=chips_of(loaded, resolved))
     for row in earlier:
         name = row["workload"]
         offer = found.setdefault(name, Offer(elsewhere=row["id"], chips=(row["chip"],)))
@@ -247,14 +249,14 @@ class NewRun(ModalScreen[int | None]):
         self.app.push_screen(Ask("Begin with which file?", asked), take)
 
     def _take_file(self, path: Path) -> None:
-        settings = config.load().config
+        resolved = config.load()
         folder = path if path.is_dir() else path.parent
         name = self._workload
         if (folder / FILE).is_file():
             loaded = load_workload(folder)
             name = loaded.name
             offer = self._offers.setdefault(name, Offer())
-            offer.folder, offer.chips = str(folder), chips_of(loaded, settings)
+            offer.folder, offer.chips = str(folder), chips_of(loaded, resolved)
         elif path.is_dir():
             raise UsageError(f"{path} has no {FILE}", hint="acceld init makes one")
         if path.is_dir():
@@ -264,7 +266,7 @@ class NewRun(ModalScreen[int | None]):
                 raise UsageError(
                     "choose the workload of the kernel first", hint="its name or folder goes into the first field"
                 )
-            self._root = (path, load_kernel(path, api=api_of_file(path) or settings.search.api))
+            self._root = (path, load_kernel(path, api=api_of_file(path) or resolved.config.search.api))
         self._refusal = ""
         self.query_one("#words", Input).value = ""
         self._list(name)

@@ -449,8 +449,8 @@ class Toolbox:
         answer: Json = {"workload": folder, **_facts(found), **made.told}
         if not found.baselines:
             return answer | {"next": "No kernel could be lowered: write one, and check_kernel it with strict=true."}
-        chosen = api or (self.places.config.search.api if self.places.config.search.api in found.baselines else "")
-        first = found.baselines[chosen or next(iter(found.baselines))]
+        chosen = api or next(iter(found.baselines))
+        first = found.baselines[chosen]
         timed = await self._evaluate("", str(first), str(made.folder), Gate.TIMING, chip, chosen)
         keys = ("on", "latency_us", "floor_us", "floor_is", "percent_of_floor", "bound", "failure", "details")
         answer["first_kernel"] = {"path": str(first), **{key: timed[key] for key in keys if key in timed}}

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.chips import API_CHIPS, CURRENT_API
 from acceld.errors import UsageError
 from acceld.kernel_files import api_of_file, is_reference, load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import SIMULATOR, Choice, choose
+from acceld.targets import SIMULATOR, Choice, choose, default_choice
 from acceld.workloads import Workload, load_workload, workload
 
 NOT_PASSED = 7
 """Exit code of a kernel that does not pass."""
 SUFFIXES = (".py", ".c")
 """Endings of kernel files; every other name is that of a workload."""
-
-
-def _default_target(resolved: config.Resolved, backend: str, *, from_formula: bool) -> Choice:
-    """Return backend, API and chip as configured, on ``backend`` if it is not empty.
-
-    ``from_formula`` says that the kernel will be lowered from a reference. Then the API is the current one,
-    unless the configuration sets another.
-    """
-    search = resolved.config.search
-    default = Choice(backend or resolved.config.devices.backend, search.api, search.chip)
-    chips = API_CHIPS[CURRENT_API]
-    if not from_formula or resolved.sets("search.api"):
-        return default
-    if not resolved.sets("search.chip"):
-        return replace(default, api=CURRENT_API, chip=chips[0])
-    return replace(default, api=CURRENT_API) if search.chip in chips else default
 
 
 def place_of(
@@ -53,18 +35,20 @@ def place_of(
     file's imports, or one for which the workload has a kernel. Otherwise the chip is the configured one if API and
     workload run on it, else one on which they run.
 
-    A kernel that is still to be lowered from a reference gets the current API, if no API is configured. So does
-    a workload that has no kernel, or whose first kernel is for the current API. Raises UsageError if values
-    that were asked for contradict each other.
+    A kernel that is still to be lowered from a reference, and a workload whose first kernel is for the current API, get
+    that API unless another one is configured (:func:`acceld.targets.default_choice`). Raises UsageError if values that
+    were asked for contradict each other.
     """
     own = path is not None and path.suffix in SUFFIXES
     asked = api or (api_of_file(path) if path is not None and own else None)
+    search = resolved.config.search
+    default = Choice(SIMULATOR if simulated else resolved.config.devices.backend, search.api, search.chip)
     if found is not None and not own:
-        from_formula = next(iter(found.baselines), CURRENT_API) == CURRENT_API
-    else:
-        from_formula = path is not None and is_reference(path)
+        default = default_choice(default, resolved.sets, found.baselines)
+    elif path is not None and is_reference(path):
+        default = default_choice(default, resolved.sets, ())
     return choose(
-        _default_target(resolved, SIMULATOR if simulated else "", from_formula=from_formula),
+        default,
         backend=SIMULATOR if simulated else backend,
         api=asked,
         chip=chip,

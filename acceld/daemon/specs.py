@@ -13,7 +13,7 @@ from acceld.config import Config
 from acceld.errors import ConfigError, UsageError, nearest_of
 from acceld.kernel_files import api_of_text
 from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
-from acceld.targets import SIMULATOR, Choice, choose
+from acceld.targets import SIMULATOR, Choice, choose, default_choice
 from acceld.workloads import Arguments, Workload, load_workload, workload
 
 T = TypeVar("T")
@@ -43,8 +43,9 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
             raise UsageError(f"there is no {name} {values[name]!r}", hint=nearest_of(values[name], allowed))
     found, api, root = workload_of(asked, config), _asked(asked, "api"), asked.get("root")
     given = kernel(root, api, config.search.api) if root is not None else None
+    default = Choice(config.devices.backend, config.search.api, config.search.chip)
     where = choose(
-        Choice(config.devices.backend, config.search.api, config.search.chip),
+        default_choice(default, configured.__contains__, found.baselines) if root is None else default,
         backend=_asked(asked, "backend"),
         api=given.api if given is not None else api,
         chip=_asked(asked, "chip"),

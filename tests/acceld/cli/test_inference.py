@@ -17,7 +17,7 @@ from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, parse_argument, reference_facts, workload_toml
 from acceld.errors import UsageError
 from acceld.model import Correctness, Gate, Kernel
-from acceld.workloads import load_workload, workload
+from acceld.workloads import find_workloads, load_workload, workload
 
 CURRENT = """import nki
 import nki.language as nl
@@ -87,11 +87,20 @@ def test_a_formula_gets_the_current_api_unless_another_is_configured(
     assert (asked.api, asked.chip) == ("nki_legacy", "trn1")
 
 
-def test_a_workload_whose_first_kernel_is_of_another_api_keeps_the_configured_one() -> None:
+def test_a_workload_with_kernels_of_both_apis_gets_the_first_one_s_unless_api_or_chip_are_configured() -> None:
     found = workload("matmul_bf16")
-    assert next(iter(found.baselines)) == "nki_legacy"
-    chosen = place_of(said(), None, found)
+    assert next(iter(found.baselines)) == "nki"
+    for settings, expected in (({}, ("nki", "trn2")), ({"chip": "trn1"}, ("nki_legacy", "trn1"))):
+        chosen = place_of(said(**settings), None, found)
+        assert (chosen.api, chosen.chip) == expected
+    older = replace(found, baselines=dict(reversed(found.baselines.items())))
+    chosen = place_of(said(), None, older)
     assert (chosen.api, chosen.chip) == ("nki_legacy", "trn1")
+
+
+def test_every_shipped_workload_with_kernels_of_both_apis_names_the_current_one_first() -> None:
+    both = [one for one in find_workloads(()).values() if {"nki", "nki_legacy"} <= one.baselines.keys()]
+    assert len(both) == 18 and [one.name for one in both if next(iter(one.baselines)) != "nki"] == []
 
 
 @pytest.mark.parametrize("command", ["watch", "suggest", "profile"])
