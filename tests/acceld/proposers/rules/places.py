@@ -17,6 +17,8 @@ class Example:
     shapes: Sequence[tuple[int, ...]]
     stays: Sequence[tuple[str, ...]] = ()
     """Texts and their replacements, in turn, after which the rule does not offer the place any more."""
+    other_dtypes: Sequence[tuple[str, ...]] = ()
+    """Dtypes of the arguments with which the rule does not offer the place. Elsewhere all arguments are float32."""
     what: str = ""
     """A regular expression that the line, the key, the variants and the plan of the place match, if the rule finds other places."""
     scale: float = 1.0
@@ -1330,11 +1332,12 @@ PLACES = [
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, copied)"),  # two operands in PSUM
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, product)"),
         ("nl.copy(product)", "nl.copy(product, dtype=nl.bfloat16)"),  # rounds
-        ("nl.copy(product)", "nl.copy(product, dtype=y.dtype)"),  # may round
         ("y[p, f])", "y[p, f], dtype=nl.bfloat16)", "nl.copy(product)", "nl.copy(product, dtype=y_tile.dtype)"),
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, y_tile, mask=f < 100)"),  # other mask
         ("    result =", "    view = copied\n    result ="),  # alias
         ]),
+    Example("consume_psum", FROM_PSUM.replace("nl.copy(product)", "nl.copy(product, dtype=y.dtype)"), FROM_PSUM_SHAPES,
+        other_dtypes=[("float32", "float32", "bfloat16"), ("float32", "float32", "")]),  # rounds, may round
     Example("fold_scalars", FOLDS, [TILE, TILE],
         stays=[
         ("nl.subtract(more, small)", "nl.subtract(more, twice)"),  # another reader
@@ -1686,6 +1689,8 @@ PLACES = [
         ("w_tile[k, p, f])\n        nl", "w_tile[k, p, f], is_moving_onezero=True)\n        nl"),
         ("    for row in", "    other = w_tile\n    for row in"),
         ]),
+    Example("split_products", SPLIT_PRODUCT.replace("128), dtype=nl.float32, name", "128), dtype=x.dtype, name"), SPLIT_PRODUCT_SHAPES,
+        other_dtypes=[("bfloat16", "float32")]),
     Example("split_products", SPLIT_HALF, SPLIT_HALF_SHAPES),
     Example("split_products", SPLIT_OVERWRITTEN, SPLIT_HALF_SHAPES,
         stays=[

@@ -69,12 +69,9 @@ def test_both_halves_of_the_dma_engines_work_side_by_side_on_stacked_tiles() -> 
     assert after == pytest.approx(before / 2)
 
 
-@pytest.mark.parametrize("tile", ["dtype=x.dtype", "dtype=nl.float32"])
-@pytest.mark.parametrize(("dtype", "offered"), [("float32", True), ("bfloat16", False)])
-def test_only_operands_of_float32_are_split(dtype: str, offered: bool, tile: str) -> None:
-    source = places.SPLIT_PRODUCT.replace("128), dtype=nl.float32, name", f"128), {tile}, name")
-    kernel = KernelModule(source, "nki_legacy", places.SPLIT_PRODUCT_SHAPES, (dtype, "float32"))
-    assert bool(places_offered(rule_named("split_products"), kernel)) is (offered or tile == "dtype=nl.float32")
+def test_tiles_of_float32_are_split_whatever_is_loaded_into_them() -> None:
+    kernel = KernelModule(places.SPLIT_PRODUCT, "nki_legacy", places.SPLIT_PRODUCT_SHAPES, ("bfloat16", "float32"))
+    assert places_offered(rule_named("split_products"), kernel)
 
 
 @pytest.mark.parametrize(("chip", "offered"), [("trn1", ["gpsimd"]), ("trn2", ["gpsimd", "scalar"])])
@@ -132,6 +129,33 @@ def test_the_examples_of_the_documentation_suit_its_rule() -> None:
             assert old in one.source
             changed = KernelModule(one.source.replace(old, new), api_of(one.source), one.shapes)
             assert not places_offered(rule, changed) and places_refused(rule, changed)
+
+
+def test_the_second_example_of_the_documentation_swaps_an_instruction_in_both_apis() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"Example": places.Example, "tiled": places.tiled, "current": current}
+    for start in ("```python\n", '```python title="find"\n', '```python title="places.py"\n'):
+        exec(page.partition(start)[2].partition("```")[0], names)  # noqa: S102  # our own documentation
+    rule = type("Squared", (names["CopyOnce"],), {"find": names["find"]})()
+    squares = {
+        "nl.copy(second)": "third = nisa.activation(op=nl.square, data=second)",
+        "nisa.tensor_copy(dst=third, src=second)": "nisa.activation(dst=third, op=nl.square, data=second)",
+    }
+    products = (
+        "nl.multiply(second, second)",
+        "nisa.tensor_tensor(dst=third, data1=second, data2=second, op=nl.multiply)",
+    )
+    for one, (old, square), product in zip(names["PLACES"], squares.items(), products, strict=True):
+        source, api = one.source.replace(old, product), api_of(one.source)
+        kernel, inputs = KernelModule(source, api, one.shapes, ["float32"]), arrays(*one.shapes)
+        (site,) = places_offered(rule, kernel)
+        after = rule.apply(kernel, site, site.variants[0])
+        assert square in after and np.array_equal(run(after, *inputs), run(source, *inputs))
+        narrow = source.replace(
+            "second = nl.ndarray((128, 512), dtype=nl.float32", "second = nl.ndarray((128, 512), dtype=x.dtype"
+        )
+        (refused,) = places_refused(rule, KernelModule(narrow, api, one.shapes, ["bfloat16"]))
+        assert refused.precondition.endswith("squares second, which may not be float32: declare second as float32")
 
 
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
