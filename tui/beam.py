@@ -20,7 +20,7 @@ NEAR = 0.005
 SHOWN = 6
 """Number of children of an open candidate that are shown in addition to the important ones."""
 UNFOLDED = 500
-"""Limit on the number of children that are shown of a family that a person unfolds."""
+"""Limit on the number of children that are shown for a candidate whose folded line a person has opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,9 @@ class Offer:
 
 
 def chips_of(found: Workload, settings: config.Config) -> tuple[str, ...]:
-    """Return the chips that the workload's kernels run on; the configured one, or else the first, stands first.
+    """Return the chips that the workload's kernels run on. The configured chip comes first, if it is one of them.
 
-    If its kernels run on none, return all chips: starting the run then says what is wrong.
+    If the kernels run on no known chip, return all chips; the daemon's refusal of the run then says what is wrong.
     """
     default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
 

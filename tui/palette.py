@@ -47,7 +47,9 @@ THEMES = (
 
 
 _REVERSED = Style(reverse=True, color="default", dim=False)
-"""The cursor's line in the terminal's own colors: one block, since a reversed color is a bar and a reversed grey is faint."""
+"""Style of the cursor's line in themes with the terminal's own colors: black and white exchanged, without the colors of
+the words. A reversed color would be a bar, and reversed grey is hard to read.
+"""
 
 
 @dataclass(frozen=True, slots=True)

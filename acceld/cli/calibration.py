@@ -46,7 +46,7 @@ class Measurement:
     kernel: Kernel
     arguments: tuple[Value, ...]
     chain: str
-    """The workload, or the arguments' shapes. Predictions of the kernels of one chain have similar errors."""
+    """Name of a group of kernels whose predictions have similar errors: the workload, or the arguments' shapes."""
     chip: str
     latency_us: float
     sdk: str = ""
@@ -110,8 +110,8 @@ def _show(found: Sequence[Calibration]) -> None:
 
 
 async def _samples(found: Sequence[Measurement], settings: config.Config, state: Path) -> list[Sample]:
-    """Trace each measured kernel in the jail, and return what the fit needs of it. A kernel that can not be
-    traced is left out, and a message names it.
+    """Trace each measured kernel in the sandbox, and return the samples to which the calibration is fitted. A kernel
+    that can not be traced is left out, and a message names the kernel.
     """
     from acceld.evaluate.simulated.programs import traced_program
 

@@ -16,13 +16,11 @@ from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
 REASONS_OF_A_TIE = 5
-"""Greatest number of reasons for refused proposals that are shown when nothing was gained. These reasons are then the
-result.
-"""
+"""Greatest number of reasons for refused proposals that are shown after a run that gained nothing."""
 
 
 def screening(counts: dict[str, int]) -> str:
-    """Return a line with the numbers of candidates that the simulator screened on a device."""
+    """Return a line on the candidates of a run on a device that the simulator's predictions kept from being measured."""
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
         text += f"; of {counts['measured']} measured nevertheless {counts['wrong']} were faster"

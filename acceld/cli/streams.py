@@ -19,9 +19,7 @@ SIMILAR = str.maketrans(
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Handle characters that an encoding lacks: return the text to write instead, and the position to continue
-    at.
-    """
+    """Return the text to write in place of characters that an encoding lacks, and the position to continue at."""
     assert isinstance(error, UnicodeEncodeError)
     similar = error.object[error.start : error.end].translate(SIMILAR)
     return "".join(one if one.isascii() else "?" for one in similar), error.end

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 GLYPHS = {True: "✓", False: "✗", None: "·"}
 INDENT = "    "
-"""Begins a line that belongs to the step above."""
+"""Beginning of each further line of a result."""
 DISAGREEMENTS = "disagreements.jsonl"
-"""File in the state folder for measurements outside the band of their prediction."""
+"""File in the state folder for measured latencies that lie outside the predicted interval."""
 
 
 class WatchConsole:
@@ -143,7 +143,7 @@ class WatchConsole:
             sys.stderr.flush()
 
     def _keep(self, step: SaveResult) -> None:
-        """Append a measurement that contradicts its prediction to the file ``DISAGREEMENTS`` of the state
+        """Append a measured latency that lies outside the predicted interval to the file ``DISAGREEMENTS`` of the state
         folder.
         """
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)

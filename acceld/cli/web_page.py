@@ -1,5 +1,5 @@
-"""Write the page of ``acceld web``. It loads nothing from other machines, and its policy makes the browser
-refuse to.
+"""Write the page of ``acceld web``. The page loads nothing from other machines, and its Content-Security-Policy forbids
+the browser to do so.
 """
 
 from __future__ import annotations

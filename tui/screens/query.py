@@ -38,7 +38,7 @@ ROWS = 1000
 POINTER = 2
 """Cells of the mark beside the row under the cursor."""
 LEAST = 16
-"""Least cells of a text in the last column that fits."""
+"""Least width in cells to which a column of text is cut. A column that would get less room is not shown."""
 TIME_LIMIT_S = 30
 
 

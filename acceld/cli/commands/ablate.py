@@ -119,8 +119,8 @@ def _place(text: str | None) -> Path | None:
 
 
 def _specification(arguments: argparse.Namespace, proposer: str | None = None) -> RunSpec:
-    """Return the run that the other runs vary: what ``optimize`` makes of the same options, with ``proposer``
-    if it is given.
+    """Return the base run: the run that ``optimize`` starts with the same options, with ``proposer`` in place of the
+    chosen one unless it is None. Each other run changes one setting of the base run.
     """
     from acceld.cli.main import parser_of
 

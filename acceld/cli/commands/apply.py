@@ -25,7 +25,7 @@ from acceld.targets import SIMULATOR
 from acceld.watch.apply import WRITTEN, check_win
 
 TRYING_S = 600.0
-"""Deadline in seconds for trying the kernel at the daemon, including its wait in the queue."""
+"""Deadline in seconds for the daemon's evaluation of the kernel, including the wait in the queue."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,8 +98,8 @@ def _applied(
 ) -> str:
     """Check the best kernel again, write it over a file, and return a message about that.
 
-    If a daemon runs, the daemon does this, as for the terminal UI. A measured kernel needs a daemon, because
-    only a daemon lends devices.
+    If a daemon runs, the daemon checks and writes. A measured kernel needs a daemon, because only a daemon lends
+    devices.
     """
     from acceld.watch.apply import apply, backup_of, check_drop_in, holds, seen
 

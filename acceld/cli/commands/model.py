@@ -65,7 +65,9 @@ class _Row:
     why: str
     """Reason why the region has no reference; empty if it has one."""
     times_us: dict[str, float]
-    """Least times in microseconds for the ``bytes``, the ``products`` and the other ``elements`` of one run."""
+    """Least times in microseconds of one execution by kind of work: ``bytes`` (moved data), ``products`` (matrix
+    products) and ``elements`` (all other operations).
+    """
 
     @property
     def bound(self) -> str:

@@ -255,8 +255,8 @@ def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any]
     """Follow a run, by its events after the number ``seen``, until it has ended; at the time ``ends``, pause the run.
 
     If a strict gate runs at the time ``ends``, the run is paused after the gate, so that the gate's result is kept. A
-    run that paused itself, because its money is spent or its models fail, is cancelled; the result is its outcome before
-    that.
+    run that pauses itself, because its money is spent or its models fail, is cancelled. Then the result is the run's
+    outcome from before the cancelling, else None.
     """
     actions, pausing = f"/v1/runs/{number}/actions", False
     paused: dict[str, Any] | None = None

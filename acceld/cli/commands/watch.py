@@ -135,7 +135,7 @@ async def _watch(
 
 
 async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:
-    """Handle saved files and pressed keys until the user presses q."""
+    """Evaluate saved files and obey pressed keys until the user presses q."""
     from acceld.cli.watch_console import single_keys
 
     left = asyncio.Event()

@@ -115,7 +115,9 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
 
 
 def _read(path: Path) -> list[Finding]:
-    """Return the findings of a stored report of such a trial. Raises UsageError if the report can not be read."""
+    """Return the findings of a report that an earlier trial of compiling and running on Trainium has written. Raises
+    UsageError if the report can not be read.
+    """
     from acceld.devices.neuron.tools.advice import advice
 
     try:
