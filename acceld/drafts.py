@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 REFERENCE_DEADLINE_S = 300
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
-"""Names of forward's parameters that a kernel's argument does not get: a lowered kernel means something else by them.
+"""Names that mean something else in a lowered kernel. If a parameter of ``forward`` has such a name, the kernel's
+argument gets another name.
 """
 _ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?P<dtype>\w+)$")
 

@@ -151,8 +151,8 @@ class Home:
             os.close(descriptor)
 
     def _own(self) -> None:
-        """Record an empty folder as this user's. Raises UsageError for a folder that has content from
-        elsewhere.
+        """Record an empty folder as this user's. Raises UsageError for a folder with content that this user neither
+        made nor trusts.
         """
         if origins.is_ours(self.path):
             return

@@ -39,20 +39,21 @@ FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
 """The name of each status in flashinfer-bench."""
 
 SIMULATED_TIE_PERCENT = 34.0
-"""Greatest percent by which a ratio of two predictions may be off; a ratio nearer to one is a tie. The model was tested on
-measured pairs that it was not fitted to: of 92 that it predicts further apart, 89 were measured in that order (97 %).
-Kernels that have much in common have a lower percentage (:data:`acceld.gains.SIMULATED_BANDS`).
+"""Greatest percent by which a ratio of two predictions may be off; a ratio nearer to one is a tie. The model was tested
+on measured pairs that it was not fitted to: of 92 pairs that it predicts further apart, 89 were measured in the
+predicted order (97 %). Kernels that have much in common have a lower percentage (:data:`acceld.gains.SIMULATED_BANDS`).
 """
 
 SIMULATED_LESS_WORK_PERCENT = 17.0
-"""The same percent if the faster kernel works less: no engine is longer busy, and the work that one engine saves is a
-part of the gain (:func:`acceld.gains.simulated_band`). All pairs of the development sets that are predicted further
-apart were measured in the predicted order, except one.
+"""As :data:`SIMULATED_TIE_PERCENT`, for pairs in which the faster kernel works less: no engine is busy for longer, and
+the work that one engine saves is a part of the gain (:func:`acceld.gains.simulated_band`). All pairs of the development
+sets that are predicted further apart were measured in the predicted order, except one.
 """
 
 SIMULATED_LESSON_PERCENT = 17.0
-"""Percent beyond which a ratio of two predictions may teach an insight: 116 of 124 such pairs are in order (94 %). This
-percentage is smaller than that of a tie, because a wrong insight costs a few plans, but a wrong win costs a deployment.
+"""Percent beyond which a ratio of two predictions may teach an insight. Of 124 pairs that are predicted further apart,
+116 were measured in the predicted order (94 %). This percentage is smaller than that of a tie, because a wrong insight
+costs a few plans, but a wrong win costs a deployment.
 """
 
 LEAST_STEP_PERCENT = 0.5
@@ -139,9 +140,9 @@ class Kernel:
     lnc: int = 1
     filename: str = "kernel.py"
     trusted: bool = False
-    """True if a person gave the kernel. It runs in the same jail, without the import policy."""
+    """True if a person gave the kernel. Such a kernel runs in the same sandbox as others, but may import anything."""
     closure: Mapping[str, str] = field(default_factory=dict)
-    """Modules it imports from its own package, by path relative to the kernel's folder."""
+    """Texts of the modules that the kernel imports from its own package, by path relative to the kernel's folder."""
 
     @property
     def sha256(self) -> str:
@@ -370,7 +371,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """A lesson of one rewrite, in words. It always describes the change from the slower kernel to the faster
+    """A lesson of one rewrite, in words. The lesson always describes the change from the slower kernel to the faster
     one.
     """
 
@@ -414,7 +415,7 @@ class Insight:
 
     @property
     def confirmations(self) -> int:
-        """Number of further rewrites that taught the same strategy."""
+        """Number of rewrites, after the first one, that taught the same strategy."""
         return max(0, sum(place.times for place in self.held) - 1)
 
 
@@ -548,7 +549,7 @@ class RunSpec:
     """Specification of a run, as a person asked for it: workload, target, proposer and search parameters."""
 
     workload: str
-    """A workload's name, or ``kernel`` for a kernel without one."""
+    """A workload's name, or ``kernel`` for a kernel without a workload."""
     chip: str = "trn1"
     api: str = "nki_legacy"
     backend: str = "simulator"

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
 TUNING = {"tune": "promise", "evolve": "evolve"}
-"""The tuner's strategy for each search strategy that tunes sequences of rewrites."""
+"""Strategy of the tuner, which times sequences of rewrites, by the search strategy that uses the tuner."""
 TIMED_A_PLAN = 20
 """Number of kernels that a tuner times for each plan of a parent."""
 
@@ -231,8 +231,8 @@ class SearchBuilder:
         return Search(run, parts, control)
 
     def _model(self, spec: RunSpec) -> str:
-        """Return the version of the performance model for a run. A device uses the uncalibrated model, because it only
-        screens by predictions.
+        """Return the version of the performance model for a run. A run on a device uses the uncalibrated model, because
+        its predictions only decide which candidates are measured.
         """
         found = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
         return model_of(found)

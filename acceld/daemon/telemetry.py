@@ -176,7 +176,7 @@ def _ns(at: float) -> int:
 
 
 async def export(store: Store, config: TelemetryConfig, statistics: Statistics) -> None:
-    """Export events from now on; this never returns, so cancel it. Without an endpoint in [telemetry], return at once."""
+    """Export new events until the caller cancels the task. Without an endpoint in [telemetry], return at once."""
     if not config.endpoint:
         return
     telemetry, shut_down = _exporting(config, statistics)

@@ -39,7 +39,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
 
 
 def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
-    """Return the reason to refuse a request because of its sender; "" if it may pass."""
+    """Return the reason to refuse a request because of its sender; "" if the sender is allowed."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
         return "the sender can not be identified"

@@ -163,7 +163,7 @@ def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield a conversation for each answer that was right and faster."""
+    """Yield a conversation for each answer whose kernel is right, and faster than its parent."""
     for parent, child, plan, value in edges(material):
         if value > 0:
             yield {
@@ -175,8 +175,8 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield pairs of answers to the same prompt: a clearly faster one, and a slower or failed one. Each answer is used
-    once.
+    """Yield pairs of answers to the same prompt: one whose kernel is clearly faster, and one whose kernel is slower or
+    failed. Each answer is used once.
 
     Answers to one plan share a prompt that shows the plan. A parent's further answers belong to different plans, so
     their prompt shows no plan.
@@ -335,4 +335,4 @@ ROWS = {
     "verl": verl,
     "jsonl": jsonl,
 }
-"""The formats whose files are rows, with the function from a run to rows."""
+"""Functions that turn the records of a run into rows, by the name of the export format."""

@@ -12,7 +12,7 @@ from acceld.gains import APART, TWO_MODELS, UNVALIDATED, Verdict
 from acceld.model import PROPOSERS, RunState, Source
 
 NEAR_PERCENT = 90.0
-"""Percent of attainable at which a kernel has little left to gain."""
+"""Percentage of the attainable speed (:mod:`acceld.roofline`) from which on a kernel has little left to gain."""
 _LEAST = 1.005
 """Least speed-up of a step that is worth a measurement: less is printed as 1.00x."""
 _BANDLESS = {

@@ -70,7 +70,7 @@ def check_win(run: Mapping[str, Any]) -> None:
 
 
 _NO_BAND = {Source.SIMULATED: UNVALIDATED, Source.MEASURED: APART}
-"""Reason of a tie without a band, by the source of the latencies."""
+"""Reason why the uncertainty of a speed-up is not known, by the source of the latencies."""
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:

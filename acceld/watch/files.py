@@ -102,9 +102,7 @@ class SavedFiles:
                 return
 
     async def _look(self, folders: set[Path], watched: Mapping[Path, tuple[int, int]]) -> None:
-        """Wait until a watched folder is replaced by another one, and then watch again: the old watch follows the old
-        folder.
-        """
+        """Wait until a watched folder is replaced by another one, and then make :meth:`batches` watch the new folder."""
         while all(_identity(folder) == watched.get(folder) for folder in folders):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(FOLDER_S)
         self._folders_changed.set()
