@@ -177,7 +177,7 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
     hint = (
-        f"It was called with {called}: change --arg, or mend the reference."
+        f"The reference was called with {called}: change --arg, or mend the reference."
         if called
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )

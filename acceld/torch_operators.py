@@ -267,7 +267,7 @@ def _replace(
         called = graph.call_function(operator.call, tuple(graph.call_method("contiguous", (one,)) for one in given))
         for place, name in enumerate(program.outputs):
             result = graph.call_function(getitem, (called, place))
-            # What stands before is a part of regions that go: nothing may read a value before it is made.
+            # Only later nodes read the result. Earlier readers are parts of replaced regions, which are removed.
             nodes[name].replace_all_uses_with(result, delete_user_cb=lambda user: order.get(user, -1) > order[last])
             nodes[name] = result
 

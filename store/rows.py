@@ -173,7 +173,7 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
     if kernel.sha256 != row["sha256"]:
         raise StoreError(
             f"the text of {kernel.filename} is not the one that was evaluated: its hash is not {row['sha256'][:12]}",
-            hint="Another program changed the database: `acceld db restore FILE` puts a copy there.",
+            hint="Another program changed the database: `acceld db restore FILE` replaces the database by a copy.",
         )
     return kernel
 

@@ -143,7 +143,7 @@ class Session:
             view.rows = Rows.UNREAD
         await self.ask_queue()
         self.lost = False
-        self.banner = "read-only history: no daemon is running (acceld start begins one)" if self.read_only else ""
+        self.banner = "read-only history: no daemon is running (acceld start starts one)" if self.read_only else ""
         if self.run is not None and self.run not in self.live.runs:
             try:
                 row = await self.client.get(f"/v1/runs/{self.run}")

@@ -635,7 +635,7 @@ class Toolbox:
         gained = worth(found) if found["best"] is not None else {}
         word = gained.get("verdict")
         if row["state"] == RunState.PAUSED:
-            following = f"It is paused. resume_run r{run} continues it, cancel_run ends it."
+            following = f"The run is paused. resume_run r{run} continues it, cancel_run ends it."
         elif found["best"] is None:
             following = f"Nothing passed. details r{run} has more."
         elif word is not None and word.worth_applying:
@@ -718,7 +718,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
         return suggested(kernel.text, kernel.api, rule, shapes, dtypes, entry=kernel.entry)
     except RuleRefused as error:
         raise UsageError(
-            f"the rules can not read this kernel: {error}", hint="check_kernel says if it is one"
+            f"the rules can not read this kernel: {error}", hint="check_kernel says what is wrong with it"
         ) from error
     except RecursionError as error:
         raise UsageError(

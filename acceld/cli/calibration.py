@@ -87,7 +87,7 @@ def learn(arguments: argparse.Namespace) -> int:
         print_json({"calibrations": [one.plain() for one in fitted.values()], "written": str(path)})
         return 0
     _show(list(fitted.values()))
-    say(f"written to {path}; latencies name their calibration and are not compared with earlier ones")
+    say(f"written to {path}; a latency names its calibration, and latencies of two calibrations are not compared")
     return 0
 
 

@@ -91,7 +91,7 @@ def say_judged(found: Judged, folder: Path, api: str) -> None:
         say(f"note: {folder}/workload.toml does not propose the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
     if found.refused:
         say(
-            'note: candidates are not tried on these inputs; once a kernel is right there, write "declared" in [distributions]'
+            'note: candidates are not tried on these inputs; once a kernel is right on them, write "declared" in [distributions]'
         )
     if found.fixed:
         say(

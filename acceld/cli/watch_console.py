@@ -169,12 +169,12 @@ class WatchConsole:
                 continue
             self._applied[one.path] = (backup, seen(one.path))
             watcher.wrote(one.path)
-            self.say(f"{one.path} written; the old one is {backup.name}; u restores it")
+            self.say(f"{one.path} written; the former text is in {backup.name}; u restores it")
 
     def undo(self, watcher: Watcher) -> None:
         """Put back the files that were overwritten last, unless they were edited since."""
         if not self._applied:
-            self.say("nothing was applied")
+            self.say("nothing to undo: no file was overwritten")
         for path, (backup, written_sha256) in list(self._applied.items()):
             try:
                 restore(path, backup, written_sha256)

@@ -331,7 +331,7 @@ class SearchBuilder:
             if not self._config.models:
                 raise ConfigError(
                     f"no model is configured in {settings_file()}",
-                    hint="Add a section [models.NAME] there, and name it in [llm.planner] models and [llm.executor] models.",
+                    hint="Add a section [models.NAME] to that file, and name the model in [llm.planner] models and [llm.executor] models.",
                 )
             llm, roles = self._config.llm, RoleTable.from_config(self._config)
             models, batchers, journal = {}, {}, StoreJournal(self._store)

@@ -164,7 +164,7 @@ def check_addresses() -> None:
         raise DaemonError(
             f"this process may use {soft >> 20} MiB of addresses, and a daemon needs {_ADDRESSES >> 20}",
             hint="Raise the limit where acceld is started: ulimit -v unlimited, or LimitAS=infinity in the unit of a service. "
-            "MemoryMax= there, or the limit of a container, bounds the memory itself.",
+            "To bound the memory itself, use MemoryMax= in the unit, or the limit of a container.",
         )
 
 

@@ -104,7 +104,7 @@ class RunQueue:
             task.cancel()
             await asyncio.wait([task])
         record = await self._store.read(load_run, run)
-        if record.state.ended:  # it ended before it could be cut off
+        if record.state.ended:  # the run ended before its work could be ended
             raise ConflictError(f"r{run} has ended ({record.state})", hint="acceld optimize begins a new run")
         await self._paused(run)
 

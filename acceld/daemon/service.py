@@ -141,9 +141,11 @@ class Daemon:
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
-            unfinished = await self._stored(self.store.change(recover_runs, "the daemon ended while it was under way"))
+            unfinished = await self._stored(
+                self.store.change(recover_runs, "the daemon ended while this was under way")
+            )
             if self.store.migrated_from is not None:
-                text = f"The history was brought to a newer schema; the old one is {self.store.migrated_from}"
+                text = f"The history was brought to a newer schema; its former content is in {self.store.migrated_from}"
                 await self.store.change(write_notice, None, "info", text)
             self._parts = await self._make_parts(self._config, self.home, self.store, self._keys)
             stack.push_async_callback(self._parts.close)

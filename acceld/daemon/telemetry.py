@@ -37,7 +37,7 @@ NANOSECONDS = 1_000_000_000
 QUEUE_GAUGES = {
     "acceld.queue.waiting": ("waiting", "evaluations that wait for a slot"),
     "acceld.queue.slots_in_use": ("slots_in_use", "slots that evaluate something"),
-    "acceld.queue.oldest_waiting": ("oldest_waiting_s", "seconds that the oldest one has waited"),
+    "acceld.queue.oldest_waiting": ("oldest_waiting_s", "seconds that the oldest waiting evaluation has waited"),
 }
 
 Statistics = Callable[[], Mapping[str, Any]]

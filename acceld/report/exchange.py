@@ -177,7 +177,7 @@ def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, pa
         + ".",
         "",
         "- Split by workload: no kernel of a test workload is in the training split.",
-        "- Candidates whose result says nothing of them (unsupported, suspect, untested) are left out of rewards.",
+        "- Candidates whose result says nothing about the kernel (unsupported, suspect, untested) are left out of rewards.",
         "- Keys, tokens and home folders were removed. Texts that models wrote fall under their providers' terms.",
     ]
     if simulated:

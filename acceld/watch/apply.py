@@ -159,7 +159,7 @@ def _written_like(text: str, before: bytes) -> bytes:
 def _changed(path: Path) -> UsageError:
     return UsageError(
         f"{path} has changed since it was read; nothing was written",
-        hint="look at it, then apply again; in a watch, a save starts from the new text",
+        hint="look at the file, then apply again; acceld watch starts from the new text at its next save",
     )
 
 

@@ -353,7 +353,7 @@ def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float 
     if case.other is None:
         return ""
     if turns is None:
-        return "the kernel that it beat can not be timed here" if case.won else ""
+        return "the kernel that this one beat can not be timed on this machine" if case.won else ""
     if case.won and not turns.win:
         return "the gain does not exceed its interval and the clock's resolution"
     if case.won and most_percent is None:
@@ -362,7 +362,7 @@ def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float 
     most_percent = MOST_PERCENT if most_percent is None else most_percent
     allowed = 1 + max(most_percent, turns.band_percent + case.stored_percent) / 100
     if before is not None and turns.ratio * allowed < before:
-        return f"it was {before:.2f}x" if case.won else "slower"
+        return f"the stored speed-up was {before:.2f}x" if case.won else "slower"
     return ""
 
 

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     add_option(parser, "seed", natural, "N")
-    parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
+    parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot to this file too")
     add_json(parser)
 
 

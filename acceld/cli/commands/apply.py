@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--even-if-tied", action="store_true", help="with FILE: also a kernel whose gain is neither certain nor likely"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there instead (a new file)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel to this new file instead")
     parser.add_argument(
         "--export",
         metavar="FILE",
-        help="write the kernel with provenance, evidence and a self-check instead, as one file (a new one)",
+        help="write one new file instead: the kernel with provenance, evidence and a self-check",
     )
     add_json(parser)
 

@@ -90,7 +90,7 @@ def _uncertain(found: Mapping[str, Any]) -> str:
     the table of costs does not.
     """
     calls = found["uncertain_calls"]
-    return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} cut off unseen; caps count it"
+    return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} that ended before their answers arrived; caps count this amount"
 
 
 def _print_gains(home: str | None, run: int) -> None:

@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="KERNEL.py", help="kernel files, folders with a workload.toml, or workloads"
     )
-    parser.add_argument("--workload", help="evaluate them by this workload (default: the workload.toml beside each)")
+    parser.add_argument(
+        "--workload",
+        help="the workload that the kernels are evaluated by (default: the workload.toml beside each kernel)",
+    )
     parser.add_argument("--entry", default="", help="name of the kernel function")
     add_target(parser, backend="where the daemon measures kernels that pass")
     parser.add_argument(

@@ -217,7 +217,7 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Finding]:
 
     for one in findings(("prompts", "workloads"), find_home(arguments.home), None, False):
         if one.problem:
-            remedy = f"mend it; acceld doctor {one.part} reads them again"
+            remedy = f"mend the file; acceld doctor {one.part} then shows whether it is right"
             yield Finding(f"{one.part} {one.name}", "note", one.problem, remedy)
 
 
