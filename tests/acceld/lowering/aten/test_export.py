@@ -103,7 +103,7 @@ def test_init_makes_a_workload_of_a_module(
     assert main([*words, "--home", str(tmp_path / "home"), "--json"]) == 0
     result = capsys.readouterr()
     assert json.loads(result.out)["status"] == "passed"
-    assert "agrees with it" in result.err
+    assert "agrees with the module" in result.err
     loaded = load_workload(tmp_path / "block")
     assert [one.name for one in loaded.arguments][:2] == ["x", "norm_weight"]
 
