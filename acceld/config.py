@@ -707,7 +707,7 @@ def project_file(folder: Path) -> Path | None:
 def settings_file(folder: Path | None = None) -> Path:
     """Return the file that a message should name when a person has to set a key.
 
-    It is the nearest acceld.toml; else the user's own file, if that exists; else an acceld.toml in ``folder``
+    The file is the nearest acceld.toml; else the user's own file, if that exists; else an acceld.toml in ``folder``
     (default: the current folder), which does not exist yet.
     """
     folder = folder or Path.cwd()

@@ -460,7 +460,8 @@ def workload_toml(
 def write_kernel(kernel: Kernel, folder: Path) -> dict[str, str]:
     """Write a kernel and the modules that it imports into a workload's folder, and return the folder's baselines.
 
-    A kernel with such modules keeps its file name and place, because relative imports between them depend on both.
+    A kernel with such modules keeps its file name and place, because relative imports between them depend on file name
+    and place.
     """
     baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
     for name, text in {**kernel.closure, baseline: kernel.text}.items():

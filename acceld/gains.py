@@ -2,11 +2,12 @@
 or apply a win. The functions are pure.
 
 - A predicted speed-up is a win if it exceeds its band (:func:`simulated_band`). Both latencies need a validated
-interval, and must come from the same version of the performance model. A latency of which only the starts of transfers
-are in doubt needs none if the gain holds however long the starts take (:func:`_however_started`). - A measured speed-up
-is a win if both kernels were timed interleaved and the candidate was faster. A chain of steps counts too, if each step
-was timed against its parent. Without such timing the speed-up must exceed the band that both measurements state. - Any
-other speed-up is a tie, or a loss if the kernel is slower by more than the band.
+  interval, and must come from the same version of the performance model. A latency of which only the starts of
+  transfers are in doubt needs no interval, if the gain holds however long the starts take (:func:`_however_started`).
+- A measured speed-up is a win if both kernels were timed interleaved and the candidate was faster. A chain of steps
+  counts too, if each step was timed against its parent. Without such timing the speed-up must exceed the band that both
+  measurements state.
+- Any other speed-up is a tie, or a loss if the kernel is slower by more than the band.
 
 :data:`RULE` says what a person may conclude from a speed-up: it is certain, likely or a tie.
 """

@@ -104,7 +104,7 @@ MODELS_PREFIX = "models: "
 
 
 def waits_for_remedy(state: str, message: str) -> bool:
-    """Tell whether a run has paused itself. It then waits until a person raises its cap or repairs its models'
+    """Tell whether a run has paused itself. Such a run waits until a person raises its cap or repairs its models'
     setup.
     """
     return state == RunState.PAUSED and message.startswith((BUDGET_PREFIX, MODELS_PREFIX))
@@ -341,8 +341,8 @@ class Candidate:
     plan: int | None = None
     attempt: int | None = None
     order: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """(parent's place in the beam, plan, attempt, fix): the order in which selection breaks ties. It never depends on
-    the order of arrival.
+    """(parent's place in the beam, plan, attempt, fix): the order in which selection breaks ties. The order of arrival
+    never matters.
     """
     evaluation: Evaluation | None = None
     id: int = 0
@@ -371,9 +371,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """A lesson of one rewrite, in words. The lesson always describes the change from the slower kernel to the faster
-    one.
-    """
+    """A lesson of one rewrite, in words. The lesson always describes the change from the slower to the faster kernel."""
 
     title: str
     strategy: str

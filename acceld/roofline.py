@@ -148,7 +148,7 @@ def percent_of_peak(evaluated: Assessed, latency_us: float, chip: str) -> float 
     """Return the paper's roofline time as a percentage of ``latency_us``; None if the work or a rate is not
     known.
 
-    It is 0-100 for a kernel that does the declared work as declared.
+    The percentage is 0-100 for a kernel that does the declared work as declared.
     """
     shortest_us = roofline_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us

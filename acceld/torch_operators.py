@@ -54,8 +54,8 @@ class Operator:
 class Replaced(torch.nn.Module):
     """Module that calls an operator in place of the module that it replaces.
 
-    The replaced module itself is called in training mode, and for shapes, types or other arguments that differ
-    from those the operator was made for.
+    The replaced module itself is called in training mode, and for shapes, types or other arguments that differ from
+    those that the operator was made for.
     """
 
     def __init__(self, module: torch.nn.Module, operator: Operator) -> None:
@@ -338,8 +338,8 @@ def _registered(
 ) -> None:
     """Register a function as a PyTorch operator.
 
-    It is registered with ``nki_op`` if torch-neuronx is installed, so that its compiler sees the kernel.
-    Otherwise it is a custom operator.
+    If torch-neuronx is installed, the function is registered with ``nki_op``, so that Neuron's compiler sees the
+    kernel. Otherwise the function becomes a custom operator of PyTorch.
     """
     parameters = [
         inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor) for one in arguments

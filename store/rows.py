@@ -165,7 +165,7 @@ def attempt_of(row: Row, text: str | None) -> Attempt:
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
     """Return a row of ``sources``, with the columns ``filename`` and ``trusted`` added, as a record.
 
-    Raise StoreError if the kernel's hash is not the stored one, because another program changed a text in the
+    Raise StoreError if the kernel's hash differs from the stored hash, because another program changed a text in the
     database.
     """
     grid, trusted = tuple(load(row["grid"])), bool(row["trusted"])

@@ -16,7 +16,7 @@ from acceld.model import FAILED, Status
 from acceld.tui.state import CandidateView, RunView
 
 NEAR = 0.005
-"""Relative distance of two latencies below which siblings are shown as one."""
+"""Relative distance of two latencies below which siblings are shown as one line."""
 SHOWN = 6
 """Number of children of an open candidate that are shown in addition to the important ones."""
 UNFOLDED = 500
@@ -148,8 +148,8 @@ def _like(run: RunView, one: CandidateView, shown: Iterable[int]) -> int | None:
 
 
 def _note(run: RunView, rest: list[int], shown: list[int]) -> str:
-    """Return the text of a folded line, such as ``5 like c12, 3 failed``. It counts the candidates in ``rest`` that are
-    as fast as a sibling in ``shown``, and the others by status.
+    """Return the text of a folded line, such as ``5 like c12, 3 failed``. The text counts the candidates in ``rest``
+    that are as fast as a sibling in ``shown``, and the other candidates by status.
     """
     counts: Counter[str] = Counter()
     for number in rest:

@@ -101,7 +101,7 @@ def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
 
 
 class NewRun(ModalScreen[int | None]):
-    """Window that starts a run. It closes with the run's id. If the daemon refuses the run, the window stays open."""
+    """Window that starts a run. Its result is the run's id. If the daemon refuses the run, the window stays open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", "Back", id="new.back"),
@@ -185,7 +185,9 @@ class NewRun(ModalScreen[int | None]):
 
     @property
     def chip(self) -> str:
-        """Chip of the new run: the one chosen last if the workload runs on it, else the workload's first chip."""
+        """Chip of the new run: the chip that was chosen last if the workload runs on it, else the workload's first
+        chip.
+        """
         chips = self._offers[self._workload].chips
         return self._chip if self._chip in chips else chips[0]
 

@@ -163,7 +163,7 @@ class Session:
         self.live.take_queue(await self.client.get("/v1/queue"))
 
     def lose(self) -> None:
-        """Forget what the daemon was doing, because it does not answer any more."""
+        """Forget what the daemon was doing, because the daemon does not answer."""
         self.lost = True
         self.live.forget_work()
 

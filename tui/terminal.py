@@ -1,4 +1,4 @@
-"""Use the terminal from any screen: copy a text, edit one, or show an error."""
+"""Use the terminal from any screen: copy a text, edit a text, or show an error."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from acceld.errors import AcceldError, UsageError, did_you_mean
 
 INTERRUPTED = 130
 _COLLECTED = 50_000
-"""Number of new objects after which Python collects garbage. It is high because what a command imports is needed until
-the command ends.
+"""Number of new objects after which Python collects garbage. The number is high because what a command imports is
+needed until the command ends.
 """
 
 
@@ -122,9 +122,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def with_signed_values(words: Sequence[str]) -> list[str]:
-    """Return the words with ``--sort`` and ``-COLUMN`` joined, because argparse would take the second for an
-    option.
-    """
+    """Return the words with ``--sort`` and ``-COLUMN`` joined, because argparse would take ``-COLUMN`` for an option."""
     found: list[str] = []
     for word in words:
         if found and found[-1] == "--sort" and re.fullmatch("-[a-z_]+", word):

@@ -111,7 +111,9 @@ def _say_next(steps: Iterable[tuple[str, str]]) -> None:
 
 
 def _at_shape(one: dict[str, Any]) -> str:
-    """Return the speed-up and the latencies at one shape. The rows above say whether they are simulated."""
+    """Return, as text, the speed-up and the latencies at one shape. Earlier rows of the table say whether latencies are
+    simulated.
+    """
     latencies = f"{figures.duration(one['baseline_latency_us'])} → {figures.duration(one['best_latency_us'])}"
     return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 

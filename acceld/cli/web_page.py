@@ -8,7 +8,7 @@ from string import Template
 
 
 def policy(host: str, nonce: str) -> str:
-    """Return the Content-Security-Policy for every answer. It allows only this server's files and its socket."""
+    """Return the Content-Security-Policy for every answer. The policy allows only this server's files and its socket."""
     return "; ".join(
         (
             "default-src 'none'",

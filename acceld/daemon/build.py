@@ -375,7 +375,7 @@ def model_proposer(
     home: Home,
     shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
 ) -> LLMProposer:
-    """Return the proposer that asks models about a workload. It serves a run, or shows a run's prompts."""
+    """Return the proposer that asks models about a workload, to serve a run or to show a run's prompts."""
     from acceld.proposers.llm.proposer import LLMProposer
 
     return LLMProposer(
@@ -392,7 +392,7 @@ def model_proposer(
 
 
 def both_proposer(models: Proposer, spec: RunSpec, timed: Clock) -> BothProposer:
-    """Return the proposer in which models and rules alternate. It serves a run, or shows a run's prompts.
+    """Return the proposer in which models and rules alternate, to serve a run or to show a run's prompts.
 
     On the simulator the rules propose whole sequences of rewrites, the fastest by ``timed``; elsewhere single
     rewrites.

@@ -100,8 +100,8 @@ def _list(against: Any) -> list[Any]:
 
 
 def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
-    """Return a kernel with which the evaluated one is compared; None if that is the baseline, and the workload has no
-    baseline for ``api``.
+    """Return the kernel that ``given`` names for a comparison with the evaluated kernel. Return None if ``given`` is
+    the word ``baseline`` and the workload has no baseline for ``api``.
     """
     if given == BASELINE:
         found = specs.workload_of(asked, config)

@@ -1,5 +1,5 @@
-"""Queue runs: a limited number search at the same time, the others wait in order of arrival. No error of a run ends
-the daemon.
+"""Queue runs: a limited number of runs search at the same time, the other runs wait in order of arrival. No error of a
+run ends the daemon.
 """
 
 from __future__ import annotations

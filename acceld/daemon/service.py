@@ -1,8 +1,8 @@
 """Run the daemon: build the parts, own the task group, answer the routes, start and stop in order.
 
-The daemon starts store, recovery, parts (models), evaluator, server and runs, in this order. It stops in this order:
-runs take no further step, running evaluations get their grace period, calls are cancelled, children end, the server
-closes, the store closes.
+The daemon starts store, recovery, parts (models), evaluator, server and runs, in this order. The daemon stops in this
+order: runs take no further step, running evaluations get their grace period, calls are cancelled, children end, the
+server closes, the store closes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Turn the history into training data: rows, their rewards, and their division into training and test sets.
 
-Rewards follow AccelOpt's write-up. An empty answer is worst, then one that does not compile, then a wrong one. A right
-but slower kernel costs a little. A faster kernel earns the logarithm of its speed-up, and a tie nothing.
+Rewards follow AccelOpt's write-up. The rewards, lowest first: an empty answer, a kernel that does not compile, a wrong
+kernel, and a right but slower kernel, which costs a little. A tie earns nothing, and a faster kernel earns the
+logarithm of its speed-up.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _BANDLESS = {
 
 
 def why(result: Mapping[str, Any]) -> str:
-    """Return the reason why an ended run has no win; "" if it has one, or has not ended."""
+    """Return the reason why an ended run has no win; "" if the run has a win, or has not ended."""
     if result["improved"] or not RunState(result["state"]).ended:
         return ""
     counts = {status: count for status, count in result["counts"].items() if count}

@@ -26,8 +26,8 @@ SIMULATED = " (simulated)"
 
 
 def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every candidate as a solution in flashinfer-bench's format. It belongs to the workload's definition, or to
-    the public definition that ``public`` names.
+    """Yield every candidate as a solution in flashinfer-bench's format. The solution belongs to the workload's
+    definition, or to the public definition that ``public`` names.
     """
     spec = material.run.spec
     for candidate in material.candidates:

@@ -47,7 +47,7 @@ class SavedFiles:
             self._folders_changed.set()
 
     def wrote(self, file: Path) -> None:
-        """Record that acceld itself wrote a file, so that this is not reported as a save."""
+        """Record that acceld itself wrote a file, so that the change is not reported as a save."""
         self._seen[file.resolve()] = digest(file)
 
     async def batches(self) -> AsyncIterator[frozenset[Path]]:

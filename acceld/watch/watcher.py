@@ -100,7 +100,7 @@ class Watcher:
             self._evaluate()
 
     def wrote(self, path: Path) -> None:
-        """Record that acceld itself wrote a file, so that this is not taken for a save."""
+        """Record that acceld itself wrote a file, so that the change is not taken for a save."""
         self._saved.wrote(path)
 
     async def optimize(self, watched: Watched) -> None:

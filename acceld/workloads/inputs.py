@@ -26,7 +26,7 @@ _INTEGER_LIMIT = 2
 _SPARSE_KEPT = 0.1
 _PART = 1 << 24
 _SHARE = 1 << 20
-"""Number of elements that are drawn from one generator."""
+"""Greatest number of an array's elements that are drawn by one random generator."""
 _CONTINUOUS = ("normal", "uniform")
 
 
@@ -46,7 +46,7 @@ def make_inputs(
     the inputs come from the distributions of its arguments. Inputs that need no conversion are drawn into the arrays
     that ``room`` returns.
 
-    Raises WorkloadError for an unknown distribution, or one that the workload refuses.
+    Raises WorkloadError for an unknown distribution, or for a distribution that the workload refuses.
     """
     import numpy as np
 

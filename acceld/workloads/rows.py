@@ -66,8 +66,8 @@ class RowBlock:
 
 
 def row_blocks(workload: Workload, most_elements: int | None = None) -> list[RowBlock]:
-    """Return the blocks in which a reference may be computed: only one if the workload declares no row axes, or if its
-    outputs are small.
+    """Return the blocks in which a reference may be computed: a single block if the workload declares no row axes, or
+    if its outputs are small.
 
     An output's part of a block has at most ``most_elements`` elements. By default a block takes little memory, and its
     products are fast.

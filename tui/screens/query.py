@@ -201,8 +201,8 @@ class QueryScreen(ConsoleScreen):
         return self._cells(self._rows[int(str(key))], width)
 
     def _cells(self, values: Sequence[Any], width: int, *, header: bool = False) -> Text:
-        """Return the cells of a row, as many whole columns as fit into ``width``. Only the first one is cut if
-        it does not fit.
+        """Return the cells of a row, as many whole columns as fit into ``width``. Only the first column is cut if it
+        does not fit.
         """
         text = Text()
         for place, size in self._in_view(width).items():

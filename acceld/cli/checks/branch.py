@@ -64,8 +64,8 @@ class Changed:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the kernels that the branch changed, and print the results. Return 7 if one is wrong or too slow,
-    else 0.
+    """Check the kernels that the branch changed, and print the results. Return 7 if a kernel is wrong or too slow, else
+    0.
     """
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config

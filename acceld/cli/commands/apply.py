@@ -122,7 +122,7 @@ def _applied(
 
 
 def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
-    """Raise UsageError if the kernel's text can no longer be traced, or breaks a rule of the chip."""
+    """Raise UsageError if the kernel's text can not be traced, or breaks a rule of the chip."""
     settings, state = config.load().config.evaluate, find_home(home).prepare()
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
     result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))

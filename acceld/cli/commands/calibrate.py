@@ -89,7 +89,8 @@ class ModelError:
     scale: float
     """Geometric mean of measured over predicted latencies."""
     inside_percent: float | None
-    """Percentage of kernels whose measured latency lies inside the predicted interval; None if no prediction has one.
+    """Percentage of kernels whose measured latency lies inside the predicted interval; None if no prediction has an
+    interval.
     """
     order_agrees: int
     order_pairs: int
