@@ -14,7 +14,7 @@ from acceld.parsing import parse
 PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
 """API of a kernel by the package that it imports."""
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py")
-"""Files and folders by which the folder of a project is known."""
+"""Names of files and folders of which the top folder of a project contains at least one."""
 MAX_FILE_BYTES = 2 * 2**20
 MAX_CLOSURE_FILES = 200
 

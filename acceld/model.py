@@ -74,7 +74,7 @@ class Gate(StrEnum):
     """Set of checks that a candidate passed: from timing alone to the strict gate, which every winner passes."""
 
     TIMING = "timing"
-    """Legal and timed by the simulator, not run on data: ends ``untested``."""
+    """Legal and timed by the simulator, not run on data. Such an evaluation has the status ``untested``."""
     SEARCH = "search"
     """Correct on one secret data set."""
     STRICT = "strict"
@@ -400,9 +400,9 @@ class Insight:
     novelty: float = 1.0
     """One minus the similarity (0 to 1) to the most similar older insight."""
     change: str = ""
-    """Change class of the plan that it was learned from; empty if none is known."""
+    """Change class of the plan that taught the insight; empty if it is not known."""
     operations: tuple[str, ...] = ()
-    """Kinds of operations in the kernels that it was learned from, such as ``matmul``; the same words for all APIs."""
+    """Kinds of operations in the kernels that taught the insight, such as ``matmul``; the same words for all APIs."""
     held: tuple[Held, ...] = ()
     """The places where the insight held, in order of time. Insights of earlier versions of acceld have no places."""
     tie_percent: float | None = None

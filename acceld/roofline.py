@@ -91,7 +91,8 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
         float16=79e12,
     ),
 }
-"""The paper's peaks. The narrow types are four times float32, as on the tensor engine."""
+"""The paper's peaks. The rates of products of narrow types are four times the rate of float32, as on the tensor engine.
+"""
 
 
 def peak_source(chip: str) -> str:

@@ -34,8 +34,8 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The operator of a workload. ``parameters`` has, by name, the path in the submodule of each argument that
-    is a parameter or buffer.
+    """A PyTorch operator that computes a workload. ``parameters`` has, by name, the path in the submodule of each
+    argument that is a parameter or buffer.
     """
 
     workload: Workload
@@ -302,7 +302,7 @@ def _operator(workload: Workload, home: str | None) -> Operator:
         )
 
     def plain(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run the reference on the arrays, in their own type or in float32."""
+        """Return the reference's outputs for the arrays, computed in the arrays' own type or in float32."""
         given = [one.detach().cpu() for one in arrays]
         result = reference.forward(*((one.float() if one.dtype in _HALVES else one).numpy() for one in given))
         every = result if isinstance(result, tuple) else (result,)

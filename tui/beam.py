@@ -18,7 +18,8 @@ from acceld.tui.state import CandidateView, RunView
 NEAR = 0.005
 """Relative distance of two latencies below which siblings are shown as one line."""
 SHOWN = 6
-"""Number of children of an open candidate that are shown in addition to the important ones."""
+"""Number of children of an open candidate that are shown in addition to those that are never folded (:func:`kept_of`).
+"""
 UNFOLDED = 500
 """Limit on the number of children that are shown for a candidate whose folded line a person has opened."""
 

@@ -36,7 +36,7 @@ class Session:
         """The live state from all events so far, also while a replay is shown."""
         self.run = run if replay is None else replay.run
         self._candidate: tuple[int | None, int | None] = (None, None)
-        """The run and the candidate that were chosen together."""
+        """Ids of the run and of the candidate that were chosen together."""
         self.marked: int | None = None
         """The marked candidate, with which another candidate can be compared."""
         self.banner = ""

@@ -1,7 +1,7 @@
 """Implement the tools for agents as calls of the daemon's API.
 
-Answers are JSON-able and small enough for a model's context; the full record is available by its id. An agent's
-kernels are evaluated like any candidate, in the jail and under the policy. Paths must lie below the folders that the
+Answers are JSON-able and small enough for a model's context; the full record is available by its id. An agent's kernels
+are evaluated like any candidate, in the sandbox and under the policy. Paths must lie below the folders that the
 server's user opened (:mod:`acceld.agents.places`).
 """
 

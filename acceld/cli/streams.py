@@ -15,7 +15,7 @@ SIMILAR = str.maketrans(
     "≈≠±×·–—…→←↑↓›²µ✓✗∅⊘◷○●★◆■▶▸▾─━│‖├└" + "▁▂▃▄▅▆▇█▉▊▋▌▍▎▏",
     "~!~x---.><^v>2u+x0#@oo*oo>>v--||||" + "_" * 4 + "#" * 11,
 )
-"""For each character that acceld prints, one ASCII character, so that columns stay in line."""
+"""One ASCII character for each other character that acceld prints, so that columns stay in line."""
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:

@@ -48,7 +48,7 @@ FIRST_LOOK_S = 5.0
 SILENT_S = 20.0
 """Seconds without an answer after which a host gets no work, and its running work is queued again."""
 _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
-"""Failures that a defective host can cause for a good kernel."""
+"""Statuses of failures that a defective host can cause for a good kernel."""
 _WRONG = frozenset({Status.INCORRECT_NUMERICAL, Status.SUSPECT})
 """Results that a correct kernel never gets on any host."""
 _REMEMBERED = 4096
@@ -228,7 +228,7 @@ class Fleet:
         self._pump()
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Return the findings of a host's own doctor. Raise UsageError for an unknown host, DeviceError if it does not
+        """Return what ``acceld doctor`` finds on a host's devices. Raise UsageError for an unknown host, DeviceError if it does not
         answer.
         """
         self._seat(name)

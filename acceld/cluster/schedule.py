@@ -120,7 +120,9 @@ class Schedule:
         self.seats: dict[str, Seat] = {}
         self.waiting: dict[int, Job] = {}
         self._lanes: dict[Lane, list[int]] = {}
-        """Heaps of job numbers by lane. The number of a job that no longer waits is dropped when it reaches the top."""
+        """Heaps of job numbers by lane. The number of a job that has stopped waiting is dropped when the number reaches
+        the top of its heap.
+        """
         self._lane_of: dict[int, Lane] = {}
         """Lane of each waiting job."""
         self._of_run: Counter[int] = Counter()

@@ -367,7 +367,7 @@ class Daemon:
         return [{**host, **{k: prices.get(host["host"], unknown)[k] for k in unknown}} for host in hosts]
 
     async def doctor_of(self, host: str) -> list[dict[str, Any]]:
-        """Return the findings of a host's own doctor. Raise UsageError without a fleet or for an unknown host."""
+        """Return what ``acceld doctor`` finds on a host's devices. Raise UsageError without a fleet or for an unknown host."""
         return [asdict(one) for one in await self._fleet().doctor(host)]
 
     async def change_host(self, host: str, action: str) -> None:

@@ -42,8 +42,8 @@ class RowBlock:
     slices: Mapping[str, slice]
 
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
-        """Return the part of an array with these axes that belongs to the block; the whole array if no axis is
-        divided.
+        """Return the part of an array that belongs to the block; the whole array if none of its ``axes`` is divided
+        into blocks.
         """
         index: tuple[Any, ...] = tuple(self.slices.get(axis, slice(None)) for axis in axes)
         return array[(*index, ...)]  # a single value without axes stays an array
