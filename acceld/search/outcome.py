@@ -143,7 +143,7 @@ class RunOutcome:
     """
 
     notes: tuple[str, ...] = ()
-    """Notes on lines of the best kernel that the baseline has not, such as that a compiler refused such a line once."""
+    """Notes on lines of the best kernel that the baseline lacks, such as that a compiler refused such a line once."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
