@@ -18,10 +18,9 @@ def card(
     taken: Mapping[int, int],
     tried: Iterable[Program],
 ) -> tuple[str, dict[str, int]]:
-    """Return (README of a data set; number of failed programs by the reason of the failure).
-
-    ``rows`` has the number of rows of each format, by split. ``taken`` has the number of pairs of each program.
-    ``tried`` has all programs up to the last program in the data set.
+    """Return the README of a data set, and the number of failed programs by the reason of the failure. ``rows`` has the
+    number of rows of each format, by split. ``taken`` has the number of pairs by program. ``tried`` has all programs,
+    failed ones too, up to the last program in the data set.
     """
     families, sizes, failed, rejected = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     messages: dict[str, str] = {}

@@ -90,7 +90,9 @@ class Journal:
             connection.execute("insert into programs values (?, ?, ?, ?, ?)", (program.number, record, *spent))
 
     def numbers(self) -> dict[int, bool]:
-        """Return every finished program's number, with True if the program is in the data set and False if it failed."""
+        """Return the number of every finished program, with True if the program is in the data set and False if the
+        program failed.
+        """
         found = self._connection.execute("select number, json_array_length(record, '$.members') > 0 from programs")
         return {number: bool(made) for number, made in found}
 
@@ -113,5 +115,5 @@ class Journal:
 
 
 STAGES = ("lowering", "checking", "rewriting")
-"""Stages of making a program whose time is kept: that of the references' and kernels' own processes, and of the rules.
+"""Stages of making a program whose seconds are kept. Lowering and checking count the seconds of their child processes.
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MILLION = Decimal(1_000_000)
 
 CACHE_WRITE = Decimal("1.25")
-"""Price of a token that is written to the cache, as a multiple of the input price, if only the input price is
+"""Price of a token that is written to the cache, as a multiple of the input price, where only the input price is
 declared. This is the rate of Anthropic's models and of OpenAI's current models (genai-prices has both).
 """
 
@@ -85,7 +85,7 @@ class Price:
         )
 
     def as_dict(self) -> dict[str, str]:
-        """Return the price as the JSON-able data that is stored with a call."""
+        """Return the price as data for JSON, which is stored with a call."""
         return {
             "input_usd_per_mtok": str(self.input),
             "cached_usd_per_mtok": str(self.cached),
@@ -112,11 +112,11 @@ class Price:
 
 
 FREE = Price(Decimal(0), Decimal(0), Decimal(0), Decimal(0), "config")
-"""Price of a local model that is declared to cost nothing."""
+"""Price of a local model whose calls are declared to cost nothing."""
 
 
 def micro_usd(usd: Decimal | float) -> int:
-    """Return whole micro-dollars, rounded up."""
+    """Return an amount in USD as whole micro-dollars, rounded up."""
     return int((Decimal(str(usd)) * MILLION).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -129,7 +129,9 @@ class PriceBook:
         self._source = ""
 
     def prepare(self) -> None:
-        """Load the table, unless it is loaded. This takes half a second, so do not call it on the event loop."""
+        """Load the price table, unless it is loaded. Loading takes half a second, so do not call this on the event
+        loop.
+        """
         if not self._source:
             import genai_prices
 

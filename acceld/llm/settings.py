@@ -32,7 +32,7 @@ class Provider:
     base_url: str | None = None
     """The endpoint, if the SDK does not know it."""
     own_places: bool = False
-    """True if customers have endpoints of their own, so that key and prices also hold for a ``base_url``."""
+    """True if each customer has an endpoint, so that the provider's key and prices also hold for a ``base_url``."""
 
 
 PROVIDERS: Mapping[str, Provider] = {

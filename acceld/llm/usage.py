@@ -12,12 +12,12 @@ CHARS_PER_TOKEN = Lengths().prompt_chars_per_token
 """Characters per token, for models that have not reported any tokens."""
 
 HIDDEN_TOKENS = 10_000
-"""Tokens that a provider may add to a prompt, or to the cap of an answer, without acceld seeing the
-text. Reports of more tokens are not believed.
+"""Tokens that a provider may add to a prompt, or to the cap of an answer, without acceld seeing the text. A reported
+count that is still greater is not used.
 """
 
 OVERHEAD_TOKENS = 64
-"""Tokens for roles, separators and a chat template."""
+"""Tokens added to an estimate for roles, separators and a chat template."""
 
 
 def estimated_tokens(text: str) -> int:

@@ -11,7 +11,7 @@ from acceld.model import LEAST_STEP_PERCENT, Candidate, Source, Status
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
     """Return a sort key: lower latency first, then fewer instructions, then program hash, then place in the search.
 
-    The order in which results arrived never counts. A candidate without a latency sorts last.
+    The order in which results arrived does not matter. A candidate without a latency sorts last.
     """
     evaluation = candidate.evaluation
     latency = evaluation.latency_us if evaluation else None
@@ -37,7 +37,7 @@ def beats(challenger: Candidate, best: Candidate) -> bool:
 
 
 def is_validated(candidate: Candidate) -> bool:
-    """Return True if the latency of a candidate is measured, or predicted with an interval."""
+    """Return True if the latency of a candidate is measured, or predicted with an uncertainty interval."""
     return candidate.evaluation is not None and validated(candidate.evaluation.profile)
 
 
@@ -45,9 +45,9 @@ def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
     """Return the candidate of ``beam`` that the strict gate must compare with the best so far; None if no comparison is
     needed.
 
-    This is the first candidate that beats the best. If no candidate does, it is the head of a measured beam, because
-    the strict gate times the head interleaved with its parent and may find the head faster. The head of a simulated
-    beam is not compared again.
+    The challenger is the first candidate that beats the best. If no candidate does, the challenger is the head of a
+    measured beam, because the strict gate times the head interleaved with its parent and may find the head faster. The
+    head of a simulated beam is not compared again.
     """
     head = beam[0] if _is_measured(beam[0]) else None
     return next((one for one in beam if beats(one, best)), head)

@@ -22,7 +22,8 @@ class CandidateEvaluations:
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str, basis: Basis) -> None:
         self._run = run
         self.basis = basis
-        """The present basis of latencies. The SDK and the driver of a device are known once the baseline is measured.
+        """The basis on which latencies are compared at present. SDK and driver of a device are known once the baseline
+        is measured.
         """
         self._store = store
         self._evaluator = evaluator
@@ -101,7 +102,7 @@ class CandidateEvaluations:
 
     async def measured_basis(self, baseline: Candidate) -> Basis:
         """Measure the baseline, and return the basis (SDK, driver ...) that a device's latencies have today. The
-        baseline keeps its present result.
+        baseline keeps its stored result.
         """
         measured = await self._evaluator.evaluate(self._request(baseline, Gate.SEARCH, Priority.BASELINE))
         return basis_of(self.basis, measured.profile)
@@ -140,8 +141,8 @@ class CandidateEvaluations:
     def _comparable(self, request: EvaluationRequest, profile: Profile | None) -> bool:
         """Return True if a stored result may be used in place of a new evaluation.
 
-        A device's result must come from today's SDK and driver. The evaluation of each run's baseline shows which
-        these are.
+        A device's result must come from today's SDK and driver. Each run measures its baseline first, which shows
+        today's SDK and driver.
         """
         if request.backend == SIMULATOR or profile is None:
             return True

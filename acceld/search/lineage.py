@@ -33,7 +33,7 @@ def lineage(
 
 
 def nearby(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]) -> tuple[Plan, ...]:
-    """Return the plans that were made for ancestors of ``parent`` and did not lead to ``parent``, oldest first."""
+    """Return the plans that were made for ancestors of ``parent`` but did not lead to ``parent``, oldest first."""
     line = list(_line(parent, candidates))
     ancestors, own = {one.id for one in line[1:]}, {one.plan for one in line}
     found = [plan for plan in plans.values() if plan.parent in ancestors and plan.id not in own]

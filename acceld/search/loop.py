@@ -79,7 +79,7 @@ from acceld.targets import SIMULATOR
 T = TypeVar("T")
 
 CODELESS: Final = 6
-"""Number of answers in a row without a kernel after which a run pauses. Each answer was asked for twice."""
+"""Number of answers in a row without a kernel after which a run pauses. Each of these answers was asked for twice."""
 
 FIXABLE = frozenset(
     {
@@ -97,12 +97,12 @@ and ``suspect`` because a person decides about it.
 """
 
 CROSSOVER = 1
-"""Index of the plan, among the plans for a parent, that is a crossover if the parent has a partner."""
+"""Index of the plan, among the plans for a parent, that is a crossover if the parent has a second parent (partner)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchParts:
-    """The parts that a search uses: store, evaluator, proposer, memory, and facts that fix what results mean."""
+    """The parts that a search uses: store, evaluator, proposer, memory, and the facts on which results depend."""
 
     store: Store
     evaluator: Evaluator
@@ -112,9 +112,9 @@ class SearchParts:
     """The baseline; its text is empty if the run begins from the reference."""
     teacher: MemoryTeacher | None = None
     context: str = ""
-    """Part of each evaluation's key: everything besides the kernel that a result depends on."""
+    """Part of each evaluation's key: everything, apart from the kernel, on which a result depends."""
     basis: Basis = UNKNOWN_BASIS
-    """The present basis of latencies."""
+    """The basis on which latencies are compared at present."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap in USD on the time of the device; needs the hourly price."""
@@ -130,7 +130,7 @@ class SearchParts:
 @dataclass(frozen=True, slots=True)
 class Past:
     """Hold the earlier plans for one parent, the steps that led to the parent, and the parent's partner for a
-    crossover. ``wrong`` names the run's plans whose kernels computed outputs beyond the tolerance.
+    crossover. ``wrong`` has the ids of the run's plans whose kernels computed outputs beyond the tolerance.
     """
 
     plans: tuple[Plan, ...]
@@ -170,7 +170,7 @@ class Search:
         self._failure: LLMError | None = None
         """The newest failed call of the open iteration."""
         self._carried_out = 0
-        """Number of attempts at plans of the open iteration, with code or without."""
+        """Number of attempts made at plans of the open iteration, with or without code."""
         self._stopped: RunEnded | None = None
         """The reason why models are not asked any more; None while they are asked. Running work is finished first."""
         self._allowance = Allowance(None, 0, 0)
@@ -218,8 +218,8 @@ class Search:
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     async def _asked(self, ask: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Return what ``ask`` gets from the proposer. None if the call failed, or if models are no longer asked
-        because they fail permanently.
+        """Return the result of ``ask``, a call of the proposer. None if the call failed, or if models are no longer
+        asked because they fail permanently.
         """
         if self._stopped is not None:
             return None
@@ -491,7 +491,7 @@ class Search:
     def _useful_below_us(self) -> float | None:
         """Latency in microseconds above which a candidate can not enter the beam any more; None if every latency can.
 
-        A slower candidate is not run on data for now. Selection and teaching do so later if they need its results.
+        A slower candidate is only timed at first. Selection and teaching run it on data later if they need its results.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None

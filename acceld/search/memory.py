@@ -33,29 +33,33 @@ from acceld.search.beam import is_validated
 POLICIES = get_args(MemoryPolicy)
 
 TOO_ALIKE = 0.8
-"""Similarity from which a new insight counts as the same as an older one."""
+"""Similarity (0 to 1) from which a new insight counts as the same as an older one."""
 
 HALF_LIFE = 32
-"""Under ``value``: number of newer insights after which an insight that was neither tried nor confirmed counts half."""
+"""In the memory policy ``value``: number of newer insights after which an insight that was neither tried nor confirmed
+has half its weight.
+"""
 
 ELSEWHERE = 0.5
-"""Under ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
+"""In the memory policy ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
 
 OTHER_CHIP = 0.8
-"""Under ``value``: weight of an insight that never held on the run's chip. Often the idea holds there, but not the size
-of the speed-up.
+"""In the memory policy ``value``: weight of an insight that never held on the run's chip. Often the idea holds on the
+run's chip too, but not the size of the speed-up.
 """
 
 OTHER_API = 0.7
-"""Under ``value``: weight of an insight that never held in the run's API, where the calls have other names."""
+"""In the memory policy ``value``: weight of an insight that never held in the run's API, where the calls have other
+names.
+"""
 
 SAME_CHANGE = 0.7
-"""Under ``value``: weight for each insight of the same change class that is chosen already, so that planners get
-different directions.
+"""In the memory policy ``value``: weight for each insight of the same change class that is chosen already, so that
+planners get different directions.
 """
 
 HYPOTHESIS = 0.5
-"""Under ``value``: weight of an insight whose own speed-up is a tie."""
+"""In the memory policy ``value``: weight of an insight whose own speed-up is a tie."""
 
 HYPOTHESES = 2
 """Limit on the new hypotheses of an iteration."""
@@ -103,7 +107,7 @@ class MemorySettings:
     show_simulated: bool = False
     """True if a run with measured latencies also sees insights from simulations, marked as unverified."""
     own: bool = False
-    """True if a run sees only its own insights, without insights that other runs pinned. Comparisons set it."""
+    """True if a run sees only its own insights, without insights that other runs pinned. Ablations set this to True."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -369,8 +373,8 @@ def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight 
 
 
 def redundancy(insights: Sequence[Insight]) -> float:
-    """Return how much insights repeat each other: the mean similarity of each to its most similar other one, from 0
-    (all differ) to 1.
+    """Return how much insights repeat each other, from 0 (all differ) to 1: the mean, over the insights, of the
+    similarity to the most similar other insight.
     """
     if len(insights) < 2:
         return 0.0

@@ -79,11 +79,11 @@ class RunOutcome:
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
-    """Half width of the confidence interval of the best latency, in percent."""
+    """Half width of the confidence interval of the best latency, in percent of the latency."""
     baseline_interval_percent: float | None
     starts_us: float | None
-    """Predicted latency of the best kernel if each of its transfers waits for the start of the one before; None if its
-    latency is measured, or more than these starts is in doubt.
+    """Predicted latency in microseconds of the best kernel if each of its transfers waits for the start of the transfer
+    before. None if the latency is measured, or if more than these starts is uncertain.
     """
     baseline_starts_us: float | None
     speedup: float | None
@@ -138,8 +138,9 @@ class RunOutcome:
     workload_folder: str = ""
     """Absolute path of the workload's folder; empty if the workload was found by name."""
     uncounted: int | None = None
-    """The fastest candidate that passed and is predicted faster than the best kernel, but has no interval, while the
-    best kernel has one: no such candidate becomes the best. None if there is no such candidate.
+    """Id of the fastest candidate that passed and is predicted faster than the best kernel, but can not become the best
+    kernel: its prediction has no uncertainty interval, and that of the best kernel has one. None if there is no such
+    candidate.
     """
 
     notes: tuple[str, ...] = ()
@@ -169,7 +170,7 @@ def _side(found: Evaluation | None) -> _Side:
 def outcome(
     run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan], refused: Sequence[Attempt] = ()
 ) -> RunOutcome:
-    """Return the outcome of ``run`` from its candidates, its plans by id and its attempts without code."""
+    """Return the outcome of ``run`` from the run's candidates, plans (by id) and attempts without code."""
     by_id = {candidate.id: candidate for candidate in candidates}
     baseline = by_id.get(run.baseline) if run.baseline else next((c for c in candidates if c.parent is None), None)
     best = by_id.get(run.best) if run.best else None

@@ -14,7 +14,7 @@ from acceld.model import Attempt, Candidate, Insight, Plan, Status
 from acceld.search.memory import redundancy, repeated
 
 LEAST = 8
-"""Least number of plans, attempts or insights from which a sign is read."""
+"""Number of plans, attempts or insights from which on a sign is computed; fewer tell nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,8 @@ def without_code(attempts: Sequence[Attempt]) -> Sign | None:
 
 
 def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt]) -> list[RepairRate]:
-    """Return how many repairs were tried and how many passed, by class of failure, the most tried first.
-
-    ``attempts`` maps ids to attempts.
+    """Return, by class of failure, how many repairs were tried and how many passed; the class with most repairs comes
+    first. ``attempts`` maps ids to attempts.
     """
     by_attempt = {c.attempt: c for c in candidates if c.attempt is not None}
     tries: Counter[tuple[Status, str]] = Counter()

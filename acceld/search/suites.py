@@ -142,7 +142,7 @@ class Slice:
 @dataclass(frozen=True, slots=True)
 class Row:
     """The result of one kernel of a suite over all its slices. ``percent_before`` and ``percent_after`` are percentages
-    of the peak as the AccelOpt paper computes it.
+    of the chip's peak, computed as the AccelOpt paper does.
     """
 
     workload: str
@@ -161,7 +161,7 @@ class Row:
     """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
     tie_reason: str = ""
     verdict: Verdict | None = None
-    """Judgement of the speed-up; None without a speed-up."""
+    """Verdict on the speed-up; None without a speed-up."""
     model: str = ""
     """Version and calibration of the performance model that gave the best kernel's latency."""
 
@@ -198,9 +198,9 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
     """Return the name of the kernel for the next slice; None if no slice is worthwhile.
 
-    Kernels without a slice come first, in order. Then comes the one whose last slice gained most per second, weighted
-    by the slice's worth. If no last slice gained, a kernel comes whose last slice used up its time: the one with the
-    fewest slices so far.
+    Kernels without a slice come first, in order. Then comes the kernel whose last slice gained most per second,
+    weighted by the slice's worth. If no last slice gained, the choice is among the kernels whose last slice used up its
+    time: the kernel with the fewest slices so far.
     """
     for name in open_entries:
         if not done.get(name):
@@ -266,7 +266,7 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
 
 def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
     """Return the gain of the best kernel of a kernel's last run over the first kernel of its first run, from the
-    outcomes of both runs; None if one has no latency.
+    outcomes of both runs; None if one of the two kernels has no latency.
 
     The band of a prediction within one run does not hold over several runs.
     """

@@ -1,5 +1,5 @@
-"""Use the memory of insights in one run: show insights, let the summarizer write new ones, and count what cited ones
-led to.
+"""Use the memory of insights in one run: show insights, let the summarizer write new ones, and count the wins and
+losses of plans that cite insights.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from acceld.llm.providers.translation import OPENAI, unstreamed
 from acceld.model_calls import Usage
 
 SHOWN = frozenset({"response.output_text.delta", "response.refusal.delta"})
-"""Events of a response with visible text."""
+"""Types of the events of a response that carry visible text."""
 
 
 OPTIONAL = (
@@ -36,7 +36,7 @@ OPTIONAL = (
 
 
 class OpenAIClient(SdkClient):
-    """One model behind an OpenAI-compatible endpoint, such as those of OpenAI, Azure and Amazon Bedrock."""
+    """One model behind an OpenAI-compatible endpoint, such as the endpoints of OpenAI, Azure and Amazon Bedrock."""
 
     errors = OPENAI
     optional = MappingProxyType({name: name for name in OPTIONAL})

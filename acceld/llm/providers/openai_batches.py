@@ -13,7 +13,7 @@ from acceld.llm.providers.translation import OPENAI, error_from, translated
 from acceld.model_calls import OpenBatch
 
 TOKEN = "acceld_batch"
-"""Key of our own token in a batch's metadata."""
+"""Key, in a batch's metadata, of the token that acceld gave the batch."""
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 ENDED = frozenset({"completed", "expired", "cancelled"})

@@ -58,7 +58,9 @@ OPENAI: Mapping[str, type[LLMError]] = {
     "ContentFilterFinishReasonError": LLMContentFiltered,
     "OpenAIError": LLMRefused,
 }
-"""Errors by class name. ``APIStatusError`` is refined by status and body. A bare ``OpenAIError`` is about the key."""
+"""Errors of OpenAI's SDK by class name. Status and body refine ``APIStatusError``. An ``OpenAIError`` itself, not a
+subclass, is about the key.
+"""
 
 OPENAI_ELSEWHERE = frozenset(
     {
@@ -68,7 +70,8 @@ OPENAI_ELSEWHERE = frozenset(
         "_AmbiguousModuleClientUsageError",
     }
 )
-"""Classes that our requests can not raise: webhooks, web sockets, the module-level client."""
+"""Classes of the SDK's exceptions that acceld's requests can not raise: webhooks, web sockets, the module-level client.
+"""
 
 ANTHROPIC: Mapping[str, type[LLMError]] = {
     "APIStatusError": LLMBadRequest,
@@ -98,7 +101,7 @@ STATUS: Mapping[int, type[LLMError]] = {
     429: LLMRateLimited,
     499: LLMUnavailable,
 }
-"""HTTP status to error; any other 4xx is a bad request, 5xx (529 too) unavailable."""
+"""Errors by HTTP status. Any other 4xx is a bad request; 5xx (529 too) is unavailable."""
 
 BODY_CODE: Mapping[str, type[LLMError]] = {
     "insufficient_quota": LLMQuotaExceeded,
@@ -218,7 +221,7 @@ async def translated(
 
 
 def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
-    """Return the error that an error object inside an answer stands for, such as one request's in a batch."""
+    """Return the error for an error object inside an answer, such as the error of one request in a batch."""
     inner = body.get("error")
     inner = inner if isinstance(inner, Mapping) else body
     fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}

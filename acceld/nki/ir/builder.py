@@ -198,7 +198,7 @@ class ProgramBuilder:
     def notice(self, line: int, text: str) -> None:
         """Record that line ``line`` of the kernel does something legal but costly or deprecated.
 
-        The same notice of the same line is recorded once.
+        A notice that a line has already is not recorded again.
         """
         notice = Notice(line, text)
         if notice not in self.notices:

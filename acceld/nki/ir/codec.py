@@ -245,7 +245,7 @@ class _Encoder:
 class _Canonical:
     """Write the text that :func:`program_hash` hashes.
 
-    Many instructions have parts in common. The text of such a part is made once.
+    Instructions have many parts in common, so the text of a part is made once.
     """
 
     def __init__(self, program: Program) -> None:
@@ -361,7 +361,7 @@ class _Decoder:
         self.axes: dict[str, tuple[TileDim, ...]] = {}
         """Axes of tiles by their JSON text. Most tiles of a long program have the same axes as another tile."""
         self.constants: dict[int, Affine] = {}
-        """Expressions without loop variables, by their value."""
+        """Expressions without loop variables, by their constant value."""
         self.tiles: list[tuple[Access, int]] = []
         """Each tile that the JSON writes in full, so that later tiles can name it by number, and its approximate
         length.

@@ -40,7 +40,7 @@ smaller magnitude, with its sign; the second one if the magnitudes are equal (nl
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the version of the first NeuronCore that has them."""
 ENGINE_SINCE: dict[tuple[str, Engine], int] = {("activation", Engine.GPSIMD): 4, ("tensor_scalar", Engine.SCALAR): 3}
-"""Generation of the NeuronCore from which on an engine has an operation that others had before."""
+"""Generation of the NeuronCore from which on an engine has an operation that only other engines had before."""
 SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")})
 """Sequences of ALU functions that a tensor_scalar may have on NeuronCore-v3's scalar engine (nisa.tensor_scalar)."""
 
@@ -119,11 +119,11 @@ class Trait(Flag):
     """A property of an operation that verification, execution or :class:`acceld.nki.ir.def_use.Coverage` needs."""
 
     WHOLE = auto()
-    """Writes every element of its first destination, unless it is masked or stated otherwise."""
+    """Writes every element of its first destination, unless the instruction has a mask or its entry says otherwise."""
     ELEMENTWISE = auto()
     """Each operand that is not a scalar has as many elements as the destination."""
     ACROSS = auto()
-    """Carries values from one partition to another."""
+    """Carries values from one partition to another one."""
     TWO_TILES = auto()
     """Reads two tiles together. Both start at the same partition, and at most one of them is in PSUM."""
     ROUNDS = auto()

@@ -129,7 +129,7 @@ class Function(Values):
             self._reassign(node, self._temporary(op), target)
 
     def _reassign(self, node: ast.Assign, value: ast.expr, target: ast.expr) -> None:
-        """Emit the assignment ``node`` with another value."""
+        """Emit the assignment ``node`` with ``value`` in place of its value."""
         made = copy.copy(node)
         made.value = value
         if isinstance(target, ast.Subscript):
@@ -503,8 +503,9 @@ class Function(Values):
         self._line(f"nisa.{word}", **made)
 
     def _with_column(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr] | None:
-        """Return the arguments of the ``tensor_scalar`` that does what a ``tensor_tensor`` does if one of its two tiles
-        has one element a partition, which the older API repeats; None if its tiles have equally many.
+        """Return the arguments of the ``tensor_scalar`` that replaces a ``tensor_tensor`` of which one tile has one
+        element a partition (the legacy API repeats that element). None if both tiles have equally many elements a
+        partition.
         """
         first, second = (self.facts.of(args[key]) for key in ("data1", "data2"))
         if first is None or second is None or "tile" != first.kind or "tile" != second.kind:

@@ -84,8 +84,8 @@ class Op:
     """An operand that has the shape of the result."""
     dma: bool = False
     data: ast.expr | None = None
-    """The operand to whose axes the mask refers, if the result has other axes. Then only the partitions of the result
-    are cropped.
+    """The operand whose axes the mask limits, if the result has other axes. Then only the partitions of the result are
+    cropped.
     """
 
 
@@ -674,8 +674,9 @@ class Values(ABC):
         self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
 
     def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
-        """Return (True if a comparison limits the end of an axis and not its begin, the limit). The comparison with zero
-        is of ``base`` and of the positions in ``atom``. Raises Unportable for a test of equality.
+        """Return the limit that a comparison sets on an axis, and True if the limit is one on the end of the axis,
+        False for its begin. The comparison with zero is of the sum of ``base`` and of the positions in ``atom``. Raises
+        Unportable for a test of equality.
         """
         word, stride, bound = COMPARISONS.get(type(comparison.ops[0]).__name__, ""), atom.stride.number, base.scaled(-1)
         assert stride is not None
@@ -749,8 +750,9 @@ class Values(ABC):
 
 
 def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:
-    """Return the axis of the tile, among the ``free`` ones, to which an index of one position belongs; 0 if it belongs to
-    none. ``order`` has the axes of the indices before, ``later`` are the indices after it.
+    """Return the axis of the tile, among the ``free`` axes, to which an index that selects one position belongs; 0 if
+    the index belongs to no axis. ``order`` has the axes of the indices before this index, ``later`` has the indices
+    after it.
     """
     single = next((a.axis for a in grid.atoms), 0)
     if single:
@@ -761,10 +763,8 @@ def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], fre
 
 
 def _with_axes(tile: ast.expr, order: Sequence[int], splits: Sequence[tuple[int, list[Atom]]], rank: int) -> ast.expr:
-    """Return a view of ``tile`` with ``rank`` axes, the tile's first axis first.
-
-    ``order`` has the axes of the tile as they stand now, ``splits`` the places at which one axis is several, nested in
-    each other.
+    """Return a view of ``tile`` with ``rank`` axes, the tile's first axis first. ``order`` has the tile's axes in their
+    present order. ``splits`` has the places at which one axis is divided into several axes, nested in each other.
     """
     for place, atoms in splits:
         sizes = ast.Tuple([a.size.node for a in atoms], ast.Load())

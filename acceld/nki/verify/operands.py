@@ -37,7 +37,7 @@ _ACROSS = having(Trait.ACROSS)
 
 
 class Operands(InstructionCheck):
-    """Check the operands of instructions, without regard to their positions in their buffers."""
+    """Check the operands of instructions, whatever the positions of the operands in their buffers."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)

@@ -38,8 +38,8 @@ class Operations(InstructionCheck):
     """Check an instruction against the rules that only its operation has."""
 
     def check(self, instruction: Instruction) -> None:
-        """Check the rules that hold for this operation alone. They are in the method ``_check_NAME``, if there
-        is one.
+        """Check the rules that hold for this operation alone. The method ``_check_NAME`` has them, if the operation has
+        such rules.
         """
         special = getattr(self, f"_check_{instruction.op}", None)
         if special is not None:

@@ -120,7 +120,7 @@ class PromptLibrary:
         self._iteration = 0
 
     def offer(self, newer: PromptLibrary) -> None:
-        """Use the newly loaded prompts of ``newer`` from the next iteration on."""
+        """Replace the prompts by those of ``newer`` when the next iteration begins."""
         self._newer = newer
 
     def begin(self, iteration: int) -> None:
@@ -141,7 +141,7 @@ class PromptLibrary:
         return self._loaded[api, name]
 
     def mistakes(self, api: str) -> str:
-        """Return the text on frequent mistakes in an API with their cure; empty if there is no such file."""
+        """Return the text on frequent mistakes in an API and their remedy; "" if no folder has that file."""
         if not any((folder / part / "mistakes.md").is_file() for folder in self._folders for part in (api, SHARED)):
             return ""
         return self.get(api, "mistakes").system

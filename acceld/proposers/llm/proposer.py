@@ -86,8 +86,8 @@ Tags = dict[str, int | str]
 class LLMProposer:
     """Ask models for plans, kernels, repairs and insights.
 
-    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, no error is raised and there
-    is no insight, unless the failure is ``lasting``.
+    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is no insight. Only a
+    ``lasting`` failure of the summarizer is raised too.
     """
 
     name = "llm"
@@ -361,10 +361,10 @@ class LLMProposer:
         }
 
     def _level(self, api: str) -> KnowledgeLevel:
-        """Return how many facts prompts for an API have: ``full`` in place of ``calls`` if all models have a prompt
-        cache.
+        """Return how many facts prompts for an API have: the configured level, but ``full`` in place of ``calls`` if
+        all models have a prompt cache.
 
-        Some providers cache only prompts of 4,096 tokens and more. The part that all problems share is that long only
+        Some providers cache only prompts of at least 4,096 tokens. The part that all problems share is that long only
         with all calls of NKI. A cached token costs a tenth.
         """
         return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
@@ -447,9 +447,9 @@ class LLMProposer:
         """Return one answer of the model that the seed selects. If that model does not answer, ask the role's other
         models.
 
-        ``behind`` names a second prompt, with its values, that is put after the question: about a faulty answer, or
-        about tools. With ``longer`` the answer may have twice as many tokens, because an earlier answer was cut off.
-        Raise LLMError if no model of the role answered; the error is ``lasting`` if further calls would fail too.
+        ``behind`` names a second prompt that follows the question, about a faulty answer or about tools, and has its
+        values. With ``longer`` the answer may have twice as many tokens, because an earlier answer was cut off. Raise
+        LLMError if no model of the role answered; the error is ``lasting`` if further calls would fail too.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)

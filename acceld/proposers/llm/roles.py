@@ -47,7 +47,8 @@ class RoleTable:
     fixer: RoleModels
     summarizer: RoleModels
     warmed: frozenset[str] = field(default_factory=frozenset)
-    """Models whose provider caches prompts. One call fills the cache before other calls with the same prompt are sent.
+    """Models whose provider caches prompts. A first call fills the cache; other calls with the same prompt wait for
+    that call.
     """
 
     def of(self, role: Role) -> RoleModels:
@@ -63,7 +64,7 @@ class RoleTable:
 
     @property
     def all_warmed(self) -> bool:
-        """True if every model has a prompt cache that a first call fills (``warmed`` has its name)."""
+        """True if a first call fills a prompt cache of every model, that is, if ``warmed`` has every model."""
         return self.warmed.issuperset(self.names)
 
     @property
