@@ -8,7 +8,7 @@ from acceld.model import Kernel
 from acceld.workloads import Workload
 
 TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
-"""A chip for each API, for cases where only a kernel's results matter and not its latency."""
+"""A chip for each API, for callers that need only a kernel's results and not its latency."""
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:

@@ -48,7 +48,7 @@ class Case:
     checks: list[Check] = field(default_factory=list)
     """Checks in the order in which they ended; after :meth:`order`, in the order of their trials."""
     tried: dict[Trial, Check] = field(default_factory=dict)
-    """The check of each trial."""
+    """The check of each trial, by trial."""
     worst_row: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     published: bool | None = None
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def workload(self) -> Workload:
-        """Return the workload. A caller must not ask for it in the evaluation of a kernel without a workload."""
+        """Return the workload. Not for the evaluation of a kernel without a workload."""
         assert self.loaded is not None
         return self.loaded
 
@@ -80,7 +80,7 @@ class Case:
         return correctness_of(gate, self.checks, self.worst_row, self.published)
 
     def spend(self, seconds: Mapping[str, float]) -> None:
-        """Add seconds to the stages that are named by the keys."""
+        """Add seconds to the stages that are the keys of ``seconds``."""
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
 

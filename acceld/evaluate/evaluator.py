@@ -41,9 +41,9 @@ from acceld.workloads import Arguments, Workload, load_workload, workload
 C = TypeVar("C", bound=Case)
 T = TypeVar("T")
 Ended = Failed | Status
-"""The end of an evaluation before its last stage: a failure, or a status that is no failure, such as ``untested``."""
+"""The end of an evaluation before its last stage: a failure, or a status such as ``untested`` that is not a failure."""
 Started = Callable[[EvaluationRequest, str], Awaitable[None]]
-"""Called when an evaluation gets a slot, with its request and the slot's name."""
+"""Function that is called when an evaluation gets a slot, with the evaluation's request and the slot's name."""
 
 
 class OrderedEvaluator(ABC, Generic[C]):
@@ -292,8 +292,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     def suspicion(self, case: C) -> Failed | None:
         """Return a failure (status ``suspect``) if the latency can not be true; else None.
 
-        By default this is a latency below the physical floor: the least time that the workload's declared work
-        takes.
+        By default a latency is too short if it is below the physical floor: the least time that the workload's declared
+        work takes.
         """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)
@@ -349,7 +349,7 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
 
 
 def running(part: T | None) -> T:
-    """Return ``part``. Raises DeviceError if it is None, which means that the evaluator was not started."""
+    """Return ``part``. Raises DeviceError if ``part`` is None, which means that the evaluator was not started."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="call start() first")
     return part

@@ -45,7 +45,7 @@ def local(workplace: Callable[[], Workplace]) -> Router:
 
 
 def findings(config: Config, folder: Path) -> Iterator[Finding]:
-    """Yield what ``acceld doctor`` shows of each device on this machine. Nothing is measured."""
+    """Yield what ``acceld doctor`` shows of each device on this machine. No kernel is timed."""
     for device in ALL_DEVICES:
         if not device.doctor:
             continue

@@ -22,7 +22,9 @@ from acceld.targets import ALL_DEVICES
 from acceld.workloads import Workload
 
 RULE = "second_opinion"
-"""The rule id of a kernel that the second judge refuses, or that gets no answer although one is required."""
+"""The rule id of a failure because the second judge refuses the kernel, or gives no answer although an answer is
+required.
+"""
 API = "nki"
 """The API whose kernels get a second opinion. The tools of ``neuronxcc.nki`` are not developed further."""
 
@@ -74,7 +76,7 @@ class Opinion:
 
 
 class Judge(Protocol):
-    """The interface of a second judge. Its child processes start with the first question."""
+    """The interface of a second judge. The judge's child processes start when it is first asked."""
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
         """Return the opinions of the stages that this machine has, up to the first stage that refuses the kernel.
@@ -88,7 +90,7 @@ class Judge(Protocol):
 
 
 def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> Judge | None:
-    """Return the second judge of this machine; None if there is none, or if second opinions are off.
+    """Return the second judge of this machine; None if the machine has no second judge, or if second opinions are off.
 
     Raises DeviceError if the configuration requires second opinions and there is no judge.
     """

@@ -42,7 +42,9 @@ MODULE_NAMES = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation",
     "textwrap": "dedent indent fill wrap shorten",
 }
-"""Names that a candidate may use of modules with side effects. Of the other modules every public name is allowed."""
+"""Names that a candidate may use of modules that have side effects. Of any other allowed module a candidate may use
+every public name.
+"""
 NUMPY_NAMES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool intp integer floating number generic "
     "single double half ndarray dtype zeros ones full zeros_like ones_like full_like arange linspace eye "
@@ -62,7 +64,7 @@ TILE_NAMES = frozenset(
     "expand_dim squeeze_dim reshape_dim flatten_dims strides offset get_pattern is_indirect is_contiguous slice select "
     "vector_select rearrange indirect reinterpret_cast p x y z w start stop step with_schedule".split()
 )
-"""Documented attributes of tiles, tensors and grids."""
+"""Documented attributes of tiles, tensors and grids, which a kernel may read."""
 _PLAIN_WORDS = frozenset("label like space slot instruction".split())
 """Names in :data:`HIDDEN_NAMES` that a kernel's own classes may define.
 
@@ -107,13 +109,13 @@ _HIDDEN_NAME = re.compile(
 )
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"})
 _GENERIC = frozenset({"Generic", "Protocol"})
-"""Bases that may stand with type variables, as in ``Generic[T]``."""
+"""Names of the base classes that may have type variables, as in ``Generic[T]``."""
 _BASES = _ENUMS | _GENERIC | {"NamedTuple", "object", "ABC", "NKIObject"}
 _BASES |= set(
     "Exception ValueError TypeError IndexError KeyError RuntimeError AssertionError NotImplementedError".split()
 )
 _MEMBERS = frozenset({"str", "int"})
-"""Types that an enumeration's members may have."""
+"""Names of the types that an enumeration's members may have."""
 MAX_CHARACTERS = 1_000_000
 
 
@@ -168,7 +170,7 @@ class _Reader:
         named = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
         self.classes = frozenset(named) - frozenset(dir(builtins))
         self.unused = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        """Expressions whose value nothing uses, such as docstrings."""
+        """Expressions whose value is not used, such as docstrings."""
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:

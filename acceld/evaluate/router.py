@@ -59,7 +59,7 @@ class Router:
                 tasks.create_task(evaluator.stop(grace_s))
 
     def statistics(self) -> dict[str, object]:
-        """Return the figures of the first backend. Those of other started backends are under the key
+        """Return the figures of the first backend's evaluator. The figures of other started backends are under the key
         ``backends``.
         """
         own = self._started.get(self._first)

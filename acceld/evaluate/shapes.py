@@ -21,7 +21,7 @@ from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
 from acceld.workloads import WeightedShape, Workload, every_shape, hidden_shapes
 
 OneShape = Callable[[EvaluationRequest, Workload], Awaitable[Evaluation]]
-"""Evaluates a kernel at a single shape."""
+"""Function that evaluates a kernel at a single shape."""
 _ENDED_WELL = (Status.PASSED, Status.UNTESTED)
 
 
@@ -76,7 +76,7 @@ async def timed_with_hidden(
 def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:
     """Return ``request`` changed for the shape of the workload ``shaped``.
 
-    A kernel that has the launch grid of the workload ``own`` gets the launch grid of ``shaped``.
+    A kernel with the same launch grid as the workload ``own`` gets the launch grid of ``shaped``.
     """
 
     def gridded(kernel: Kernel) -> Kernel:
@@ -164,9 +164,7 @@ def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str,
 
 
 def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Return one comparison made of the comparisons with one competitor at each shape, whose errors are
-    independent.
-    """
+    """Return, for each competitor that was timed at every shape, one comparison over all shapes."""
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 

@@ -141,7 +141,7 @@ class RunControl:
         return result
 
     def read(self, *actions: str) -> None:
-        """Record that a decision has followed the actions with these names."""
+        """Record that a decision has followed all actions with the names ``actions``."""
         self.unread = {text: action for text, action in self.unread.items() if action not in actions}
 
 

@@ -21,8 +21,8 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield findings about the compiler, core and peaks that kernels for the host's processor would use.
-    Measures nothing.
+    """Yield findings about the compiler, core and peaks that kernels for the host's processor would use. This measures
+    nothing.
     """
     driver = CpuDriver()
     try:

@@ -37,8 +37,8 @@ _MOST_LOG = 4000
 
 
 def build(job: Job) -> Built:
-    """Return what a worker loads: the shared object of a C kernel, or the text of a numpy kernel that has the
-    function.
+    """Return what a worker loads: the shared object of a C kernel, or the text of a numpy kernel that defines the
+    kernel's function.
     """
     return _build_c(job) if job["api"] == "c" else _build_numpy(job)
 
@@ -142,9 +142,7 @@ def _passed(value: Any) -> Any:
 
 
 class WrongOutput(Exception):
-    """Report that a numpy kernel's result does not fit the workload's outputs. ``rule`` names the kind of
-    difference.
-    """
+    """Raised if a numpy kernel's result does not fit the workload's outputs. ``rule`` names the kind of difference."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

@@ -29,8 +29,8 @@ EXTERNAL = frozenset(
 ) | {name + kind for name in _REAL for kind in ("", "f", "l")}
 """Functions of libc and libm that a kernel may call: memory functions, and arithmetic on the arguments."""
 _VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
-"""Names of libm's vector functions, and of its variants for finite numbers. A group of the match is the scalar
-function.
+"""Names of libm's vector functions, and of its functions for finite numbers only. A group of the match is the name of
+the scalar function.
 """
 _HELPERS = re.compile(
     r"__[a-z]+[hsdxtb]f[hsdxtb]?[fi]?\d?|__(?:u?div|u?mod|mul|u?divmod|ashl|ashr|lshr|neg|ffs|clz|ctz|popcount)[sdt]i[234]?"
@@ -78,7 +78,7 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
 
 
 def static_bytes(path: Path) -> int:
-    """Return the number of bytes that a compiled object keeps from one call to the next."""
+    """Return the number of bytes of memory that a compiled object keeps from one call to the next."""
     with path.open("rb") as stream:
         elf = ELFFile(stream)
         sections = sum(
@@ -144,9 +144,8 @@ def _allowed(name: str) -> bool:
 
 
 def misdirected(path: Path, search: str) -> tuple[str, str]:
-    """Check that each jump of a linked x86_64 object goes to the first byte of an instruction.
-
-    Return the rule ``jump`` and a message for a jump that does not; two empty texts if there is none.
+    """Check that each jump of a linked x86_64 object goes to the first byte of an instruction. Return the rule ``jump``
+    and a message for the first jump that does not; two empty texts if all jumps do.
     """
     shown = _disassembled(path, search)
     firsts = set(_AT.findall(shown))

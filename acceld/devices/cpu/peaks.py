@@ -1,10 +1,10 @@
 """Measure the rates of one core of this machine, and store them: multiply-adds, copies in memory and in cache.
 
 Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more than 1.2
-times the best rate of copies, which is the cache's, or 1.2 times the rate of arithmetic.
+times the rate of copies in cache, the best of the three rates of copies, or more than 1.2 times the rate of arithmetic.
 
-Other work on the machine slows a measurement down, so a stored rate may be too low. A rate is measured again before a
-kernel that exceeds it is suspect, and the greater one stays.
+Other work on the machine slows a measurement down, so a stored rate may be too low. Before a kernel that exceeds a rate
+is suspect, the rate is measured again, and the greater of the two measurements stays.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _REPEATS = 5
 _BUILD_S = 60.0
 _RATES = ("memory_bytes_per_s", "shared_bytes_per_s", "cache_bytes_per_s", "flops_per_s")
 _MARGIN = 1.2
-"""Limit divided by the best measured rate. The margin is for changing clocks, and for kernels better than the
-loop that measures.
+"""Ratio of the limit to the best measured rate. The margin allows for changing clocks, and for kernels better than the
+measuring loop.
 """
 
 
@@ -56,7 +56,7 @@ class HostRates:
     how: str
 
     def greatest(self, other: HostRates) -> HostRates:
-        """Return the rates of two measurements, each the greater of the two."""
+        """Return, for each rate, the greater of two measurements."""
         both = {name: max(getattr(self, name), getattr(other, name)) for name in _RATES}
         return replace(other, **both)
 

@@ -1,4 +1,6 @@
-"""Refuse forbidden C sources early and with a clear message, by their tokens. The jail is what actually protects."""
+"""Refuse forbidden C sources early and with a clear message, by their tokens. The policy is not the protection: the
+jail is.
+"""
 
 from __future__ import annotations
 

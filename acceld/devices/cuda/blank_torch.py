@@ -30,7 +30,9 @@ _SIZES = {
 }
 _ALIASES = {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "long": "int64"}
 _SPACING = 1 << 40
-"""Distance between the made-up addresses of allocations. All are multiples of 16, which Triton looks at."""
+"""Distance in bytes between the made-up addresses of allocations. All addresses are multiples of 16, because Triton
+compiles other code for such addresses.
+"""
 
 
 def refused(what: str) -> BuildRefused:
@@ -43,7 +45,7 @@ def refused(what: str) -> BuildRefused:
 
 
 class dtype:
-    """An element type. It prints as torch prints it."""
+    """Stand in for ``torch.dtype``, the type of an element. Its text is the one that torch prints."""
 
     def __init__(self, name: str) -> None:
         self.name = name

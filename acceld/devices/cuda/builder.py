@@ -1,4 +1,4 @@
-"""Run a kernel's host code once, without data, and record its launches. Runs in a jail."""
+"""Run a kernel's host code once, without data, and record its launches. This happens in a jail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
 from acceld.parsing import parse
 
 ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
-"""Names of the function that launches, tried in this order if the workload does not name it."""
+"""Names of the host function that launches the kernel, tried in this order if the workload does not name it."""
 
 
 def build(job: Job) -> Built:

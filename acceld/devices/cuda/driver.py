@@ -33,13 +33,17 @@ from acceld.roofline import Peaks
 
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
-"""Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few."""
+"""Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few of
+them.
+"""
 _FLUSH = 4
 """Size of the buffer that is written before each timed sequence of launches, in multiples of the L2 cache."""
 _LEAST_FLUSH_BYTES = 256 << 20
 _BATCH_BYTES = 4 << 30
 _HEADROOM = 1.02
-"""A kernel is suspect above this multiple of the datasheet's peak. Boost clocks and rounding explain less."""
+"""A kernel is suspect if it needs more than this multiple of the datasheet's peak. Boost clocks and rounding explain
+less than this.
+"""
 
 
 _START_S = 60.0

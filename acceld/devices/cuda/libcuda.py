@@ -15,7 +15,7 @@ _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class DriverError(RuntimeError):
-    """Report that a call of the driver failed. The message has the call, the error's name and the driver's text."""
+    """Raised if a call of the driver fails. The message has the call, the error's name and the driver's text."""
 
 
 class Driver:

@@ -41,7 +41,7 @@ SCALARS = {
 
 
 class PlanRefused(ValueError):
-    """Report that bytes are not a valid launch plan."""
+    """Raised if bytes are not a valid launch plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An argument that points into an input (``kind`` input) or into a buffer (``kind`` buffer) with number
-    ``number``.
-    """
+    """A pointer argument. It points into an input or a buffer, as ``kind`` says, with the number ``number``."""
 
     kind: str
     number: int

@@ -1,5 +1,5 @@
-"""Refuse forbidden Triton sources early and with a clear message, by their syntax tree. The jail is what
-actually protects.
+"""Refuse forbidden Triton sources early and with a clear message, by their syntax tree. The policy is not the
+protection: the jail is.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class NeuronCase(Case):
 
     @property
     def build(self) -> Build:
-        """Return the compiled kernel. It exists once the evaluator's ``build`` has succeeded."""
+        """Return the compiled kernel, which exists once the evaluator's ``build`` has succeeded."""
         assert self.compiled is not None
         return self.compiled
 

@@ -174,7 +174,7 @@ def _paths_of(python: str) -> tuple[str, ...]:
 
 
 def _below(path: str, other: str) -> bool:
-    """Return True if ``path`` lies in the folder ``other``, so that a jail that shows ``other`` also shows ``path``."""
+    """Return True if ``path`` lies in the folder ``other``. A jail that shows ``other`` then also shows ``path``."""
     return Path(other) in Path(path).parents
 
 

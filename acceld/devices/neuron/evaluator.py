@@ -60,7 +60,7 @@ the reason.
 CHANCE = frozenset(
     "undefined_memory undefined_read undefined_output overlap repeated_destination race overlapping_lives".split()
 )
-"""Rules of the simulator that find results which may differ from one execution on a chip to the next."""
+"""Rules of the simulator that find results which may differ between two executions on a chip."""
 
 
 class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
@@ -216,8 +216,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
     async def build(self, case: NeuronCase) -> Ended | None:
         """Compile the kernel while the simulator predicts its latency.
 
-        Return the result if the evaluation ends here: the kernel does not compile, the simulator rejects it, or
-        screening decides not to measure it. Otherwise return None.
+        Return the result if the evaluation ends here, else None. It ends here if the kernel does not compile, if the
+        simulator rejects it, or if screening decides not to measure it.
         """
         builds, _, _ = running(self._work)
         request, kernel = case.request, case.request.kernel

@@ -41,11 +41,11 @@ class Found:
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Return the toolchain, cores and chip of this machine. ``wanted`` has the numbers of the cores to use;
-    empty means all.
+    """Return the toolchain, cores and chip of this machine. ``wanted`` has the numbers of the cores to use; empty means
+    all.
 
     Raise DeviceError if a part is missing; the error has the places that were searched, and the remedy. Raise
-    it also if ``backend`` is not for this machine's chip.
+    DeviceError, too, if ``backend`` is not for this machine's chip.
     """
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)

@@ -207,7 +207,7 @@ class NeuronJudge:
 
 
 class Refusal(Exception):
-    """Report that AWS's simulator refuses the kernel."""
+    """Raised if AWS's simulator refuses the kernel."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -225,8 +225,8 @@ class Simulator:
         self.jail = next(iter(exchanges))
 
     async def prove(self, chip: str) -> None:
-        """Choose the strictest jail in which a known-good kernel gives the right sums. Raise DeviceError if
-        none does.
+        """Choose the strictest jail in which a known-good kernel gives the right sums. Raise DeviceError if no jail
+        does.
         """
         reasons = []
         for jail in self._exchanges:

@@ -34,7 +34,7 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
     "wide": (CompileJail.WIDE,),
     "off": (CompileJail.STRICT, CompileJail.WIDE, CompileJail.OFF),
 }
-"""Jails that each value of ``devices.compile_jail`` allows, from the strictest on."""
+"""Jails that each value of ``devices.compile_jail`` allows, the strictest jail first."""
 CANARY_S = 180.0
 """Deadline in seconds for compiling a known-good kernel, because a compiler that can not get a lock waits for ever."""
 
@@ -48,7 +48,7 @@ class Attempt:
     seconds: float
     failure: str = ""
     missing: str = ""
-    """The system facility that the failure names and the jail refuses; empty if there is none."""
+    """The system facility that the failure names and the jail refuses; empty if there is no such facility."""
     absent: bool = False
     """True if this version of the compiler does not have the route."""
     hopeless: bool = False
@@ -63,7 +63,7 @@ class Attempt:
 
 
 Accept = Callable[[Compiled], Awaitable[str]]
-"""Function that tries a compiled known-good kernel. It returns why the kernel does not work; empty if the
+"""Function that tries a compiled known-good kernel. It returns the reason why the kernel does not work; empty if the
 kernel works.
 """
 

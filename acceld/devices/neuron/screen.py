@@ -38,7 +38,7 @@ class Choice:
 
 
 class Screen:
-    """Count the decisions of screening on one backend, and stop it after too many errors."""
+    """Count the decisions of screening on one backend, and end screening after too many errors."""
 
     def __init__(self) -> None:
         self.dropped = 0

@@ -62,7 +62,7 @@ class Admission:
 
 
 Admit = Callable[[Workload, int], Awaitable[Admission]]
-"""Examines a workload in a child process. It takes the workload and a seed."""
+"""Function that examines a workload in a child process. Its arguments are the workload and a seed."""
 
 
 class Admissions:
@@ -101,7 +101,7 @@ class Admissions:
             return found
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
-        """Return a failure if a win on the workload can not be trusted; None if it can."""
+        """Return a failure if a win on the workload can not be trusted; None if a win can be trusted."""
         complaint = (await self.of(loaded, admit)).complaint
         return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
 
@@ -116,9 +116,7 @@ class Admissions:
 
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
-    """Return the findings in a child's answer, and close the reply. Raises WorkloadError if the workload's code
-    fails.
-    """
+    """Return the findings in a child's answer, and close ``reply``, the file with the answer."""
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
         return Admission(untried=f"its reference is too expensive here: it {outcome.text}")

@@ -195,7 +195,7 @@ def _aligned(
 
 
 def _along(argument: Argument, symbol: str, place: slice) -> tuple[slice, ...]:
-    """Return the index that selects the positions ``place`` of the argument's axis ``symbol``."""
+    """Return the index that selects the positions ``place`` on the axis of ``argument`` called ``symbol``."""
     return (slice(None),) * argument.axes.index(symbol) + (place,)
 
 
@@ -226,7 +226,7 @@ def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, 
 
 
 def _bands(workload: Workload, symbol: str) -> list[str]:
-    """Return the names of the bands on an axis: as many as the axis has indices."""
+    """Return the names of the bands on an axis, at most one for each index of the axis."""
     changed = [argument for argument in workload.arguments if _axis(workload, argument) == symbol]
     names = [*_SCALED, *_OFFSETS, _SPIKES, "zeros", "tails"]
     names += [_ALIGNED] if any(_partner(workload, one, symbol) for one in changed) else []

@@ -55,7 +55,9 @@ _EMPTY_S = 60.0
 """An empty folder that is older than this many seconds was left by a process that has ended."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers that mean that a disk, a quota or a limit on file sizes has no room. A writer then waits for room."""
+"""Error numbers of the system that mean: a disk, a quota or a limit on file sizes leaves no room. A writer then waits
+for room.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,11 @@ class DataSet:
     variant: str
     floors: tuple[Errors, ...]
     seconds: float = 0.0
-    """Processor seconds that inputs and reference took. They do not grow if the machine is busy."""
+    """Processor seconds that inputs and reference took. Unlike wall time, they do not grow on a busy machine."""
 
 
 def partial_of(folder: Path) -> Path:
-    """Return a new name for the folder of a data set that is being written."""
+    """Return the temporary name for the folder of a data set that is being written. Each call returns a new name."""
     return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
 
 
@@ -148,8 +150,8 @@ class Writer:
         return self._rooms[number]
 
     def inputs(self, values: Sequence[Any]) -> None:
-        """Write the inputs. From then on :func:`read_inputs` can read them, although the folder has its
-        temporary name.
+        """Write the inputs. After that, :func:`read_inputs` can read them, although the folder still has its temporary
+        name.
         """
         import numpy as np
 
@@ -311,7 +313,7 @@ def read_inputs(folder: Path) -> list[Any]:
 
 
 def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
-    """Return the expected outputs (mapped read-only), each with the dtype that the kernel's output must have."""
+    """Return the expected outputs (mapped read-only), each as (values, dtype that the kernel's output must have)."""
     import numpy as np
 
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
@@ -345,7 +347,7 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
 
 def size_bytes(root: Path) -> int:
-    """Return the disk space that all data sets take, including those that are being written."""
+    """Return the disk space that all data sets take, including data sets that are being written."""
     return sum(size for _, size, _ in _folders(root))
 
 

@@ -45,7 +45,7 @@ def metamorphic_variants(workload: Workload) -> list[str]:
 def boosted_variants(workload: Workload) -> list[str]:
     """Return the names of the variants that scale a single argument.
 
-    They are for a workload that refuses ``scaled_up``, in which all arguments are scaled; empty for any other.
+    Only a workload that refuses ``scaled_up``, in which all arguments are scaled, has such variants.
     """
     state = workload.distributions.get("scaled_up")
     if state is None or state.declared or workload.sample is not None:
@@ -66,7 +66,7 @@ def is_boosted(variant: str) -> bool:
 
 
 def strict_variants(workload: Workload) -> list[str]:
-    """Return the names of all variants of the strict gate besides ``own``."""
+    """Return the names of all variants of the strict gate except ``own``."""
     named = [name for name in supported_distributions(workload) if name != OWN]
     return [*banded_variants(workload), *named, *metamorphic_variants(workload), *boosted_variants(workload)]
 

@@ -37,13 +37,12 @@ MOST_S = 300.0
 """Processor seconds after which no further regions are examined."""
 
 Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
-"""Returns the expected outputs in the reference's layout for a workload and its inputs."""
+"""Function that returns the expected outputs, in the reference's layout, for a workload and its inputs."""
 
 
 def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
-    """Examine a workload in an oracle's process. Answer an :class:`Admission` as JSON, or ``{"error": text}``.
-
-    ``expect`` computes the outputs; None for the workload's reference.
+    """Examine a workload in an oracle's process. The answer is an :class:`Admission` as JSON, or ``{"error": text}``.
+    ``expect`` computes the outputs; None stands for the workload's reference.
     """
     raw, _ = unpack(request)
     try:

@@ -115,8 +115,8 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 class Comparison:
     """Compare an output of ``rows`` rows and ``elements`` elements with its reference in parts, in any order.
 
-    ``total`` is the sum of squares of the reference. Its float32 rounding suffices, because only a small term
-    of the error ``element`` depends on it. Several threads may add parts at the same time.
+    ``total`` is the sum of squares of the reference. A sum in float32 suffices, because only a small term of the error
+    ``element`` depends on it. Several threads may add parts at the same time.
     """
 
     def __init__(self, rows: int, elements: int, total: float) -> None:
@@ -163,7 +163,8 @@ _WRONG = 1e-2
 _ROUNDED = 5e-2
 """Greatest relative error of a row that rounding to fewer bits can cause."""
 _SYSTEMATIC = 0.2
-"""Cosine between errors and expected values from which on the errors follow the values.
+"""Cosine between errors and expected values from which on the errors count as systematic, which means that they follow
+the values.
 
 Errors of rounding have any sign, so their cosine is near zero. A wrong constant makes every value too large or too
 small: a wrong epsilon in a normalization with a bias, then a product, gives 0.7.

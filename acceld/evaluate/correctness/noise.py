@@ -48,7 +48,7 @@ class Floors:
         self._folder = folder
         self._numpy: dict[tuple[str, str], NumpyFloor] = {}
         self._unwritten: dict[Path, dict[str, Any]] = {}
-        """Entries, by file, that the disk had no room for."""
+        """By file: entries for which the disk had no room."""
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
@@ -119,7 +119,7 @@ class Floors:
                 del self._unwritten[path]
 
     def _stored(self, path: Path) -> dict[str, Any]:
-        """Return the entries of a file, together with those for which the disk had no room."""
+        """Return the entries of a file, together with the entries for which the disk had no room."""
         return {**_read(path), **self._unwritten.get(path, {})}
 
     def _numpy_path(self, loaded: Workload) -> Path:

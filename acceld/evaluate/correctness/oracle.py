@@ -55,7 +55,9 @@ _OF_SAMPLES = 0.95
 _DRAWS = 4
 """Number of random changes of the inputs. The effect of one change may cancel by chance in the row that decides."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
-"""Greatest relative change when a float32 number is rounded: to its neighbor; to a sum of two bfloat16 numbers."""
+"""Greatest relative change when a float32 number is rounded. The first is for rounding to a neighbor in float32, the
+second for rounding to a sum of two bfloat16 numbers.
+"""
 _BEYOND = {False: 4.0, True: 256.0}
 """Multiple of the rounding by which a band's inputs are changed, to find outputs that depend on nearly equal values.
 
@@ -70,7 +72,7 @@ _DENORMAL = 1e-30
 
 
 def make(request: bytes, reply: int) -> None:
-    """Write the data set of a request. Answer ``{}``, ``{"refused": REASON}`` or ``{"error": ...}``."""
+    """Write the data set of a request. The answer is ``{}``, ``{"refused": REASON}`` or ``{"error": ...}``."""
     raw, payload = unpack(request)
     try:
         with np.errstate(all="ignore"):
@@ -90,7 +92,9 @@ def make(request: bytes, reply: int) -> None:
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
-"""Computes the expected outputs from inputs, both in the reference's layout. With the flag it computes in float64."""
+"""Function that computes the expected outputs from inputs, both in the reference's layout. If its flag is True, it
+computes in float64.
+"""
 
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:

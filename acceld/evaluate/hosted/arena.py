@@ -26,7 +26,8 @@ _STEP_BYTES = 64
 _SKEW_BYTES = 320
 """Bytes that are added for each array, so that not all arrays begin in the same cache sets."""
 _F_ADD_SEALS, _F_SEALS = 1033, 0x1 | 0x2 | 0x4
-"""Constants of fcntl(2): the command that adds seals; the seals against sealing, shrinking and growing."""
+"""Constants of fcntl(2): the command that adds seals, and the seals that forbid further seals, shrinking and growing.
+"""
 
 
 @dataclass(frozen=True, slots=True)

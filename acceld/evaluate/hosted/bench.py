@@ -43,8 +43,8 @@ _MOST_ARTEFACT = 64 << 20
 _MOST_COUNTERS = 64
 _MOST_RECORD = 4 << 20
 _DEALT_BYTES = 4 << 30
-"""Limit on the bytes of inputs and outputs that children make and check at once. In float64 they take up to eight times
-as many.
+"""Limit on the bytes of inputs and outputs that children make and check at once. In float64 these bytes become up to
+eight times as many.
 """
 _FILES, _DEVICE_FILES = 64, 1024
 """Limits on the open files of an evaluated process. A GPU's driver library opens hundreds."""
@@ -58,7 +58,9 @@ _STATUSES = {
     "output_dtype": Status.INCORRECT_DTYPE,
     "protocol": Status.REJECTED,
 }
-"""Statuses for rules that a kernel can break while it runs. Any other rule means a run-time error."""
+"""Statuses by rule, for rules that a kernel can break while it runs. Any other rule gives the status of a run-time
+error.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,8 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The limits of a session: most and fewest calls. After ``budget_s`` seconds no call beyond the fewest
-    begins.
+    """The limits of a session: most and fewest calls. After ``budget_s`` seconds, no call begins unless it is among the
+    fewest calls.
     """
 
     calls: int
@@ -180,7 +182,7 @@ class Bench:
         self._folder = Path()
 
     async def start(self) -> None:
-        """Start both zygotes. Raises SandboxError if one does not start."""
+        """Start both zygotes. Raises SandboxError if one of the zygotes does not start."""
         self._folder = await asyncio.to_thread(_private_folder)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._evaluated.start())
@@ -530,8 +532,8 @@ def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the pipe ends with which two referees tell each other their turns: for each of them (read end,
-    write end).
+    """Return the pipe ends through which two referees tell each other that it is the other's turn: (read end, write
+    end) for each referee.
     """
     first_hears, second_reports = os.pipe()
     second_hears, first_reports = os.pipe()
@@ -539,7 +541,7 @@ def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _descriptor(stack: contextlib.ExitStack, descriptor: int) -> int:
-    """Return ``descriptor``, which is closed when the stack ends."""
+    """Return ``descriptor``, which will be closed when ``stack`` ends."""
     stack.callback(os.close, descriptor)
     return descriptor
 

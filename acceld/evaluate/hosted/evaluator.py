@@ -54,8 +54,8 @@ SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 COMPARED_TERMS = Terms(calls=8, least=5, budget_s=0.6, call_s=_CALL_S)
 """Limits of each session in which a possible win is measured."""
 _LEAST_CALLS = 3
-"""Fewest calls of a session. There must be room for their inputs. They suffice if a call is a median of several
-launches.
+"""Fewest calls of a session. Memory must have room for the inputs of so many calls. So few calls suffice if each is a
+median of several launches.
 """
 _AMPLE_BYTES = 1 << 30
 """Bytes of inputs and outputs above which a device with a clock of its own gets only the fewest timed calls."""
@@ -528,8 +528,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate that a request's result counts for. A request for the latency alone counts for the search
-    gate.
+    """Return the gate for which a request's result counts. The result of a request for the latency alone counts for the
+    search gate.
     """
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 

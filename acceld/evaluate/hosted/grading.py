@@ -29,7 +29,7 @@ class HostedCase(Case):
 
     @property
     def artefact(self) -> Artefact:
-        """Return the built kernel. Only stages after the build may ask for it."""
+        """Return the built kernel. Stages before the build may not ask for it."""
         assert self.built is not None
         return self.built
 

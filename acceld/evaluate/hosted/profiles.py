@@ -17,13 +17,13 @@ from acceld.model import Failure
 WARM_UPS = 2
 """Number of a worker's first calls that are checked but not counted, because caches and page tables are cold.
 
-One suffices with a device's clock, because such a call is a median of several launches.
+One such call suffices with a device's clock, because a call is then a median of several launches.
 """
 _EVENT_RESOLUTION_US = 0.5
 """Resolution of a GPU's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
-"""The id of the rule that refuses a kernel whose time can not be distinguished from that of an empty call. Whether it
-can also depends on the machine's load.
+"""The id of the rule that refuses a kernel whose time can not be distinguished from that of an empty call. The
+machine's load affects whether the time can be distinguished.
 """
 _MORE_THAN_ONE_CORE = 1.05
 
@@ -37,7 +37,7 @@ class Overhead:
     wall_spread_us: float
     processor_spread_us: float
     clock: Clock
-    """The clock that counts: that of the driver, or the wall clock if the processor clock is too coarse."""
+    """The clock whose times count: the driver's clock, or the wall clock if the processor clock is too coarse."""
 
     @property
     def resolution_us(self) -> float:
@@ -63,9 +63,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kernel's latency with its samples. ``complaint`` is a failure if the clocks contradict each other, else
-    None.
-    """
+    """A kernel's latency with its samples. ``complaint`` is a failure if the clocks contradict each other; else None."""
 
     latency: Estimate
     samples_us: tuple[float, ...]

@@ -50,7 +50,7 @@ _READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
 _HANDLING_S = 10.0
 """Seconds for writing inputs and copying outputs around a call."""
 FINISHED = "finished"
-"""Cause in the outcome of a worker that the referee ended because all calls were made."""
+"""Cause that the outcome of a worker names if the referee ended the worker because all calls were made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _Session:
     deadline: float
     rng: np.random.Generator
     gone: tuple[int | None, int | None] | None = None
-    """Exit status and signal of a worker that ended by itself; None if it has not."""
+    """Exit status and signal of a worker that ended by itself; None if the worker has not ended by itself."""
     wall_ns: list[int] = field(default_factory=list)
     processor_ns: list[int] = field(default_factory=list)
     claimed_us: list[float | None] = field(default_factory=list)
@@ -245,7 +245,7 @@ def _end(session: _Session, number: int) -> None:
 
 
 def _send(session: _Session, message: bytes) -> None:
-    """Send a message to the competitor's referee. If that process has ended, this session continues alone."""
+    """Send a message to the competitor's referee. If that referee has ended, this session continues alone."""
     if not session.alone:
         try:
             os.write(session.turn_out, message)
@@ -256,7 +256,7 @@ def _send(session: _Session, message: bytes) -> None:
 def _hear(session: _Session, most_s: float) -> bytes:
     """Wait for a message of the competitor's referee, and return it.
 
-    The message is empty if that process has ended. Then this session continues alone.
+    The message is empty if that referee has ended. Then this session continues alone.
     """
     if session.alone:
         return b""
@@ -343,7 +343,7 @@ def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: La
 
 
 def _first_difference(session: _Session, start: int, noise: bytes) -> int:
-    """Return the position in the arena of the first byte of a guard zone that has changed."""
+    """Return the arena position of the first byte in a guard zone that has changed."""
     now = np.frombuffer(session.arena[start : start + len(noise)], np.uint8)
     return int(np.flatnonzero(now != np.frombuffer(noise, np.uint8))[0])
 

@@ -21,9 +21,12 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call
 from acceld.evaluate.sandbox.messages import MAX_MESSAGE, send
 
 ARENA, DOORBELL, DONE = 5, 6, 7
-"""Descriptors in the worker: shared memory, the pipe that it waits on, the pipe that it answers on."""
+"""Descriptors in the worker: of the shared memory, of the pipe on which the worker waits, of the pipe on which the
+worker answers.
+"""
 ANSWER = struct.Struct("<qd")
-"""Record that the worker writes when it is ready (number -1) and after each call: the number, and its own clock or NaN.
+"""Layout of the record that the worker writes when it is ready (number -1) and after each call: the call's number, and
+the time by the worker's own clock, or NaN.
 """
 _NONE = float("nan")
 _M_PERTURB = -6
@@ -35,7 +38,7 @@ _STATE_BYTES = 64
 
 
 def build(request: bytes, reply: int) -> None:
-    """Build a kernel without data. Answer ``{"log", "counters"}`` followed by the built bytes, or a failure."""
+    """Build a kernel without data. The answer is ``{"log", "counters"}`` followed by the built bytes, or a failure."""
     raw = json.loads(request)
     try:
         built = function(raw["builder"])(raw["job"])
@@ -103,7 +106,7 @@ def fill_allocations() -> None:
 
 
 class LeftChanged(Exception):
-    """Error: a kernel returned with the processor's arithmetic settings changed."""
+    """Raised after a kernel that returned with the processor's arithmetic settings changed."""
 
     rule = "floating_point_state"
 
@@ -144,7 +147,7 @@ def _controls(state: bytes) -> tuple[int, ...]:
 
 
 def empty(job: Any, artefact: str) -> Call:
-    """Return a call that does nothing, with which the cost of a call is measured."""
+    """Return a call that does nothing. Its time is the cost of a call."""
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         return None

@@ -1,7 +1,6 @@
-"""Make a cgroup for each job, if the system delegates one: in version 2, or else in the hierarchies of version
-1.
+"""Make a cgroup for each job, if the system delegates one: of version 2, or else of version 1.
 
-For version 1 a path stands for two folders, in the hierarchies of memory and of pids, with a newline between
+Version 1 has a hierarchy for memory and another for pids. There a path stands for two folders, with a newline between
 them.
 """
 
@@ -19,7 +18,7 @@ _FIRST_VERSION = ("memory", "pids")
 _BETWEEN = "\n"
 _KILL_ROUNDS = 200
 _UNLIMITED = 1 << 62
-"""Number of bytes from which on version 1 means no limit. It reports 2 ** 63 less a page."""
+"""Number of bytes from which on version 1 means no limit. Without a limit, version 1 reports 2 ** 63 less a page."""
 
 
 @dataclass(frozen=True, slots=True)

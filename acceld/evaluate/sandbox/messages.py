@@ -26,7 +26,7 @@ _CONTROL = r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd
 
 
 class BadMessage(AcceldError):
-    """The bytes of a child are not a valid message."""
+    """Raised when the bytes of a child are not a valid message."""
 
 
 def pack(header: dict[str, Any]) -> bytes:

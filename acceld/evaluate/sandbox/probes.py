@@ -24,7 +24,7 @@ Scene = dict[str, Any]
 
 
 def try_all(request: bytes, reply: int) -> None:
-    """Make every attempt, and answer ``{ATTEMPT: [STATE, EFFECT]}`` as JSON."""
+    """Make every attempt to get out of the jail. The answer is ``{ATTEMPT: [STATE, EFFECT]}`` as JSON."""
     scene: Scene = json.loads(request)
     results = {}
     for name, probe in PROBES.items():

@@ -52,7 +52,8 @@ system would clear it again each time.
 
 
 _SLOTS_TAKEN: set[int] = set()
-"""Slots in use by all zygotes of this process. Two jobs must not share one, because processes are limited by user id.
+"""Slots that the zygotes of this process use. Two jobs must not share a slot, because the system limits processes by
+user id, and a job's user id follows from its slot.
 """
 _JOBS = itertools.count(1)
 """Numbers for the cgroups that this process makes, for all zygotes."""
@@ -66,17 +67,17 @@ _CAUSES = {
 
 
 class SandboxError(AcceldError):
-    """The sandbox itself failed: a zygote does not start, or a jail can not be entered."""
+    """Raised when the sandbox itself failed: a zygote does not start, or a jail can not be entered."""
 
 
 class LostError(SandboxError):
-    """Something outside of acceld, such as the system's memory killer or a person, ended a process of the
+    """Raised when something outside of acceld, such as the system's memory killer or a person, ended a process of the
     sandbox.
     """
 
 
 class SilentError(LostError):
-    """The zygote did not begin a job, because it is stopped or hangs."""
+    """Raised when the zygote did not begin a job, because it is stopped or hangs."""
 
 
 def lost_in(error: BaseException) -> LostError | None:
@@ -115,8 +116,8 @@ class Outcome:
 
     @property
     def killed(self) -> bool:
-        """Tell whether the job was ended by a SIGKILL that acceld did not send, but the system, a program or
-        the job itself.
+        """Tell whether the job was ended by a SIGKILL that came not from acceld, but from the system, a program or the
+        job itself.
         """
         return self.signal == signal.SIGKILL and not self.cause
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The descendants of a process: their ids, and the bytes of anonymous and shared memory that they use
-    together.
-    """
+    """The descendants of a process: their ids, and the bytes of anonymous and shared memory that they use together."""
 
     pids: tuple[int, ...]
     memory_bytes: int

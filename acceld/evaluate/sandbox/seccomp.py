@@ -80,7 +80,7 @@ _DEVICE_CALLS = tuple(
         one.split() for one in "203 122,237 235,238 237,239 236,319 279,149 228,150 229,325 284".split(",")
     )
 )
-"""System calls that a GPU's driver library makes besides ioctl: sched_setaffinity mbind set_mempolicy get_mempolicy
+"""System calls, besides ioctl, that a GPU's driver library makes: sched_setaffinity mbind set_mempolicy get_mempolicy
 memfd_create mlock munlock mlock2.
 """
 _DEVICE_SOCKET_CALLS = tuple(

@@ -46,7 +46,9 @@ _ENTERED = b"entered"
 _MOST_DESCRIPTORS = 24
 
 Task = Callable[[bytes, int], None]
-"""Runs in the jailed child. It takes the bytes of the request, and the descriptor to write its answer to."""
+"""Function that runs in the jailed child. Its arguments are the bytes of the request, and the descriptor to which it
+writes its answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ class Job:
 
 
 Referee = Callable[[Job, int, float], dict[str, Any]]
-"""Takes the job, the child's process id and the start time; returns the outcome after the child has ended."""
+"""Function that takes the job, the child's process id and the start time, and returns the outcome after the child has
+ended.
+"""
 
 
 def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
@@ -103,7 +107,7 @@ def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
 def _load(
     tasks: Sequence[str], modules: Sequence[str], *, known: Mapping[str, str], loaded: dict[str, Callable[..., Any]]
 ) -> str:
-    """Import tasks and modules that are not imported yet. Return the error as text; empty if there was none."""
+    """Import tasks and modules that are not imported yet. Return the error as text; "" if all imports worked."""
     wanted = [name for name in tasks if name not in loaded]
     modules = [name for name in modules if name not in sys.modules]
     if not wanted and not modules:

@@ -62,7 +62,7 @@ _MEANINGS = {
 _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 _HONEST = {"honest", "control", "controls", "legit", "legitimate"}
 _HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
-"""Words that decide the expectation wherever they stand in a path."""
+"""Words that make a kernel count as an attack wherever they stand in its path."""
 _KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced", "lnc")
 _HEADER = re.compile(
     rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS).replace('_', '[_ ]')})\s*[:=]\s*[\"']?([^\s\"']+)",
@@ -105,9 +105,10 @@ class Attack:
     guessed: bool = False
     further: bool = False
     caught_by: tuple[str, ...] = ()
-    """Refusals of a candidate that are accepted, each as ``status.rule``; empty if the file names none."""
+    """Refusals of a candidate that the self-test accepts, each as ``status.rule``; empty if the file names no refusal.
+    """
     unpoliced: tuple[str, ...] = ()
-    """Refusals that are accepted with the policy off."""
+    """Refusals that the self-test accepts if the policy is off."""
 
     @property
     def honest(self) -> bool:

@@ -43,7 +43,7 @@ deadline.
 _QUEUE = 10_000
 
 NkiVersion = Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"]
-"""Values of the setting ``nki``."""
+"""Values that the setting ``nki`` may have."""
 
 OTHER_RULE = "other_rule"
 """Outcome of an attack that is refused, but not by a rule that its file names."""
@@ -93,7 +93,7 @@ class SelftestReport:
     results: tuple[AttackResult, ...]
     seconds: float
     broken: tuple[Broken, ...] = ()
-    """Files that could not be tried."""
+    """Files that could not be tried, each with the reason."""
 
     def count(self, outcome: str) -> int:
         """Return the number of results with this outcome."""
@@ -333,7 +333,7 @@ async def _try(
 
 
 def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
-    """Return those fields of a result that follow from the attack alone."""
+    """Return the fields of a result that follow from the attack alone, not from its evaluation."""
     return attack.workload_folder.name, attack.guessed, attack.further
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from acceld.errors import AcceldError
 
 _PAUSE_S = 0.1
-"""Seconds to wait before the next look for a free slot."""
+"""Seconds between two looks for a free slot."""
 
 
 class Ahead:

@@ -20,7 +20,9 @@ class Known:
     on_chip: str = ""
     """A sentence on the result that the program is expected to have on a chip; empty if nothing is expected."""
     last: tuple[str, int, Tried] | None = None
-    """Variant, seed and result of the last plain run on inputs of the workload's own distribution; None if there was none."""
+    """Variant, seed and result of the last plain run on inputs of the workload's own distribution; None if no such run
+    was made.
+    """
 
     def plain_run(self, trial: Trial) -> Tried | None:
         """Return the result of the last plain run if that run was on the data set of ``trial``; None otherwise."""

@@ -59,7 +59,9 @@ TASKS = {
 }
 PROGRAM_BYTES = 64 << 20
 _MADE_BY = "\0".join(f"{name} {version(name)}" for name in ("acceld", "numpy", "ml_dtypes"))
-"""Versions that decide what is in a data set. Several installs may share the folder of data sets."""
+"""Versions of the software that decides what is in a data set. Several installs of acceld may share the folder of data
+sets.
+"""
 _BUSY = 4.0
 """Wall time that a tracer may take, as a multiple of its processor time. The multiple allows for a busy machine, where
 the tracer gets only a part of a core.
@@ -68,18 +70,21 @@ ROOM_S = 1.0
 """Seconds between two tries of a data set for which the disk has no room."""
 _ORACLE_S = 900.0
 _ORACLE_NICE = 10
-"""Niceness of an oracle. An oracle has several threads; the program beside it has one thread, and must not end last."""
+"""Niceness of an oracle. An oracle has several threads and runs beside a program with one thread, which must not be the
+last to end.
+"""
 _OPEN_FILES = 4096
 """Most files that a process with a data set may have open. It maps a file for each argument and each output."""
 _FOLDER = 6
 """Descriptor of a data set's folder in a child that begins before the data set is complete."""
 _READ_AGAIN_S = 30.0
-"""Seconds after which the folder of data sets is read even if there seems to be room, because others may write to it.
+"""Seconds after which the folder of data sets is read again although there seems to be room, because other processes
+may write to it.
 """
 
 
 class NoRoomError(Exception):
-    """The disk has no room for a data set at the moment."""
+    """Raised when the disk has no room for a data set at the moment."""
 
 
 @dataclass(slots=True)
@@ -142,7 +147,7 @@ class _Wanted:
     known: NumpyFloor | None
     """The noise floors of the variant, if they are known."""
     measured: bool
-    """True if floors are measured on these very inputs."""
+    """True if floors are measured on the inputs of this data set."""
     beside: Beside[Any]
     """The trial that begins as soon as the inputs are written."""
 
@@ -190,11 +195,11 @@ class Children:
         self._coming_bytes = 0
         """Bytes of the data sets that are being made."""
         self._held_bytes = 0
-        """Bytes of the data sets on disk, as far as known without reading the folder."""
+        """Bytes of the data sets on disk, as known without reading the folder again."""
         self.waits_for = ""
         """Reason why no data set can be made now, in words; empty if data sets can be made."""
         self._read_s = -math.inf
-        """Time of the last reading of the folder, by the monotonic clock."""
+        """Time at which the folder was last read, by the monotonic clock."""
 
     async def start(self) -> None:
         """Start the zygote that every evaluation needs. Raises SandboxError if it does not start."""
@@ -610,7 +615,7 @@ class Children:
 
 
 async def _nothing(*_: int) -> None:
-    """Do nothing, in place of a trial that runs while a data set is made."""
+    """Do nothing. Used where no trial runs while a data set is made."""
 
 
 def _disk_bytes(workload: Workload) -> int:

@@ -38,7 +38,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The parts of an evaluator that exist only while it runs."""
+    """The parts of an evaluator that exist only while the evaluator runs."""
 
     children: Children
     timer: Timer
@@ -77,7 +77,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
         self._ahead: dict[tuple[int, str], Ahead] = {}
-        """Work done in advance for the strict gate, by run and workload, until a candidate needs it."""
+        """Work for the strict gate that is done in advance, by run and workload, until a candidate reaches that gate.
+        """
         self._known: RecentlyUsed[tuple[str, str, str], Known] = RecentlyUsed(_REMEMBERED)
         self._judge: Judge | None = None
         self._opinions: RecentlyUsed[tuple[str, str, str], tuple[Opinion, ...]] = RecentlyUsed(_REMEMBERED)
@@ -131,7 +132,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return {**super().statistics(), "waits_for": self._work.children.waits_for if self._work is not None else ""}
 
     def forget(self) -> None:
-        """Forget the results of all programs, so that they are evaluated again."""
+        """Forget the results of all programs, so that all programs are evaluated again."""
         self._known.clear()
         if self._work is not None:
             self._work.timer.forget()

@@ -265,11 +265,13 @@ def _run_again(
 
 
 _LEAST_RUNS = 5
-"""Least number of further runs, if there are so many numbers to try: random values, both extremes, 0 and 1."""
+"""Least number of further runs, however many numbers there are to try. These runs use random values, both extremes, 0
+and 1.
+"""
 _MOST_ELEMENTS = 1 << 31
 """Most elements that the instructions of all further runs write together, unless :data:`_LEAST_RUNS` write more."""
 _OVERHEAD = 4096
-"""Elements that take about as long to compute as one execution of an instruction takes in any case."""
+"""An execution of an instruction takes in any case about as long as computing this many elements."""
 _MOST_DECISIVE = 12
 """Greatest number of a program's own numbers that fill undefined memory. Of a program with more such numbers, some are
 drawn at random.
@@ -281,11 +283,11 @@ _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero
 def _decisive(program: Program) -> list[float]:
     """Return the numbers that change what an instruction makes of undefined memory.
 
-    These are 0, 1, the numbers with which the program compares or computes, and those with which it fills tiles, if an
-    instruction asks whether a value is zero or equal to another, or if a tile holds integers; and for integers also
-    the greatest and the least one (as infinities). Random contents are hardly ever equal to a given number, and one
-    random integer may be cut off as another one was. Memory of a chip often has such contents, because it holds what
-    ran before.
+    If an instruction asks whether a value is zero or equal to another, or if a tile holds integers, these are 0, 1, the
+    numbers with which the program compares or computes, and the numbers with which it fills tiles. For integers they
+    are also the greatest and the least integer (as infinities). Random contents are hardly ever equal to a given
+    number, and one random integer may be cut off as another one was. Memory of a chip often has such contents, because
+    it holds what ran before.
     """
     found: set[float] = set()
     whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)

@@ -21,9 +21,9 @@ from acceld.workloads import Arguments, ArraySpec
 _REMEMBERED = 256
 """Number of kernels whose timing is remembered."""
 _IN_FULL = 3
-"""Factor on ``[evaluate] time_s`` for the deadline of timing every execution of a very long program."""
+"""Factor by which the deadline for timing every execution of a very long program exceeds ``[evaluate] time_s``."""
 _LIKE = 1.05
-"""Factor by which the latency of all executions may exceed the extrapolated one."""
+"""Factor by which the latency of all executions may exceed the extrapolated latency."""
 
 
 class Timer:

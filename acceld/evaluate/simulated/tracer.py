@@ -40,7 +40,7 @@ end.
 _IN_FULL = 100_000
 """Number of instructions up to which the second trace runs every iteration of a loop."""
 _ROOT = Path("/closure")
-"""The folder that a kernel's own modules seem to be in. It does not exist."""
+"""The folder in which a kernel's own modules seem to be. No such folder exists."""
 
 
 def run(request: bytes, reply: int) -> None:
@@ -71,9 +71,8 @@ def run(request: bytes, reply: int) -> None:
 
 
 def _shift_addresses() -> list[bytearray]:
-    """Return memory blocks of all small sizes, in random number.
-
-    While the blocks exist, objects of the kernel get other addresses than in another trace.
+    """Return memory blocks of all small sizes, in random numbers. While the blocks exist, a kernel's objects have other
+    addresses than in another trace.
     """
     return [bytearray(size) for size in range(16, 512, 16) for _ in range(secrets.randbelow(64))]
 

@@ -46,7 +46,7 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Return by how many elements the access moves when the variable ``name`` grows by one; None if that is
+        """Return by how many elements the access moves when the variable ``name`` grows by one; None if the number is
         unknown.
         """
         return None if self.form is None else self.form.coefficient(name)
@@ -200,7 +200,7 @@ class CModule(SourceText):
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
-        """Return True if no two iterations touch the same element of an array that the body writes."""
+        """Return True if no two iterations of the loop touch the same element of an array that the loop's body writes."""
         own = declared(loop.body)
         accesses = [one for one in self.accesses(loop.body) if one.array not in own]
         ranges = self._inner_ranges(loop)

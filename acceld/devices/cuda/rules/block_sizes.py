@@ -33,9 +33,8 @@ _FACTORS = (2, 4, 0.5, 8, 0.25)
 
 
 class BlockSizes(Rule):
-    """Change the sizes of a program's tile: one size alone, or the three sizes of a matrix product together.
-
-    Sizes are constants of the launch that give the extent of a masked range.
+    """Change the sizes of a program's tile: one size alone, or the three sizes of a matrix product together. A size is
+    a constant of the launch that gives the extent of a masked range.
     """
 
     name = "block_sizes"
@@ -131,7 +130,7 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """Return the sizes ``m``, ``n`` and ``k`` of a tiled matrix product; empty if the kernel is not one.
+    """Return the sizes ``m``, ``n`` and ``k`` of a tiled matrix product; empty if the kernel is no such product.
 
     ``k`` is the step of its loop; ``m`` and ``n`` are the extents of the accumulator.
     """

@@ -75,8 +75,8 @@ def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
 def _pair(kernel: TritonModule, name: str, function: FunctionNode) -> _Pair | None:
     """Return the names that a kernel gives to its program numbers of axes 0 and 1.
 
-    The kernel has to read each of the two numbers once, in consecutive assignments. Return None if it does not,
-    or if it also reads another program number or a count of programs.
+    The kernel has to read each of the two numbers once, in consecutive assignments. Return None for any other kernel,
+    and for one that also reads another program number or a count of programs.
     """
     if any(len(launch.grid) != 2 for launch in kernel.launches if launch.kernel == name):
         return None

@@ -196,7 +196,9 @@ class _Expansion(ast.NodeTransformer):
 
 
 def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
-    """Return True if each of the two kernels has only this launch, and only allocations stand between the launches."""
+    """Return True if each of the two kernels has a single launch, and only allocations stand between these two
+    launches.
+    """
     body = first.host.body
     if first.host is not second.host or first.kernel == second.kernel:
         return False
@@ -333,7 +335,9 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Return True if the function uses a parameter only as the pointer of one store, and for the element type in it."""
+    """Return True if the function uses a parameter only as the pointer of one store, and in that store for the array's
+    element type.
+    """
     inside = [
         one
         for access in accesses(function)

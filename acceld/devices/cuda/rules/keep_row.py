@@ -39,7 +39,7 @@ class _Row:
 
 
 class KeepRow(Rule):
-    """Make one piece as long as the row, so that loops over pieces and repeated loads are not needed."""
+    """Make one piece as long as the row, which removes the loops over pieces and the repeated loads."""
 
     name = "keep_row"
     reason = (

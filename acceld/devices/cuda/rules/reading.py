@@ -24,7 +24,7 @@ class Launch:
     statement: ast.stmt
     call: ast.Call
     grid: tuple[ast.expr, ...]
-    """One expression for each axis of the grid; empty if they can not be read."""
+    """One expression for each axis of the grid; empty if the axes can not be read from the source."""
 
     def keyword(self, name: str) -> ast.keyword | None:
         """Return the launch's keyword argument ``name``; None if the launch does not have it."""

@@ -30,15 +30,15 @@ _HELLO_S = 60.0
 
 
 class MissingRouteError(DeviceError):
-    """Report that this version of the compiler does not have the requested route."""
+    """Raised if this version of the compiler does not have the requested route."""
 
 
 class MissingPackageError(DeviceError):
-    """Report that the interpreter can not import a package that all compile routes need."""
+    """Raised if the interpreter can not import a package that all compile routes need."""
 
 
 class NoCompilerError(DeviceError):
-    """Report that the interpreter has no Neuron compiler at all."""
+    """Raised if the interpreter has no Neuron compiler."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Isolation(StrEnum):
     """The group of cores that must be idle while one of them is timed."""
 
     CORE = "core"
-    """Only the timed core: cores do not disturb each other."""
+    """The timed core alone, if cores do not disturb each other."""
     PAIR = "pair"
     """The two physical cores that share an HBM stack."""
     CHIP = "chip"

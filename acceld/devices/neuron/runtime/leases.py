@@ -23,7 +23,9 @@ from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
-"""Function that runs a known-good kernel on a core. It returns why that failed; empty if the kernel passes."""
+"""Function that runs a known-good kernel on a core. It returns the reason why the kernel failed; empty if the kernel
+passes.
+"""
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
 """Function that is called when a core's service changes, with three arguments: the core, whether the core is in service
 now, and the reason.
@@ -141,7 +143,7 @@ class CoreLeases:
             await self._give_back(lease)
 
     async def refresh(self) -> None:
-        """Read again which processes use the devices, and serve the waiting requests."""
+        """Read again which processes use the devices, and then lease cores to the waiting requests."""
         own = {session for lease in self._held.values() for session in lease.sessions}
         self._foreign = foreign_processes(await self._devices(), own)
         self._serve()

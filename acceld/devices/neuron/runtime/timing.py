@@ -31,7 +31,7 @@ STAND_IN = "+standin"
 
 
 class ProofError(DeviceError):
-    """Report that nothing proves that the device ran. A time without this proof is never a measurement."""
+    """Raised if nothing proves that the device ran. A time without this proof is never a measurement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from acceld.roofline import ATTAINABLE_PEAKS, FLOAT32_PASSES
 CHIP_OF_INSTANCE: Mapping[str, str] = MappingProxyType(
     {"trn1": "trn1", "trn1n": "trn1", "inf2": "trn1", "trn2": "trn2", "trn2u": "trn2", "trn3": "trn3"}
 )
-"""Chip by the family of the instance. The NeuronCore of that chip is the instance's."""
+"""Chip by the family of the instance. The instance has the NeuronCore of that chip."""
 UNNAMED = "without a name"
 """Name for the operator of instructions without any name: no operator of a framework, layer, HLO or source line."""
 _NO_NAMES = frozenset({"", "Unknown", "unknown", "[]"})
@@ -87,7 +87,7 @@ class OperatorCost:
     least_us: float
     """Least time of the operator at the rates that kernels reach on this chip.
 
-    The longer one counts of the time for the bytes that it moves and the time for its products.
+    This is the longer of two times: for the bytes that the operator moves, and for its products.
     """
     bound: str
     """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves and
@@ -115,9 +115,9 @@ class Captured:
     cores: int
     """Number of physical cores that move data or multiply."""
     operators: tuple[OperatorCost, ...]
-    """All operators, sorted by the time that a better kernel could save, greatest first."""
+    """All operators. The operator with which a better kernel could save most time comes first."""
     lines: tuple[OperatorCost, ...]
-    """Source lines of NKI kernels, sorted as the operators are."""
+    """Source lines of NKI kernels, in the order of the time that could be saved, as for ``operators``."""
     opcodes: tuple[tuple[str, str, int, float], ...]
     """Engine, opcode, count and microseconds of each kind of instruction, the longest time first."""
     tensors: tuple[InterfaceTensor, ...]

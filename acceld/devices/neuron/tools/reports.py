@@ -213,7 +213,9 @@ NRT_STATUS: Mapping[int, tuple[str, Status | None]] = MappingProxyType(
         **dict.fromkeys(range(1200, 1207), ("hardware error", None)),
     }
 )
-"""Meaning of each NRT_STATUS code, and the status that the kernel gets; None if the device is at fault."""
+"""Meaning of each NRT_STATUS code, and the status that the kernel gets; None in place of a status if the device is at
+fault.
+"""
 
 BUSY = 1005
 _NRT = re.compile(r"NRT_\w+\((\d+)\)|NRT_STATUS[^0-9]{0,10}(\d+)")
@@ -222,7 +224,7 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
     (re.compile(r"execution timeout \(\d+ ms\)"), 5),
     (re.compile(r"INFER_ERROR_SUBTYPE_NUMERICAL"), 1003),
 )
-"""Lines of the runtime's log from which a status follows, for output that does not state a status."""
+"""Patterns of lines of the runtime's log, each with its NRT_STATUS code, for output that does not state a code."""
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
@@ -332,5 +334,5 @@ def walk(raw: Any, *path: str) -> Any:
 
 
 def is_number(value: object) -> bool:
-    """Return True for a number of JSON. ``true`` and ``false`` are not numbers."""
+    """Return True for a number in JSON. ``true`` and ``false`` are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)

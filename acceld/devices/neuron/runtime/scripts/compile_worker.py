@@ -41,11 +41,11 @@ NEFF = "kernel.neff"
 
 
 class MissingTool(Exception):
-    """Report that the interpreter lacks a tool that the request needs."""
+    """Raised if the interpreter lacks a tool that the request needs."""
 
 
 class MissingRoute(Exception):
-    """Report that this version of the compiler does not have a route."""
+    """Raised if this version of the compiler does not have a route."""
 
 
 def version_of(distribution: str) -> str:

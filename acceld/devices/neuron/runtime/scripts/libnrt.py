@@ -37,7 +37,7 @@ class TensorInfos(ctypes.Structure):
 
 
 class NrtError(Exception):
-    """Report that a call of the library returned a status that means failure."""
+    """Raised if a call of the library returned a status that means failure."""
 
     def __init__(self, call: str, status: int) -> None:
         Exception.__init__(self, f"NRT_STATUS {status} from {call}")

@@ -45,7 +45,7 @@ DEVICE_RESOLUTION_US = 0.001
 
 
 class RunnerError(Exception):
-    """Report a failure that becomes an answer with ``ok: false``."""
+    """Raised for a failure that becomes an answer with ``ok: false``."""
 
     def __init__(self, kind: str, message: str) -> None:
         Exception.__init__(self, message)
@@ -68,7 +68,7 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
 """Pattern of a failure that the runtime reported through a tool. For any other failure the tool itself is at fault."""
 SAID: list[str] = []
-"""Output of the tools since the last answer."""
+"""Texts that the tools printed since the last answer."""
 _SAID_CHARACTERS = 4000
 
 
