@@ -78,7 +78,7 @@ def card(
             "(`first`) and the fastest (`best`). `trl-sft`: the pairs as conversations. The name of a program, `workload`, joins "
             "them."
         ),
-        "- Split by formula: the text of `forward`, which holds no size. No formula of a split is in another one, at any size.",
+        "- Split by formula: the text of `forward`, which holds no size. No formula of a split is in another split, at any size.",
         "",
         "## How it was made",
         "",
@@ -90,7 +90,7 @@ def card(
         "3. Rewrite rules make further kernels of each.",
         (
             f"4. Each kernel ({kernels} of these programs) was run in a jail on one data set drawn from the seed, and is within "
-            "the tolerance of the reference in float64. It passed the search gate, not the strict one."
+            "the tolerance of the reference in float64. It passed the search gate, not the strict gate."
         ),
         "5. A pair is two kernels of a program whose simulated speed-up is certain by acceld's rule: beyond the band of two "
         "predictions." + (f" The speed-ups are {min(ratios):.2f}x to {max(ratios):.2f}x." if ratios else ""),

@@ -40,7 +40,9 @@ class Journal:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise UsageError(f"another acceld works in {folder}", hint="Wait until it ends, or stop it.") from error
+            raise UsageError(
+                f"another acceld works in {folder}", hint="Wait until the other acceld ends, or stop it."
+            ) from error
         try:
             self._connection = sqlite3.connect(place)
             self._begin(folder, basis)
@@ -66,7 +68,7 @@ class Journal:
         if changed:
             raise UsageError(
                 f"{folder} was begun with {'; '.join(changed)}",
-                hint="Go on with what it was begun with, or give a new folder.",
+                hint="Use these again, or give a new folder.",
             )
 
     def __enter__(self) -> Self:

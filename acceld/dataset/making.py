@@ -103,7 +103,7 @@ async def make(
                             first = program.rejected[0]
                             raise AcceldError(
                                 f"none of the first {failed} programs could be made; {program.name}: {first.message}",
-                                hint="Give a new folder once the reason is gone: this one keeps the failures.",
+                                hint="Give a new folder once the reason is gone: this folder keeps the failures.",
                             )
             finally:
                 for task in running:
@@ -200,7 +200,7 @@ class _Family:
         reported = await self._maker.evaluator.evaluate(request)
         self._seconds["checking"] += sum(reported.seconds.values())
         if reported.status is not Status.PASSED or reported.latency_us is None:
-            message = reported.failure.message if reported.failure else "its latency depends on data"
+            message = reported.failure.message if reported.failure else "the kernel's latency depends on data"
             wrong = text if reported.status in WRONG else ""
             self.rejected.append(Rejected(str(reported.status), message[:_MESSAGE], text=wrong))
             return None

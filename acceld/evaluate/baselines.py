@@ -35,6 +35,6 @@ def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
         if api in found.baselines:
             return baseline_kernel(found, api), chip
     raise WorkloadError(
-        f"workload {found.name} has neither a reference nor an NKI baseline to stand in for it",
+        f"workload {found.name} has neither a reference nor an NKI baseline to stand in for a reference",
         hint=f"Write {found.folder / 'reference.py'} with a function forward.",
     )

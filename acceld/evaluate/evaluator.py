@@ -190,7 +190,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         if not (self.report.untrusted_allowed or self._config.allow_unsandboxed):
             raise DeviceError(
                 "no sandbox works here, so untrusted code is not run",
-                hint="`acceld doctor` shows why. To run it nevertheless, set allow_unsandboxed in [evaluate].",
+                hint="`acceld doctor` shows why. To run such code nevertheless, set allow_unsandboxed in [evaluate].",
             )
         broken = await asyncio.to_thread(self.policy, kernel)
         if broken is None:
@@ -303,7 +303,8 @@ class OrderedEvaluator(ABC, Generic[C]):
         if latency_us >= least_us:
             return None
         return Failed(
-            Status.SUSPECT, below_floor(latency_us, least_us, "its transfers, products and element-wise work take")
+            Status.SUSPECT,
+            below_floor(latency_us, least_us, "the kernel's transfers, products and element-wise work take"),
         )
 
     def is_enough(self, case: C) -> bool:
@@ -344,7 +345,7 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
     takes.
     """
     message = f"{latency_us:.4g} us is less than the {least_us:.4g} us that {work} at least"
-    hint = "Either the kernel leaves out work, or the workload declares too much. Check it by another method."
+    hint = "Either the kernel leaves out work, or the workload declares too much. Check the latency by another method."
     return Failure("below_floor", message, hint=hint)
 
 

@@ -60,7 +60,7 @@ class Opinion:
         if self.silence:
             return f"{self.judge} ({self.stage}) gave no answer: {self.silence}"
         error = f", relative L2 {self.rel_l2:.2g}" if self.rel_l2 is not None else ""
-        return f"{self.judge} ({self.stage}) takes it{error}"
+        return f"{self.judge} ({self.stage}) accepts the kernel{error}"
 
     def plain(self) -> dict[str, object]:
         """Return the record as a dict for JSON."""
@@ -103,6 +103,6 @@ def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport
     if config.second_opinion == "required":
         raise DeviceError(
             'evaluate.second_opinion = "required", and no interpreter with the package nki is found',
-            hint="install nki in an environment of its own and name it: evaluate.second_python; docs/trainium.md says how",
+            hint="install nki in an environment of its own and name that environment's Python: evaluate.second_python; docs/trainium.md says how",
         )
     return None

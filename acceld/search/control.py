@@ -128,7 +128,7 @@ class RunControl:
                 result = f"c{candidate} is a parent in the next iteration"
             case "hint":
                 self.hints.append(arguments["text"].strip())
-                result = "the planner gets it from its next plan on"
+                result = "the planner gets the hint from its next plan on"
             case "budget":
                 self.budget_usd = float(arguments["usd"])
                 return f"the cap is {self.budget_usd:g} USD"

@@ -208,7 +208,7 @@ class Search:
         unread = ", ".join(self.control.unread)
         await store.change(set_run_state, run.id, end.state, end.message, end.exit_code)
         if unread and end.state is not RunState.CANCELLED:
-            text = f"r{run.id} made no decision any more that could follow: {unread}"
+            text = f"r{run.id} ended before a decision could follow: {unread}"
             await store.change(write_notice, run.id, "warning", text)
         return end.state
 

@@ -89,7 +89,7 @@ def uncited(plans: Sequence[Plan]) -> Sign | None:
     return Sign(
         "memory_uncited",
         share,
-        f"{len(shown)} plans were shown insights and {share:.0%} cite one",
+        f"{len(shown)} plans were shown insights and {share:.0%} cite an insight",
         "Turn the memory off to save its tokens, or mute insights that do not help.",
     )
 
@@ -102,7 +102,7 @@ def repeating(plans: Sequence[Plan]) -> Sign | None:
     return Sign(
         "plans_repeat",
         share,
-        f"{share:.0%} of {len(plans)} plans repeat an earlier one for the same kernel",
+        f"{share:.0%} of {len(plans)} plans repeat an earlier plan for the same kernel",
         "Use fewer plans a parent, mix models, or raise the planner's temperature.",
     )
 

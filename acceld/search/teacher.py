@@ -65,7 +65,7 @@ def written_playbook(path: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the playbook {path} can not be read: {error}", hint="mend or delete it") from error
+        raise UsageError(f"the playbook {path} can not be read: {error}", hint="mend or delete the file") from error
     lines = (line.strip() for line in text[: memory.PLAYBOOK_CHARS].splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))
 
@@ -141,7 +141,9 @@ class MemoryTeacher:
         """Return notes for the planner about the search so far."""
         if self._repeated < 0.25:
             return ()
-        return (f"{self._repeated:.0%} of the last proposals repeated an earlier one; look elsewhere in the kernel.",)
+        return (
+            f"{self._repeated:.0%} of the last proposals repeated an earlier proposal; look elsewhere in the kernel.",
+        )
 
     async def learn(
         self,

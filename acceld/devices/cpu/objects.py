@@ -110,7 +110,7 @@ def _declared(path: Path) -> Iterator[tuple[str, str]]:
     plain = [name for name in _DECLARED.findall(text) if not re.search(rf"\b{name}\s*\([^;{{}}]*\)\s*{{", text)]
     for name in (*renamed, *plain):
         if not _allowed(name):
-            yield "external", f"a kernel may not declare {name[:60]}: it computes on its arguments"
+            yield "external", f"a kernel may not declare {name[:60]}: a kernel may only compute on its arguments"
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
@@ -134,7 +134,7 @@ def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
             if kind in ("STT_LOOS", "STT_GNU_IFUNC"):
                 yield "external", f"{symbol.name[:60]} is chosen when the kernel is loaded"
             if place == "SHN_UNDEF" and symbol.name and not _allowed(symbol.name):
-                yield "external", f"a kernel may not use {symbol.name[:60]}: it computes on its arguments"
+                yield "external", f"a kernel may not use {symbol.name[:60]}: a kernel may only compute on its arguments"
 
 
 def _allowed(name: str) -> bool:

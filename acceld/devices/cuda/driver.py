@@ -102,7 +102,7 @@ class CudaDriver:
         """
         found = installed(self._ask)
         if not found:
-            raise DeviceError("nvidia-smi lists no GPU", hint="Is one visible to this machine or container?")
+            raise DeviceError("nvidia-smi lists no GPU", hint="Make a GPU visible to this machine or container.")
         return tuple(one for one in found if one.name == found[0].name)
 
     @cached_property
@@ -147,7 +147,7 @@ class CudaDriver:
             )
         if self.reference and importlib.util.find_spec("torch") is None:
             raise DeviceError(
-                "PyTorch is not installed in this environment; it checks results on the GPU", hint=INSTALL
+                "PyTorch is not installed in this environment; PyTorch checks results on the GPU", hint=INSTALL
             )
 
     def _capability(self) -> int | None:

@@ -214,7 +214,7 @@ def _verify(plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence
     sizes = {"input": list(input_bytes), "buffer": [one.size_bytes for one in plan.buffers]}
     for launch in plan.launches:
         if launch.kernel >= len(plan.kernels) or len(launch.arguments) > MAX_ARGUMENTS:
-            raise PlanRefused(f"the plan launches kernel {launch.kernel}, which it does not have")
+            raise PlanRefused(f"the plan launches kernel {launch.kernel}, which the plan does not have")
         for argument in launch.arguments:
             if isinstance(argument, Pointer) and argument.offset_bytes > _size(sizes, argument):
                 raise PlanRefused(f"the plan has a pointer behind the end of {argument.kind} {argument.number}")

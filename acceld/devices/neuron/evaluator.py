@@ -322,7 +322,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         case.profile = replace(
             predicted.profile,
             latency_us=None,
-            notes=("not measured: the simulator finds it slower than its parent",),
+            notes=("not measured: the simulator finds the candidate slower than its parent",),
             details={**case.details, "simulated_latency_us": predicted.profile.latency_us},
         )
         return True

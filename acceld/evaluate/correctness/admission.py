@@ -86,9 +86,9 @@ class Admissions:
         Raises WorkloadError if the workload's reference fails.
         """
         if loaded.reference is None:
-            return Admission(untried="it has no reference")
+            return Admission(untried="the workload has no reference")
         if loaded.sample is not None:
-            return Admission(untried="its inputs are recorded, not drawn")
+            return Admission(untried="the workload's inputs are recorded, not drawn")
         async with self._locks.setdefault(loaded.hash, asyncio.Lock()):
             found = self._untried.get(loaded.hash) or await asyncio.to_thread(self.known, loaded)
             if found is None:
@@ -119,7 +119,7 @@ def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
     """Return the findings in a child's answer, and close ``reply``, the file with the answer."""
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
-        return Admission(untried=f"its reference is too expensive here: it {outcome.text}")
+        return Admission(untried=f"the workload's reference is too expensive here: its process {outcome.text}")
     with reply:
         try:
             header, _ = parse(reply)

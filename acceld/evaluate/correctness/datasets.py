@@ -257,7 +257,7 @@ def _is_sound(folder: Path) -> bool:
     if sound:
         _proven.add(identity)
     else:
-        log.warning("the data set %s is not as it was written; it is made again", folder)
+        log.warning("the files of data set %s have changed; the data set is made again", folder)
     return sound
 
 

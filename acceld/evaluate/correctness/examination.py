@@ -50,7 +50,9 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
             workload = load_unchanged(raw)
             send(reply, asdict(examine(workload, raw["seed"], expect or _reference)))
     except MemoryError:
-        send(reply, asdict(Admission(untried="two sets of its inputs do not fit into [evaluate] memory_gib")))
+        send(
+            reply, asdict(Admission(untried="two sets of the workload's inputs do not fit into [evaluate] memory_gib"))
+        )
     except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen
         send(reply, error_header(error, f"examining the checks of {raw['workload']}"))
 
@@ -82,7 +84,9 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
             not _passes(expect(workload, inputs), expected, limits) or given != list(map(_digest, inputs))
         ):
             return Admission(
-                "its reference gives other outputs for equal inputs, or changes its inputs", regions, (variant,)
+                "the workload's reference gives other outputs for equal inputs, or changes its inputs",
+                regions,
+                (variant,),
             )
         if not tried and expect is _reference:
             _check_rows(workload, inputs, expected, limits)
@@ -98,7 +102,7 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
             if _differs(workload, expect, changed, expected, limits):
                 silent.remove((position, region))
     if not tried:
-        return Admission(untried="its reference is finite on no inputs")
+        return Admission(untried="the workload's reference is finite on no inputs")
     complaint = _complaint(workload, dull, silent, regions)
     return Admission(complaint, regions, tuple(tried), tuple(sorted(left)), round(time.process_time() - began, 3))
 

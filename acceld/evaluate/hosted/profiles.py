@@ -142,7 +142,7 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
             RESOLUTION,
             f"a call takes {latency_us:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
             "can not distinguish from an empty call",
-            hint="Time it again on an idle machine, or by another method.",
+            hint="Time the kernel again on an idle machine, or by another method.",
         )
     if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):
         return Failure(
@@ -165,5 +165,5 @@ def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
     if found.complaint is not None:
         return found.complaint
     if shortest_us is not None and found.latency.middle < shortest_us:
-        return below_floor(found.latency.middle, shortest_us, "its declared work takes")
+        return below_floor(found.latency.middle, shortest_us, "the kernel's declared work takes")
     return None

@@ -89,7 +89,7 @@ class Timer:
             if latency <= _LIKE * guessed:
                 return None
             message = f"timed in full the program takes {latency:.4g} us, but {guessed:.4g} us if extrapolated from its first executions"
-        hint = "Give its loops fewer iterations that each do more."
+        hint = "Give the kernel's loops fewer iterations that each do more."
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
     def _model(self, case: TracedCase) -> str:

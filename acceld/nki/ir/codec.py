@@ -443,7 +443,7 @@ class _Decoder:
         space, role, partition_axis = Space(raw["space"]), Role(raw["role"]), _int(raw["par"], -1, len(shape) - 1)
         if (space is Space.HBM) != (partition_axis == -1):
             _refuse(
-                f"buffer {number} is in {space.value} with partition axis {partition_axis}: a buffer on chip has one, a buffer in HBM has -1"
+                f"buffer {number} is in {space.value} with partition axis {partition_axis}: the axis of a buffer on chip is 0 or more, that of a buffer in HBM -1"
             )
         data = None
         if "data" in raw:
@@ -520,7 +520,7 @@ class _Decoder:
             kind, register = LoopKind(raw["k"]), raw.get("r")
             if (kind in RUN_TIME) != (register is not None):
                 _refuse(
-                    f"loop {number} is {kind.value} with register {register}: only loops of run-time trips have a register, and they need one"
+                    f"loop {number} is {kind.value} with register {register}: only loops of run-time trips have a register, and such loops need a register"
                 )
             return Loop(
                 id=number,

@@ -73,7 +73,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and defined.setdefault(node.name, name) != name:
             where = f"{name} and {defined[node.name]} both define {node.name}"
-            raise Unportable(node.lineno, where, "give one of them another name")
+            raise Unportable(node.lineno, where, "give one of the two another name")
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
@@ -84,7 +84,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
         if found != [_file_of(module, helpers)] or any(one.name == "*" for one in node.names):
             raise Unportable(
                 node.lineno,
-                f"{name} imports a whole file of the kernel, not names from it: {ast.unparse(node)}",
+                f"{name} imports a whole file of the kernel, not names from that file: {ast.unparse(node)}",
                 f"import the names that it uses from {found[0]}",
             )
         own = [] if found[0] in written else [_with_helpers(helpers[found[0]], found[0], helpers, written, defined)]
@@ -321,7 +321,7 @@ class _File:
                 raise Unportable(
                     node.lineno,
                     f"the current API has no {ast.unparse(item.context_expr)[:60]} for a with block",
-                    "write its body without the block",
+                    "write the block's body without the block",
                 )
         self._body(function, node.body)
 

@@ -78,7 +78,9 @@ class Function(Values):
         found = self.value(node)
         if self.out:
             raise Unportable(
-                node.lineno, "a tile is computed in the header of a block", "compute it on a line before the block"
+                node.lineno,
+                "a tile is computed in the header of a block",
+                "compute the tile on a line before the block",
             )
         return found
 
@@ -290,7 +292,7 @@ class Function(Values):
             raise Unportable(
                 op.node.lineno,
                 "this line was not traced, so the shape of the result is not known",
-                "give arguments that reach it",
+                "give arguments that reach this line",
             )
         dtype: ast.expr = op.dtype if op.dtype is not None else parse_expression(f"nl.{dtype_word(fact.dtype)}")
         if not fact.dtype and op.dtype is None:
@@ -316,7 +318,9 @@ class Function(Values):
         if like is not None and self._same_shapes(like, op.node):
             return ast.Attribute(self.value(like), "shape", ast.Load())
         raise Unportable(
-            op.node.lineno, "the result's shape differs from call to call", "declare it with nl.ndarray for each case"
+            op.node.lineno,
+            "the result's shape differs from call to call",
+            "declare the result with nl.ndarray for each case",
         )
 
     def _same_shapes(self, one: ast.expr, other: ast.expr) -> bool:
@@ -603,7 +607,9 @@ class Function(Values):
             return self._isa(node, function)
         if space in ("nl", "nisa") and fact is None and (function in LANGUAGE or function in INSTRUCTIONS):
             raise Unportable(
-                node.lineno, f"{word} is in a branch that these arguments do not take", "give arguments that reach it"
+                node.lineno,
+                f"{word} is in a branch that these arguments do not take",
+                "give arguments that reach this line",
             )
         return None
 
@@ -622,7 +628,7 @@ class Function(Values):
         raise Unportable(
             node.lineno,
             f"no function of nisa replaces the operator in {ast.unparse(node)[:60]}",
-            "write it with functions of nisa",
+            "write the operator with functions of nisa",
         )
 
     def _binary(self, node: ast.expr, word: str, x: ast.expr, y: ast.expr) -> Op:
@@ -800,7 +806,7 @@ class Function(Values):
             return None
         if word == "rms_norm":
             raise Unportable(
-                node.lineno, "NKI 0.6 does not compile nl.rms_norm", "write it with nl.square and nl.rsqrt"
+                node.lineno, "NKI 0.6 does not compile nl.rms_norm", "write the norm with nl.square and nl.rsqrt"
             )
         return self._same(node, word, args) if word in SAME else None
 
@@ -850,7 +856,7 @@ class Function(Values):
             raise Unportable(
                 node.lineno,
                 f"nl.{word} can not fill a tensor in HBM",
-                "declare it with nl.ndarray and fill it from a tile",
+                "declare the tensor with nl.ndarray and fill it from a tile",
             )
 
     def declaration(self, node: ast.Call, word: str) -> ast.expr:

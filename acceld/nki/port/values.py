@@ -251,7 +251,7 @@ class Values(ABC):
             if block is not None and (block.psum or block.dropped):
                 raise Unportable(
                     node.lineno,
-                    f"{block.name} has no shape any more, because its blocks are separate tensors now",
+                    f"{block.name} has no single shape, because the port makes separate tensors of its blocks",
                     "write the sizes out",
                 )
             if block is not None:
@@ -314,7 +314,7 @@ class Values(ABC):
             raise Unportable(
                 node.lineno,
                 "a tile is computed inside a conditional expression or comprehension",
-                "write it as a statement",
+                "compute the tile in a statement",
             )
         return made
 
@@ -389,7 +389,7 @@ class Values(ABC):
             raise Unportable(
                 node.lineno,
                 f"the index {ast.unparse(node.slice)[:60]} is not a sum of nl.arange and numbers",
-                "write it as such a sum",
+                "write the index as such a sum",
             )
         return self._sliced(node, base, [grid for grid in grids if grid is not None], rank, clip)
 
@@ -472,7 +472,7 @@ class Values(ABC):
         elif atom.axis in clip.stops:
             size = Linear.of(clip.stops[atom.axis])
         if atom.stride.number is not None and atom.stride.number < 1:
-            raise Unportable(node.lineno, "an index runs backwards", "reverse it with .ap()")
+            raise Unportable(node.lineno, "an index runs backwards", "reverse the index with .ap()")
         return self._range(start, size, atom.stride)
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:

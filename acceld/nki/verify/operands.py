@@ -81,7 +81,10 @@ class Operands(InstructionCheck):
         around = {loop.id for loop in loops}
         if not reduce_loops(instruction) or not set(reduce_loops(instruction)) <= around:
             self._add(
-                "local_scope", instruction, "loop_reduce names a loop that is not around it", "name a loop around it"
+                "local_scope",
+                instruction,
+                "loop_reduce names a loop that is not around the instruction",
+                "name a loop around the instruction",
             )
 
     def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
@@ -151,8 +154,8 @@ class Operands(InstructionCheck):
             self._add(
                 "chip",
                 instruction,
-                f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older one",
-                "trace it for a later chip, or write it with other instructions",
+                f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older version",
+                "trace the kernel for a later chip, or write it with other instructions",
             )
         names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
         for name in names:
@@ -160,8 +163,8 @@ class Operands(InstructionCheck):
                 self._add(
                     "chip",
                     instruction,
-                    f"{name} needs NeuronCore-v{LATE_ALU_OPS[name]}; {self.rules.chip.name} has an older one",
-                    "trace it for a later chip, or take abs and max",
+                    f"{name} needs NeuronCore-v{LATE_ALU_OPS[name]}; {self.rules.chip.name} has an older version",
+                    "trace the kernel for a later chip, or take abs and max",
                 )
         late = self.rules.chip.generation < ENGINE_SINCE.get((op, engine), 0)
         if late and op == "tensor_scalar":
@@ -255,7 +258,7 @@ class Operands(InstructionCheck):
                 "dtype",
                 instruction,
                 f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but must have one dtype",
-                "give both one type, and cast with nisa.tensor_copy before or after",
+                "give both operands one dtype, and cast with nisa.tensor_copy before or after",
             )
 
     def _widens(self, instruction: Instruction) -> bool:

@@ -208,6 +208,6 @@ def _match(path: Path, listed: set[str], other: set[str], where: str) -> None:
                 hint=did_you_mean(name, other) or f"remove {name!r} from `placeholders`",
             )
         raise PromptError(
-            f"{path}: {name!r} is in {where}, and `placeholders` in the front matter lacks it",
+            f"{path}: {name!r} is in {where}, but not in `placeholders` of the front matter",
             hint=did_you_mean(name, listed) or f"add {name!r} to `placeholders`",
         )

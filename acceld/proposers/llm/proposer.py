@@ -159,7 +159,7 @@ class LLMProposer:
                 tried_lines(request.earlier, request.outcomes),
             ),
             "nearby": _optional(
-                "Proposed for the kernels that this one was made from, with the result:",
+                "Proposed for the kernels from which this kernel was made, with the result:",
                 "proposals nearby",
                 tried_lines(request.nearby, request.outcomes),
             ),
@@ -321,7 +321,7 @@ class LLMProposer:
             "fast": Data("faster kernel", fast.kernel.text),
             "diff": Data("difference", difference(slow.kernel.text, fast.kernel.text), 2 * LOG_CHARS),
             "plan": _optional(
-                "Its author wrote the faster or slower one to this plan:", "plan", pair.plan.text if pair.plan else ""
+                "The newer of the two kernels was written to this plan:", "plan", pair.plan.text if pair.plan else ""
             ),
             "slow_profile": profile_lines(slow.evaluation.profile if slow.evaluation else None, None, slow.kernel.text),
             "fast_profile": profile_lines(fast.evaluation.profile if fast.evaluation else None, None, fast.kernel.text),

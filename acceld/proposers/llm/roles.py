@@ -86,7 +86,7 @@ class RoleTable:
             missing = "planner" if planner is None else "executor"
             raise ConfigError(
                 f"[llm.{missing}] in {settings_file()} names no model",
-                hint='add models = ["NAME"] there, and a section [models.NAME] that describes the model',
+                hint='add models = ["NAME"] to that section, and a section [models.NAME] that describes the model',
             )
         return cls(
             planner,
@@ -119,7 +119,7 @@ def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
             )
         if config.batch and whole.models[name].service_tier:
             raise ConfigError(
-                f"[llm.{role}] batch = true can not be used with the model {name!r}: it has a service_tier, and a batch has a price of its own",
+                f"[llm.{role}] batch = true can not be used with the model {name!r}: the model has a service_tier, and a batch has a price of its own",
                 hint="Remove batch or service_tier, or add a section of another name for the same model without service_tier.",
             )
         try:

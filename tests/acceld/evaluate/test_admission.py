@@ -147,7 +147,11 @@ async def test_what_could_not_be_tried_here_is_tried_again_elsewhere(tmp_path: P
 def test_inputs_on_which_the_reference_is_not_finite_tell_nothing(tmp_path: Path) -> None:
     workload(tmp_path, "x + y * np.inf")
     found = examine(load_workload(tmp_path), 7)
-    assert (found.untried, found.complaint, found.variants) == ("its reference is finite on no inputs", "", ())
+    assert (found.untried, found.complaint, found.variants) == (
+        "the workload's reference is finite on no inputs",
+        "",
+        (),
+    )
 
 
 def test_an_array_is_one_region_where_the_reference_is_expensive(

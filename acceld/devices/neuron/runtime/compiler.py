@@ -197,7 +197,7 @@ class NeuronCompiler:
         if lnc not in (0, request.kernel.lnc):
             raise DeviceError(
                 f"the compiler wrote a NEFF for {lnc} physical cores, but the kernel was to be compiled for {request.kernel.lnc}",
-                hint=f"the route {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the others",
+                hint=f"the route {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the other routes",
             )
         return await asyncio.to_thread(
             self.cache.put,

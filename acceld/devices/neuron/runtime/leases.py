@@ -177,7 +177,7 @@ class CoreLeases:
                 lease.clean, lease.blameless = False, True
 
     async def _check(self, core: Core, candidate: str) -> None:
-        why = "its check was interrupted"
+        why = "the core's check was interrupted"
         try:
             why = await self._canary(core)
         except DeviceError as error:
@@ -199,7 +199,7 @@ class CoreLeases:
                 del self._sick[core.id]
                 await self._checked(core, "")
                 if self._on_change is not None and core.id not in self._sick:
-                    await self._on_change(core, True, "a known-good kernel passed on it again")
+                    await self._on_change(core, True, "a known-good kernel passed on this core again")
 
     @property
     def sick(self) -> tuple[int, ...]:
@@ -218,7 +218,7 @@ class CoreLeases:
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
-        text = f"known-good kernels failed after it on cores {', '.join(map(str, cores))}"
+        text = f"known-good kernels failed after this kernel on cores {', '.join(map(str, cores))}"
         return Failed(Status.RUNTIME_ERROR, Failure("device_fault", text))
 
     def _free(self, core: int) -> None:

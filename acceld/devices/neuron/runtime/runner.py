@@ -218,7 +218,7 @@ class NeuronRunner:
             if time.monotonic() + _BUSY_PAUSE_S > gives_up:
                 raise DeviceError(
                     f"core {self._core} stayed busy for {self._busy_s:g} s: {message}",
-                    hint="neuron-ls shows the processes on its chip: end the one that uses the core, then try again",
+                    hint="neuron-ls shows the processes on the core's chip: end the process that uses the core, then try again",
                 )
             await asyncio.sleep(_BUSY_PAUSE_S)
 

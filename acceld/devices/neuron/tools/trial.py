@@ -196,7 +196,7 @@ class Trial:
         strangers = foreign_processes(devices, ())
         free = [core for core in cores_of(devices) if core.device not in strangers]
         if not free:
-            said = "; ".join(f"process {one.pid} ({one.command}) uses one" for one in strangers.values())
+            said = "; ".join(f"process {one.pid} ({one.command}) uses a chip" for one in strangers.values())
             raise DeviceError(
                 f"there is no free chip: {said or 'neuron-ls lists no chip'}",
                 hint="end the programs that hold the chips, then try again",

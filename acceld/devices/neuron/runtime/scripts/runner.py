@@ -93,7 +93,7 @@ def call(command: list[str], folder: str) -> str:
     name = f"{os.path.basename(command[0])} {command[1]}"
     if done.returncode != 0:
         kind = "nrt" if NRT.search(said) or done.returncode < 0 else "profiler"
-        text = said[-_SAID_CHARACTERS:].strip() or f"it printed nothing and ended with status {done.returncode}"
+        text = said[-_SAID_CHARACTERS:].strip() or f"the tool printed nothing and ended with status {done.returncode}"
         raise RunnerError(kind, f"{name}: {text}")
     if (command[1] != "view" and said.strip()) or done.stderr.strip():
         SAID.append(f"{name}: {said[-_SAID_CHARACTERS:].strip()}")
