@@ -46,7 +46,7 @@ MOST_PAIRS = 32
 MOST_FAILED = 20
 """Number of programs that may fail before the first program is made."""
 RUN = 1
-"""Run number of all kernels, so that those of one program use one data set."""
+"""Run number of all kernels, so that the kernels of one program use one data set."""
 WRONG = frozenset(
     {Status.INCORRECT_NUMERICAL, Status.INCORRECT_SHAPE, Status.INCORRECT_DTYPE, Status.RUNTIME_ERROR, Status.REJECTED}
 )

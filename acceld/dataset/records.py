@@ -34,7 +34,9 @@ class Member:
     evaluation: Evaluation
 
     def rules_since(self, other: Member) -> tuple[str, ...] | None:
-        """Return the rules that made this kernel from ``other``; None if anything but rules lies between them."""
+        """Return the rules that made this kernel from ``other``; None if this kernel was not made from ``other`` by
+        rules alone.
+        """
         known = len(other.steps)
         made = self.root == other.root and len(self.steps) > known and self.steps[:known] == other.steps
         return self.rules[known:] if made else None

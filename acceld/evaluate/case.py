@@ -55,7 +55,7 @@ class Case:
     """Result of the published gate; None if the gate was not run."""
     log: str = ""
     reused: bool = False
-    """True if nothing was run because the result of the same program is known."""
+    """True if no stage ran because the result of the same program is known."""
 
     @property
     def workload(self) -> Workload:
@@ -116,7 +116,7 @@ class Case:
         self.checks = [*(self.tried[trial] for trial in trials if trial in self.tried), *others]
 
     def _add(self, check: Check, trial: Trial | None) -> None:
-        """Record a check, and remember it as the check of ``trial`` unless that is None."""
+        """Record a check, and remember it as the check of ``trial`` unless ``trial`` is None."""
         self.checks.append(check)
         if trial is not None:
             self.tried[trial] = check

@@ -95,7 +95,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             raise
 
     def _demand(self, report: SandboxReport) -> None:
-        """Raise DeviceError if the sandbox level is below the one that ``evaluate.sandbox`` demands."""
+        """Raise DeviceError if the sandbox level is below the level that ``evaluate.sandbox`` demands."""
         wanted = self._config.sandbox
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
@@ -105,9 +105,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             )
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new evaluations and give running ones ``grace_s`` seconds to end. Then end every child
-        process.
-        """
+        """Refuse new evaluations and give running evaluations ``grace_s`` seconds to end. Then end every child process."""
         self._queue.close()
         running = [task for task in self._running if task is not asyncio.current_task()]
         if running:
@@ -336,7 +334,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return
 
     async def release(self, case: C) -> None:
-        """Free the resources of the case. By default a case has none."""
+        """Free the resources of the case. By default a case has no resources."""
         return
 
 

@@ -49,7 +49,8 @@ class EvaluationRequest:
     candidate: int = 0
     workload_folder: str = ""
     shape: tuple[tuple[str, int], ...] = ()
-    """Values of the workload's symbols for the one shape to evaluate at; empty for every shape that the workload lists.
+    """Values of the workload's symbols, to evaluate at that one shape; empty to evaluate at every shape that the
+    workload lists.
     """
     gate: Gate = Gate.SEARCH
     priority: Priority = Priority.SEARCH

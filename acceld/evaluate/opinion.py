@@ -1,8 +1,8 @@
 """Ask AWS's own tools, where they are installed, about a kernel of ``nki`` that passed the strict gate.
 
-These tools are a *second judge*. A second judge gets the kernel's text and public inputs, never a secret data
-set. If it refuses a candidate, the candidate's evaluation fails, because the kernel would not compile for its
-user. A second judge decides nothing about latency.
+These tools are a *second judge*. A second judge gets the kernel's text and public inputs, never a secret data set. If
+it refuses a candidate, the candidate's evaluation fails, because the kernel would not compile for its user. A second
+judge does not judge latency.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Opinion:
     seconds: float
     refusal: Failure | None = None
     silence: str = ""
-    """The reason why there is no answer, such as a deadline or a tool that ended; empty if there is an answer. A
+    """The reason why there is no answer, such as a deadline or a tool that ended; empty if the judge answered. A
     missing answer is not the kernel's fault.
     """
     rel_l2: float | None = None

@@ -127,8 +127,8 @@ class SlotQueue:
     def statistics(self) -> dict[str, object]:
         """Return figures on slots and waiting requests by name.
 
-        ``busy_share`` is that of :class:`Occupancy`. ``oldest_waiting_s`` is the age of the oldest request in
-        seconds.
+        ``busy_share`` is the share that :class:`Occupancy` measures. ``oldest_waiting_s`` is the age of the oldest
+        request in seconds.
         """
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {

@@ -183,7 +183,7 @@ def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -
 
 
 def _correctness(shapes: Sequence[WeightedShape], found: Sequence[Correctness]) -> Correctness | None:
-    """Return one record made of the checks at each shape; None if there were no checks."""
+    """Return one record made of the checks at each shape; None if no check was made."""
     if not found:
         return None
     checks = [

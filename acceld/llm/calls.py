@@ -75,7 +75,7 @@ class Calls:
         self._observed: defaultdict[tuple[str, Role], ObservedLengths] = defaultdict(ObservedLengths)
 
     def price(self, name: str, input_tokens: int = 0, tier: str | None = None) -> Price | None:
-        """Return the price of a call to one model, as :meth:`ModelSettings.price_in`; None if it is unknown."""
+        """Return the price of a call to one model, as :meth:`ModelSettings.price_in`; None if the price is unknown."""
         settings, _ = self._model(name)
         return settings.price_in(self._prices, input_tokens, tier)
 

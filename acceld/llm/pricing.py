@@ -22,7 +22,7 @@ MILLION = Decimal(1_000_000)
 
 CACHE_WRITE = Decimal("1.25")
 """Price of a token that is written to the cache, as a multiple of the input price, where only the input price is
-declared. This is the rate of Anthropic's models and of OpenAI's current models (genai-prices has both).
+declared. This is the rate of Anthropic's models and of OpenAI's current models (genai-prices lists both prices).
 """
 
 BATCH_SHARE = Decimal("0.5")
@@ -63,7 +63,7 @@ class Price:
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
     def or_dearer(self, other: Price) -> Price:
-        """Return a price with the higher of both rates for each kind of token, for a call to which either price may
+        """Return a price with the higher of the two rates for each kind of token, for a call to which either price may
         apply.
         """
         return Price(
@@ -139,7 +139,7 @@ class PriceBook:
             self._source = f"genai-prices {version('genai-prices')}"
 
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
+        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if the price is unknown.
 
         Some providers charge another rate for the whole call if the prompt is longer than a limit.
         """

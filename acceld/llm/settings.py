@@ -21,8 +21,8 @@ Api = Literal["chat", "responses", "messages"]
 
 @dataclass(frozen=True)
 class Provider:
-    """One provider of models: its APIs, the default first, and the name of the environment variable with its key (""
-    if it needs none).
+    """One provider of models: its APIs, the default first, and the name of the environment variable with its key ("" if
+    the provider needs no key).
     """
 
     apis: tuple[Api, ...]
@@ -190,8 +190,8 @@ class ModelSettings:
         """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
 
         ``tier`` is the tier of service in the answer. None means that there is no answer yet: the result is the price
-        of the requested tier. "" means that the answer named no tier: each rate of the
-        result is the higher one of the standard tier and of the requested tier.
+        of the requested tier. "" means that the answer named no tier: each rate of the result is the higher of two
+        rates, that of the standard tier and that of the requested tier.
         """
         asked = self.tier
         if asked is not None and tier in (None, asked.name):
@@ -287,7 +287,7 @@ def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def _extra_body(name: str, text: str) -> dict[str, object]:
-    """Return the text as a JSON object. Raises ConfigError if it is not one."""
+    """Return the text as a JSON object. Raises ConfigError if the text is not a JSON object."""
     try:
         found = json.loads(text or "{}")
     except ValueError as error:

@@ -27,7 +27,8 @@ def beats(challenger: Candidate, best: Candidate) -> bool:
     For simulated latencies the noise is :data:`acceld.model.LEAST_STEP_PERCENT`. For measured latencies it is the
     greatest of three times: the half widths of both latencies' intervals, and twice the timer's resolution. A
     challenger that was timed interleaved with its parent must also have won against its parent. A latency without a
-    validated interval never replaces a latency with one. Of two latencies without an interval, the lower one wins.
+    validated interval never replaces a latency with such an interval. Of two latencies without an interval, the lower
+    latency wins.
     """
     if is_validated(best) and not is_validated(challenger):
         return False
@@ -88,8 +89,8 @@ def select(
 ) -> tuple[Candidate, ...]:
     """Return the beam: at most ``width`` candidates with different programs, sorted by :func:`rank`.
 
-    Pass parents and children alike, so that good parents stay in the beam. Selectable candidates in ``pinned`` are
-    kept before faster ones. Candidates in ``vetoed`` are never chosen. Of several candidates with the same program
+    Pass parents and children alike, so that good parents stay in the beam. Selectable candidates in ``pinned`` are kept
+    before faster candidates. Candidates in ``vetoed`` are never chosen. Of several candidates with the same program
     only one counts: a pinned one, else the first by :func:`rank`.
     """
     usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
@@ -115,8 +116,8 @@ def parents_of(
 ) -> tuple[Candidate, ...]:
     """Return the parents of an iteration: first the strategy's choice without vetoed candidates, then the branches.
 
-    If every chosen candidate is vetoed, the baseline takes their place. Branches are candidates from which people
-    asked the run to continue; only those that passed count.
+    If every chosen candidate is vetoed, the baseline takes their place. Branches are candidates from which people asked
+    the run to continue; only branches that passed count.
     """
     parents = tuple(one for one in chosen if one.id not in vetoed) or (baseline,)
     known = {one.id for one in parents}

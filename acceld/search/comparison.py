@@ -60,7 +60,7 @@ class Compared:
 
 
 def compared(connection: sqlite3.Connection, run: int) -> Compared:
-    """Return one run's figures. Raise StoreError if there is no such run."""
+    """Return one run's figures. Raise StoreError if no run has this number."""
     record = records.load_run(connection, run)
     candidates = records.load_candidates(connection, run, None, True)
     plans = records.load_plans(connection, run)

@@ -73,7 +73,7 @@ class RunControl:
     budget_usd: float | None = None
     """The run's cap in USD as a person set it last; None if nobody set a cap."""
     ended: bool = False
-    """True once the run decides nothing more."""
+    """True once the run makes no more decisions."""
     unread: dict[str, str] = field(default_factory=dict)
     """Actions that no decision has read yet. A key is the message about an action, such as ``pinned c12``; its value is
     the action's name, such as ``pin``.

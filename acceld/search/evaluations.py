@@ -30,8 +30,8 @@ class CandidateEvaluations:
         self._context = context
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self.baseline: Candidate | None = None
-        """The kernel that a device times candidates against, in addition to their parents. It must pass on each host of
-        a fleet before other candidates run there.
+        """The kernel against which a device times candidates, in addition to their parents. This kernel must pass on
+        each host of a fleet before other candidates run on that host.
         """
 
     async def evaluate(

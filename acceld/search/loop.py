@@ -259,7 +259,7 @@ class Search:
             )
 
     def _left_s(self) -> float | None:
-        """Return the seconds until the first of the run's time limits; None if the run has none."""
+        """Return the seconds until the first of the run's time limits; None if the run has no time limit."""
         limits = self._limits_s()
         return min(limits.values()) if limits else None
 
@@ -378,7 +378,7 @@ class Search:
         """Return the first kernel that a model writes from the reference and that passes.
 
         Kernels are asked for one after another, each with its repairs, until one passes. If no kernel passes, return
-        None; raise RunEnded if one is ``needed`` because the run has no other baseline.
+        None; raise RunEnded if a kernel is ``needed`` because the run has no other baseline.
         """
         parts, run, parameters = self.parts, self.run_record, self.parameters
         blank = replace(parts.root, text="", trusted=False, closure={})
@@ -489,9 +489,8 @@ class Search:
 
     @property
     def _useful_below_us(self) -> float | None:
-        """Latency in microseconds above which a candidate can not enter the beam any more; None if every latency can.
-
-        A slower candidate is only timed at first. Selection and teaching run it on data later if they need its results.
+        """Return the latency in microseconds above which a candidate can not enter the beam any more; None if every
+        latency can.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None
@@ -696,9 +695,9 @@ class Search:
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
         """Choose the next beam, and return the children with their latest results.
 
-        Candidates that could enter the beam are run on data, and a new best one must pass the strict gate. People may
-        pin or veto candidates meanwhile, so the beam is chosen again after each await; what they asked until the beam
-        is stored counts. A pause stops the next evaluation, not a decision that needs none.
+        Candidates that could enter the beam are run on data, and a new best candidate must pass the strict gate. People
+        may pin or veto candidates meanwhile, so the beam is chosen again after each await; what people ask until the
+        beam is stored counts. A pause stops the next evaluation, not a decision that needs no evaluation.
         """
         try:
             return await self._selected(parents, children)

@@ -134,9 +134,9 @@ class Applicability:
 
 
 def noise(candidate: Candidate) -> float:
-    """Return the noise of a candidate's speed-up over its parent, as a fraction; 0 if no profile tells it.
+    """Return the noise of a candidate's speed-up over its parent, as a fraction; 0 if no profile has the noise.
 
-    A difference below the noise teaches nothing certain.
+    A difference below the noise teaches only a hypothesis.
     """
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
@@ -200,8 +200,7 @@ def rewrites(
 def quota(top_k: int, positives: int) -> tuple[int, int]:
     """Return (number of positive pairs, number of negative pairs) to summarize, together at most ``top_k``.
 
-    At most half are positive; negative pairs fill the rest. ``positives`` is the number of positive pairs that there
-    are.
+    At most half are positive; negative pairs fill the rest. ``positives`` is the number of available positive pairs.
     """
     taken = min(positives, top_k // 2)
     return taken, top_k - taken
@@ -223,7 +222,9 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def trusted(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return True unless the insight was simulated, the run measures, and the settings leave such insights out."""
+    """Return True if an insight may be trusted: it was measured, or the run simulates too, or the settings show simulated
+    insights.
+    """
     is_simulated = where.source is Source.MEASURED and insight.source is Source.SIMULATED
     return settings.show_simulated or not is_simulated
 
@@ -240,7 +241,9 @@ def held_at(insight: Insight, chip: str, api: str) -> bool:
 
 
 def _places(insight: Insight) -> tuple[Held, ...]:
-    """Return where an insight held; if nothing is recorded, where its own pair of kernels was evaluated."""
+    """Return the places where an insight held; if no places are recorded, the place where its own pair of kernels was
+    evaluated.
+    """
     return insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
 
 
@@ -280,9 +283,9 @@ def shown(
 ) -> tuple[Insight, ...]:
     """Return the insights for planners, at most ``capacity``: pinned ones first, then the choice of the policy.
 
-    The policy ``fifo`` (the paper's) takes the run's latest insights. ``random`` (that of the paper's published code)
-    takes those of the iteration before, and a sample of the run's older ones. ``value`` takes the most useful ones of
-    all runs, chips and APIs.
+    The policy ``fifo`` (the paper's) takes the run's latest insights. ``random`` (the policy of the paper's published
+    code) takes the insights of the iteration before, and a sample of the run's older insights. ``value`` takes the most
+    useful insights of all runs, chips and APIs.
     """
     if settings.policy == "off":
         return ()
@@ -308,10 +311,10 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
     """Return the expected usefulness of an insight in a setting; greater is better.
 
     This is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there were one
-    more win and one more loss. The weights say how alike the setting is to the one in which the insight was learned:
-    bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing confirmed counts
-    less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed loses weight with
-    age.
+    more win and one more loss. The weights say how alike the setting is to the setting in which the insight was
+    learned: bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing
+    confirmed counts less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed
+    loses weight with age.
     """
     wins = insight.wins + insight.confirmations
     rate = (wins + 1) / (wins + insight.losses + 2)

@@ -30,7 +30,7 @@ class Win:
     """True if the candidate is faster than its parent by more than the noise."""
     verdict: Verdict | None
     tie_band: float | None
-    """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is a tie; None if the band is not known."""
     partner: int | None = None
     """Id of the second parent; None if the candidate is no crossover."""
 
@@ -97,7 +97,7 @@ class RunOutcome:
     verdict: Verdict | None
     """Worth of the speed-up: certain, likely, a tie or slower (:data:`acceld.gains.RULE`); None without a speed-up."""
     tie_band: float | None
-    """Half width, in percent, of the band in which the speed-up is not certain; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is not certain; None if the band is not known."""
     tie_reason: str
     """Reason why the band is not known, so that the speed-up is a tie, such as ``unvalidated``; empty if the band is
     known.
@@ -128,8 +128,8 @@ class RunOutcome:
     """Counts of the candidates that the simulator found clearly slower than their parent; None if no candidate was
     screened.
 
-    ``dropped`` candidates were not measured, ``measured`` ones were measured nevertheless, and ``wrong`` ones turned
-    out faster than their parent when measured.
+    ``dropped`` candidates were not measured, ``measured`` candidates were measured nevertheless, and ``wrong``
+    candidates were faster than their parent when measured.
     """
     shapes: tuple[ShapeSpeedup, ...] = ()
     """Speed-ups by shape, for a workload that lists several shapes; the latencies and the speed-up of the run are then

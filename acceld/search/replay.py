@@ -71,7 +71,7 @@ class Checked:
 
 
 def recording(connection: sqlite3.Connection, run: int) -> Recording:
-    """Return the rows of a run. Raise StoreError if there is no such run."""
+    """Return the rows of a run. Raise StoreError if no run has this number."""
     record = records.load_run(connection, run)
     events = records.load_events(connection, 0, run, EVENTS)
     wanted = [event.data.evaluation for event in events if isinstance(event.data, CandidateEvaluated)]

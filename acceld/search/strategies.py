@@ -66,7 +66,7 @@ class BestOfN(Strategy):
 
 
 class Reflexion(Strategy):
-    """Continue from the last candidate that passed, even if it is slower."""
+    """Continue from the last candidate that passed, even if it is slower than earlier candidates."""
 
     keeps_fastest = False
     keeps_pins = False

@@ -106,7 +106,7 @@ def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """Return the kernel file in a folder for each workload, by the workload's name.
 
     A file belongs to a workload if it is called ``NAME.py``, or begins with the name and ``_``. If several names fit,
-    the longest counts. Raise UsageError if no file belongs to a workload.
+    the longest name counts. Raise UsageError if no file belongs to a workload.
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*.py")):
@@ -158,7 +158,7 @@ class Row:
     improved: bool = False
     """True if the best kernel is faster than the first by more than the noise."""
     tie_band: float | None = None
-    """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is a tie; None if the band is not known."""
     tie_reason: str = ""
     verdict: Verdict | None = None
     """Verdict on the speed-up; None without a speed-up."""
@@ -167,7 +167,7 @@ class Row:
 
     @property
     def speedup(self) -> float | None:
-        """Speed-up of the best kernel over the first kernel; None if one of them has no latency."""
+        """Speed-up of the best kernel over the first kernel; None if one of the two has no latency."""
         return None if self.before_us is None or self.after_us is None else self.before_us / self.after_us
 
 
@@ -217,8 +217,8 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
 
 
 def first_slices_s(entries: Mapping[str, Entry], left_s: float, least_s: float) -> dict[str, float]:
-    """Return the seconds of the first slice of each entry that has none yet: the entry's share of ``left_s``, which is
-    left for first slices, but at least ``least_s``.
+    """Return, in seconds, the length of the first slice of each entry that has had no slice: the entry's share of
+    ``left_s``, the time that is left for first slices, but at least ``least_s``.
     """
     whole = sum(entry.share for entry in entries.values())
     return {name: max(least_s, left_s * entry.share / whole) for name, entry in entries.items()}
@@ -238,7 +238,7 @@ def worth(entry: Entry, percent_of_attainable: float | None) -> float:
 
 
 def fruitless(slices: Sequence[Slice]) -> int:
-    """Return the number of latest slices in a row that gained nothing."""
+    """Return the number of slices in a row, up to the latest, that gained nothing."""
     gains = [one.gain >= LEAST_GAIN for one in slices]
     return gains[::-1].index(True) if True in gains else len(gains)
 

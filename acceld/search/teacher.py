@@ -73,7 +73,7 @@ def written_playbook(path: Path) -> tuple[str, ...]:
 def playbook_for(
     written: tuple[str, ...], known: Iterable[Insight], where: Applicability, settings: MemorySettings
 ) -> tuple[str, ...]:
-    """Return the rules for planners: those that a person has ``written``, else rules summed up from the insights
+    """Return the rules for planners: the rules that a person has ``written``, else rules summed up from the insights
     ``known``.
 
     Rules are summed up only for the policy ``value``, and only from trusted insights. The paper's policies show what
@@ -215,7 +215,7 @@ class MemoryTeacher:
         offered: tuple[list[RewritePair], list[RewritePair]],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> list[RewritePair]:
-        """Return the pairs of which both kernels pass the strict gate, at most as many as the quota allows."""
+        """Return the pairs of which both kernels pass the strict gate, at most as many pairs as the quota allows."""
         strict: dict[int, Candidate] = {}
 
         async def passes(candidate: Candidate) -> bool:

@@ -131,7 +131,7 @@ class CpuDriver:
         return self._rates.limits() if self._rates else None
 
     def referring(self) -> Rights:
-        """Return no rights, because the workload's own reference needs none."""
+        """Return no rights, because the workload's own reference needs no rights."""
         return Rights()
 
     def settings(self, api: str) -> Mapping[str, Any]:

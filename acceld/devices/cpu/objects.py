@@ -1,6 +1,6 @@
 """Check that a compiled C kernel does nothing but compute.
 
-A source text can hide a call; the symbols of its object file can not.
+A source text can hide a call; the symbols of the object file show it.
 """
 
 from __future__ import annotations
@@ -60,11 +60,10 @@ _DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the first rule that a compiled object breaks, and a message; two empty texts if the object breaks
-    none.
+    """Return the first rule that a compiled object breaks, and a message; two empty texts if the object breaks no rule.
 
-    Tools are looked for in the folders of ``search``. If the preprocessed source (``.i``) lies beside the
-    object, it is checked, too.
+    Tools are looked for in the folders of ``search``. If the preprocessed source (``.i``) lies beside the object, it is
+    checked, too.
     """
     declared = next(_declared(path.with_suffix(".i")), None)
     if declared is not None:

@@ -103,7 +103,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int, *
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """Return the rates of this machine that are stored in ``folder``; None if ``folder`` has none of this machine."""
+    """Return the rates of this machine that are stored in ``folder``; None if ``folder`` has no rates of this machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
@@ -116,7 +116,8 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 def _machine(compiler: str | None) -> dict[str, Any]:
     """Return a description of this machine. Stored rates are valid only on a machine with an equal description.
 
-    It says whether there is a C compiler, because without one the rates are measured by numpy.
+    The description says whether the machine has a C compiler, because without a C compiler the rates are measured by
+    numpy.
     """
     model = platform.processor()
     try:

@@ -244,7 +244,7 @@ def _message(error: BaseException) -> str:
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
     """Return the refusal with a line number of the kernel's file.
 
-    The number is that of the file's last line in the traceback. Without such a line, it comes from Triton's
+    The number is that of the file's last line in the traceback. Without such a line, the number comes from Triton's
     message.
     """
     line = 0

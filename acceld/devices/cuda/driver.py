@@ -61,7 +61,9 @@ LEAST_TRITON = (3, 4)
 
 
 def start_library(library: str) -> None:
-    """Start NVIDIA's driver library once, in a child process with all rights. Raise DeviceError if it does not start."""
+    """Start NVIDIA's driver library once, in a child process with all rights. Raise DeviceError if the library does not
+    start.
+    """
     start = child("-c", _START, library)
     try:
         done = subprocess.run(

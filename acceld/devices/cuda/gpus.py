@@ -1,8 +1,8 @@
 """List figures of GPUs from their datasheets, by acceld's names for the GPUs.
 
-Rates are for dense matrices. If a GPU exists in several forms, the figures are of the SXM form. ``l2_bytes``
-decides how much is written to empty the cache. Percentages of peak use these figures; none of them is measured.
-docs/gpu.md has the same figures.
+Rates are for dense matrices. If a GPU exists in several forms, the figures are of the SXM form. ``l2_bytes`` decides
+how much is written to empty the cache. Percentages of peak use these figures. No figure is measured. docs/gpu.md has
+the same figures.
 """
 
 from __future__ import annotations

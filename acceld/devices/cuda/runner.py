@@ -172,7 +172,8 @@ class InputChanged(Exception):
 class _Changing:
     """A copy of an array in which two elements change places, a different pair each time.
 
-    Whole numbers stay, because they may be indices. If all elements are equal, nothing changes.
+    Arrays of whole numbers stay as they are, because the numbers may be indices. An array whose elements are all equal
+    stays as it is, too.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:

@@ -90,7 +90,7 @@ class Bench:
         )
 
     async def _recover(self) -> None:
-        """Run canaries on the cores that are out of service, unless this was done in the last RECOVER_S."""
+        """Run canaries on the cores that are out of service, unless canaries ran less than RECOVER_S seconds ago."""
         if self._machine.leases.sick and time.monotonic() - self._recovered > RECOVER_S:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()

@@ -50,10 +50,11 @@ class Checker:
         self._floors = floors
 
     async def pass_gates(self, case: NeuronCase) -> Failed | None:
-        """Run every data set of the requested gates. Return the first failure; None if the kernel passes them
-        all.
+        """Run every data set of the requested gates. Return the first failure; None if the kernel passes on all data
+        sets.
 
-        The strict gate also compiles the source for every hidden shape, and tries each declared distribution there.
+        The strict gate also compiles the source for every hidden shape, and tries each declared distribution at that
+        shape.
         """
         trials = [search_trial(case.seeds)]
         elsewhere: list[tuple[str, NeuronCase]] = []

@@ -72,7 +72,7 @@ class JailedExchange:
         self._paths: dict[str, tuple[str, ...]] = {}
 
     async def start(self) -> None:
-        """Start the zygote, the process that forks jailed children. Raise SandboxError if it does not start."""
+        """Start the zygote, the process that forks jailed children. Raise SandboxError if the zygote does not start."""
         await self._zygote.start()
 
     async def stop(self) -> None:

@@ -145,7 +145,9 @@ def _kind(core: Core, other: Core) -> str:
 
 @asynccontextmanager
 async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
-    """Give a runner on a core, with the kernel loaded and run once. Raise DeviceError if one of these steps fails."""
+    """Yield a runner on a core, with the kernel loaded and run once. Raise DeviceError if starting, loading or running
+    fails.
+    """
     with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
         runner = await machine.start(core, Path(folder), core.lnc)
         try:

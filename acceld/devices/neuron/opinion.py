@@ -345,7 +345,7 @@ def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArra
 
 
 def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) -> tuple[Failure | None, float | None]:
-    """Compare outputs with the expected ones. Return the failure (None if they are right) and the relative L2 error."""
+    """Compare outputs with the expected outputs. Return the failure (None if they are right) and the relative L2 error."""
     wanted = loaded.outputs
     if len(outputs) != len(wanted):
         message = f"the kernel has {len(outputs)} outputs, but the workload has {len(wanted)}"

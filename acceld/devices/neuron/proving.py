@@ -76,11 +76,11 @@ async def prove(
     wanted: JailName,
     state_folder: Path,
 ) -> Versions:
-    """Set the compiler's jail and route to the first ones with which a known-good kernel works, and return the
-    versions.
+    """Set the compiler's jail and route to the first jail and route with which a known-good kernel works, and return
+    the versions.
 
-    Jail and route are stored for the next start. Raise DeviceError if the kernel works in no jail; the error
-    has each attempt, and the facilities that the jail refused.
+    Jail and route are stored for the next start. Raise DeviceError if the kernel works in no jail; the error has each
+    attempt, and the facilities that the jail refused.
     """
     rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
     if not rungs:
@@ -180,8 +180,8 @@ async def _nothing_works(
 ) -> DeviceError:
     """Return an error that says whether the jail or the toolchain is at fault.
 
-    To find out, the known-good kernel is compiled without a jail, unless that was tried already or a NEFF did
-    not run.
+    To find out, the known-good kernel is compiled without a jail, unless that compilation was tried already, or the
+    failure was that a NEFF did not run.
     """
     there = [one for one in attempts if not one.absent] or attempts
     reported = "; ".join(one.text for one in there)

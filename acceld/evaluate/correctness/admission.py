@@ -74,7 +74,7 @@ class Admissions:
         self._untried: dict[str, Admission] = {}
 
     def known(self, loaded: Workload) -> Admission | None:
-        """Return the stored findings; None if there are none."""
+        """Return the stored findings; None if no findings are stored."""
         try:
             return Admission.from_plain(json.loads(self._path(loaded).read_text("ascii")))
         except (OSError, ValueError, KeyError, TypeError):

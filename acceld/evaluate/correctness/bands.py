@@ -166,9 +166,8 @@ def _aligned(
     place: slice,
     rng: np.random.Generator,
 ) -> NDArray[Any]:
-    """Return vectors in place of ``part`` that are multiples of the vectors which ``part`` is multiplied with.
-
-    So each of those vectors has the greatest product with one of the returned vectors.
+    """Return vectors to put in place of ``part``. They are multiples of the vectors with which ``part`` is multiplied.
+    So each of those vectors has its greatest product with one of the returned vectors.
     """
     import numpy as np
 
@@ -209,12 +208,12 @@ def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp
 
 
 def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
-    """Return the argument that ``argument`` is multiplied with, and their common axis; None if no argument
-    shares an axis.
+    """Return the argument that ``argument`` is multiplied with, and their common axis; None if no argument shares an
+    axis.
 
-    The result is the other argument's position, the number of the axis in ``argument``, and its number in the
-    other one. The common axis is the first that no output has, because a product sums over it. Without such an
-    axis it is the last common one.
+    The result is the other argument's position, the number of the axis in ``argument``, and its number in the other
+    argument. The common axis is the first shared axis that no output has, because a product sums over it. Without such
+    an axis it is the last shared axis.
     """
     shown = {axis for output in workload.outputs for axis in output.axes}
     for position, other in enumerate(workload.arguments):

@@ -55,8 +55,8 @@ def worst_row(errors: Errors) -> float:
 def correctness_of(
     gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_passed: bool | None = None
 ) -> Correctness:
-    """Return the record of the checks at a gate. Error and tolerance are those of the check whose error is the greatest
-    share of its tolerance.
+    """Return the record of the checks at a gate. The record has error and tolerance of the check whose error is the
+    greatest share of its tolerance.
     """
     closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
     return Correctness(

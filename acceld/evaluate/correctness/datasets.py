@@ -48,7 +48,9 @@ log = logging.getLogger(__name__)
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
 _NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
-"""Dtypes of outputs whose rounding is at least a thousand times that of float32, and whose range is no wider."""
+"""Dtypes of outputs that round at least a thousand times as coarsely as float32, and whose range is no wider than that
+of float32.
+"""
 _SURELY_RIGHT = 1e-6
 """Relative L2 error below which the position of the largest error is not looked for."""
 _EMPTY_S = 60.0
@@ -111,7 +113,7 @@ class Begun:
             shutil.rmtree(self.partial, ignore_errors=True)
 
     def publish(self) -> tuple[DataSet, int] | None:
-        """Give a finished data set its final name, and return it as :func:`hold` does; None if it is not
+        """Give a finished data set its final name, and return it as :func:`hold` does; None if the data set is not
         finished.
 
         If another process has made an equal data set meanwhile, return the data set of that process.
@@ -143,8 +145,8 @@ class Writer:
         self._rooms: dict[int, NDArray[Any]] = {}
 
     def room(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
-        """Return an array in the file of input ``number``. Values that a caller puts there are not copied by
-        :meth:`inputs`.
+        """Return an array in the file of input ``number``. Values that a caller writes into this array are not copied
+        by :meth:`inputs`.
         """
         self._rooms[number] = _mapped(self._partial / f"input{number}.bin", dtype, shape)
         return self._rooms[number]
@@ -170,7 +172,7 @@ class Writer:
     def expected(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
         """Return the array in the file of output ``number``, for the caller to fill with the expected values.
 
-        ``dtype`` is that of the kernel's output.
+        ``dtype`` is the dtype of the kernel's output.
         """
         return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape), dtype), shape)
 
@@ -210,10 +212,9 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
 
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:
-    """Return a data set and a descriptor that locks it. The data set stays on disk until the descriptor is
-    closed.
+    """Return a data set and a descriptor that locks it. The data set stays on disk until the descriptor is closed.
 
-    None if there is no data set, if it is damaged, or if other users may write to it.
+    None if ``folder`` has no data set, if the data set is damaged, or if other users may write to it.
     """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -286,7 +287,7 @@ def remove(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> DataSet | None:
-    """Return the record of the data set in ``folder``; None if there is none. The files are not checked."""
+    """Return the record of the data set in ``folder``; None if ``folder`` has no data set. The files are not checked."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         floors = tuple(Errors(*(math.inf if value is None else value for value in floor)) for floor in meta["floors"])
@@ -384,7 +385,7 @@ def _folders(root: Path) -> list[tuple[float, int, Path]]:
 
 
 def expected_bytes(elements: int, dtype: str) -> int:
-    """Return the bytes that one expected output takes on disk. ``dtype`` is that of the kernel's output."""
+    """Return the bytes that one expected output takes on disk. ``dtype`` is the dtype of the kernel's output."""
     return elements * numpy_dtype(_kept_as(elements, dtype)).itemsize
 
 

@@ -32,8 +32,8 @@ NOISY = 1e-3
 """Relative L2 noise above which a variant or a band is not used. Variants that a workload declares are always used."""
 _BOOST = 10
 _OUTLIER, _OUTLIERS = 30, 1 / 1024
-"""Factor of outliers, and their share. With a few of them among its logits, a softmax overflows unless it first
-subtracts the greatest logit of the whole row.
+"""Factor by which outliers are multiplied, and the share of vectors that become outliers. With a few outliers among its
+logits, a softmax overflows unless it first subtracts the greatest logit of the whole row.
 """
 
 

@@ -28,10 +28,10 @@ from acceld.workloads import Workload, load_unchanged, reference_outputs, suppor
 from acceld.workloads.rows import BlockedReference, row_blocks
 
 REGIONS = 4
-"""Number of regions into which each array is divided. If the reference is expensive, an array is one region."""
+"""Number of regions into which each array is divided. If the reference is expensive, each array is a single region."""
 FINE_S = 30.0
-"""Processor seconds that the regions of all arguments may take together. If they would take more, an array is one
-region.
+"""Processor seconds that the regions of all arguments may take together. If the regions would take more, each array is
+a single region.
 """
 MOST_S = 300.0
 """Processor seconds after which no further regions are examined."""
@@ -146,10 +146,9 @@ def _differs(
     expected: Sequence[NDArray[Any]],
     limits: Sequence[Tolerance],
 ) -> bool:
-    """Tell whether the outputs for ``inputs`` differ from the expected ones by more than the tolerances.
+    """Tell whether the outputs for ``inputs`` differ from the expected outputs by more than the tolerances.
 
-    A reference that can compute blocks of rows computes only as many blocks as are needed to find a wrong
-    element.
+    A reference that can compute blocks of rows computes only as many blocks as are needed to find a wrong element.
     """
     blocks = row_blocks(workload)
     if expect is not _reference or any(output.axes[-1] in workload.rows for output in workload.outputs):
@@ -191,7 +190,7 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
 
 
 def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
-    """Return the tightest tolerance of each output: the one for outputs whose only error is their rounding to
+    """Return the tightest tolerance of each output: the tolerance of an output whose only error is its rounding to
     float32.
     """
     rounded = [one.astype(np.float32).astype(np.float64) for one in expected]

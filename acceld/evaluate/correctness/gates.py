@@ -5,7 +5,7 @@
   metamorphic relation and boosted argument with a fresh seed, each in a fresh process. One of the seeds is run
   a second time with loops in another order, which must change nothing beyond rounding.
 * **published gate**: five fixed seeds with a fixed tolerance. Its result is reported as ``accelopt_passed`` and
-  decides nothing.
+  accepts or refuses no kernel.
 
 If the reference is expensive (:data:`EXPENSIVE_S`), three things differ at the strict gate. The seeds are drawn
 once for each run, after its first program was traced. The own distribution keeps the search gate's data set.
@@ -275,7 +275,7 @@ def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) 
 
 
 def least_tolerance(workload: Workload, variant: str) -> Tolerance:
-    """Return the tightest tolerance for a variant: the one that applies if the measured noise is zero."""
+    """Return the tightest tolerance for a variant, which applies if the measured noise is zero."""
     return _tolerance(workload, variant, NONE, split=splits(workload, variant, NONE))
 
 

@@ -86,10 +86,10 @@ class Floors:
     ) -> tuple[Errors, ...] | None:
         """Store the ``errors`` of a workload's baseline on a variant, and return them.
 
-        ``noise`` is the noise of numpy. If the baseline is off by more than the published tolerance and by more
-        than twice that noise, nothing is stored and None is returned: a wrong baseline must not widen the
-        tolerance of candidates. This rule does not hold for bands of hard inputs. No workload declares them,
-        and there a candidate need not be better than the workload's own kernel.
+        ``noise`` is the noise of numpy. If the baseline is off by more than the published tolerance and by more than
+        twice that noise, nothing is stored and None is returned: a wrong baseline must not widen the tolerance of
+        candidates. This rule does not hold for bands of hard inputs, because no workload declares such bands. In a band
+        a candidate need not be better than the workload's own kernel.
         """
         worst = NONE
         for found in errors:
@@ -142,7 +142,7 @@ def _write(path: Path, stored: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the entries of a JSON file; an empty dict if it can not be read."""
+    """Return the entries of a JSON file; an empty dict if the file can not be read."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

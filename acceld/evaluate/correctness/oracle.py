@@ -66,7 +66,9 @@ The key is True if products of bfloat16 parts are allowed.
 _STEEP = 16.0
 """An output that changes by more than this multiple of its inputs' change may be decided by rounding."""
 _NARROW = 4.0
-"""Factor by which the noise of a narrower output may exceed that of a float32 output. bfloat16 rounds by 1.7e-3."""
+"""Factor by which the noise of an output narrower than float32 may exceed that of a float32 output. bfloat16 rounds by
+1.7e-3.
+"""
 _DENORMAL = 1e-30
 """Root mean square below which a chip rounds the values of an output, or the values it is computed from, to zero."""
 
@@ -291,8 +293,7 @@ class _Noise:
             self._narrow.add(first, want.astype(got.dtype), want)
 
     def errors(self) -> Errors:
-        """Return the measured errors, or those of merely rounding the expected values if these are greater.
-
+        """Return the measured errors, or the errors of merely rounding the expected values if these errors are greater.
         Errors of a sample are lowered a little, so that the tolerance that follows is not too wide.
         """
         computed = self._computed.errors()
@@ -385,7 +386,7 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong ones.
+    """Return the floors, with infinite floors for pieces on which float32 can not tell right outputs from wrong ones.
 
     If all floors would be infinite, return the reason why the inputs are not used.
     """

@@ -60,7 +60,7 @@ class Layout:
     closed: tuple[tuple[int, int], ...] = ()
     """Pages that the worker can neither read nor write, each as (start, end)."""
     sealed: tuple[tuple[int, int], ...] = ()
-    """Pages that the worker can only read, each as (start, end): those of inputs that the kernel may not change."""
+    """Pages that the worker can only read, each as (start, end): the pages of inputs that the kernel may not change."""
     second: Layout | None = None
     """The layout of every second call, if the arrays move between calls; else None."""
 
@@ -135,13 +135,13 @@ def lay_out_apart(
     random: np.random.Generator,
     mutates: Sequence[int] = (),
 ) -> Layout:
-    """Return a layout for calls that are only checked, with *closed pages* between the arrays. Touching one
-    ends the worker.
+    """Return a layout for calls that are only checked, with *closed pages* between the arrays. The worker ends when it
+    touches a closed page.
 
-    In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of
-    elements behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are
-    sealed, except for those with a number in ``mutates``: a kernel that borrows the memory of an input fails, even if
-    it puts everything back.
+    In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of elements
+    behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are sealed,
+    except for those with a number in ``mutates``: a kernel that borrows the memory of an input fails, even if it puts
+    everything back.
     """
     page = mmap.PAGESIZE
     closed: list[tuple[int, int]] = []

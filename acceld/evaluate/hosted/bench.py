@@ -110,7 +110,7 @@ class Terms:
 class WorkerRecord:
     """The referee's record of one worker, with one entry for each complete call.
 
-    ``failed`` says why there were no further calls; None if all calls were made.
+    ``failed`` says why no further calls were made; None if all calls were made.
     """
 
     wall_us: tuple[float, ...]
@@ -130,8 +130,8 @@ class WorkerRecord:
 class Checked:
     """The comparison of one call's outputs with the reference.
 
-    For a repeated call, ``moved`` has the distances from the outputs of the first call with these inputs.
-    ``refused`` says why the variant can not be used; empty if it can.
+    For a repeated call, ``moved`` has the distances from the outputs of the first call with these inputs. ``refused``
+    says why the variant can not be used; empty if the variant can be used.
     """
 
     errors: tuple[Errors, ...] = ()
@@ -246,7 +246,7 @@ class Bench:
     ) -> list[Checked]:
         """Compare the outputs of each call with the reference, and return one result for each call.
 
-        ``floors`` has the known noise floors by variant; newly measured ones are added to it.
+        ``floors`` has the known noise floors by variant; newly measured floors are added to this mapping.
         """
         header = {
             "floors": floors,
@@ -515,7 +515,7 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
 def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
     """Return the jail for a workload's own code.
 
-    ``rights`` are those of a reference that runs on a device; None for a reference in numpy.
+    ``rights`` are the rights of a reference that runs on a device; None for a reference in numpy.
     """
     return Jail(
         memory_bytes=memory_bytes if rights is None else rights.memory_bytes,
@@ -554,7 +554,7 @@ def _private_folder() -> Path:
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """Return those of the builder's counters that are finite numbers. Other values are left out, because a builder is
+    """Return the builder's counters whose values are finite numbers. Other values are left out, because a builder is
     untrusted.
     """
     reported = header.get("counters")

@@ -155,7 +155,7 @@ class Driver(Protocol):
         ...
 
     def learn(self, folder: Path, *, again: bool = False) -> None:
-        """Measure the rates of this machine, or read those that are stored in ``folder``. Measuring may take
+        """Measure the rates of this machine, or read the rates that are stored in ``folder``. Measuring may take
         seconds.
 
         Pass ``again`` if a kernel seems to exceed the rates: rates that other work may have slowed down are then

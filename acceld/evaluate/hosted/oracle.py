@@ -31,7 +31,7 @@ from acceld.evaluate.sandbox.messages import error_header, send, unpack
 from acceld.workloads import Precision, Workload, kernel_inputs, load_unchanged, reference_outputs
 
 BATCHES, KEPT = 5, 5
-"""The descriptor of the file of inputs in ``generate``, and that of the file of outputs in ``check``."""
+"""The descriptor of the file of inputs in ``generate``, and the descriptor of the file of outputs in ``check``."""
 
 
 def generate(request: bytes, reply: int) -> None:

@@ -111,7 +111,7 @@ def measured(
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
-    """Return the samples without those of the warm-up calls; all samples if all calls are warm-up calls."""
+    """Return the samples without the samples of the warm-up calls; all samples if all calls are warm-up calls."""
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
@@ -134,8 +134,8 @@ def _net(timed: WorkerRecord, overhead: Overhead) -> list[float]:
 
 
 def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead: Overhead) -> Failure | None:
-    """Return a failure if one session's time is too short to measure or its clocks contradict each other; else
-    None.
+    """Return a failure if one session's time is too short to measure, or if the clocks of a session contradict each
+    other; else None.
     """
     if latency_us < 2 * overhead.resolution_us:
         return Failure(
@@ -160,7 +160,7 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
     """Return a failure if the measured times can not be true; else None.
 
-    ``shortest_us`` is the least time that the declared work takes; None if it is unknown.
+    ``shortest_us`` is the least time that the declared work takes; None if that time is unknown.
     """
     if found.complaint is not None:
         return found.complaint

@@ -1,7 +1,7 @@
 """Run a kernel on data in a jailed worker process, whose answers are not trusted.
 
-The worker sees the inputs of one call at a time, and runs only while its referee's clock runs: between calls it
-is stopped. A false answer gains nothing, because the clock ends only after the worker has been stopped again.
+The worker sees the inputs of one call at a time, and runs only while its referee's clock runs: between calls it is
+stopped. A false answer makes no call seem faster, because the clock ends only after the worker has been stopped again.
 """
 
 from __future__ import annotations

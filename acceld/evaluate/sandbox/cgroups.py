@@ -23,8 +23,8 @@ _UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """The folder in which cgroups with limits on memory and processes can be made, or the reason why there is
-    none.
+    """The folder in which cgroups with limits on memory and processes can be made, or the reason why no folder allows
+    that.
     """
 
     folder: str = ""
@@ -43,8 +43,8 @@ def find() -> Delegation:
 def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
     """Return a cgroup of version 2 around this process whose memory and pids controllers are delegated.
 
-    If there is none, return the reason. ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in
-    it; if they are None, they are read from the system.
+    If no such cgroup exists, return the reason. ``mount`` and ``own`` are the mount point of cgroup v2 and this
+    process's path in it; if they are None, they are read from the system.
     """
     mount = mount or mounted()
     if mount is None:
@@ -66,8 +66,8 @@ def find_second(mount: Path | None = None, own: str | None = None) -> Delegation
 def find_first(mounts: str | None = None, places: str | None = None) -> Delegation:
     """Return this process's version 1 cgroups for memory and pids, in which further cgroups can be made.
 
-    If none can be made in them, return the reason. ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and
-    /proc/self/cgroup; if they are None, these files are read.
+    If no further cgroups can be made, return the reason. ``mounts`` and ``places`` are the texts of
+    /proc/self/mountinfo and /proc/self/cgroup; if they are None, these files are read.
     """
     mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
     places = _text("/proc/self/cgroup") if places is None else places
@@ -145,8 +145,7 @@ def ran_out_of_memory(path: str) -> bool:
 def kill(path: str) -> None:
     """End every process in the cgroup. Raises OSError if version 2 has no cgroup.kill (Linux before 5.14).
 
-    Version 1 has no cgroup.kill. There new processes are forbidden first, then the existing ones are ended one
-    by one.
+    Version 1 has no cgroup.kill: new processes are forbidden first, then the existing processes are ended one by one.
     """
     *memory, pids = map(Path, path.split(_BETWEEN))
     if not memory:
@@ -212,7 +211,7 @@ def memory_limit(
 
 
 def mounted() -> Path | None:
-    """Return the mount point of cgroup v2; None if it is not mounted."""
+    """Return the mount point of cgroup v2; None if cgroup v2 is not mounted."""
     for line in _text("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith("cgroup2 "):

@@ -20,7 +20,7 @@ SLOT_UID = 65_100
 SLOTS = 430
 """Number of user ids for evaluated processes. It is large, so that daemons side by side rarely share an id.
 
-All ids are below 65,534 (nobody), because containers map only those.
+All ids are below 65,534 (nobody), because containers map only such ids.
 """
 SHARED_BYTES = 1 << 30
 """Limit on the size of ``/dev/shm`` in a jail with ``wide``."""

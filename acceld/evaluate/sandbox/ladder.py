@@ -124,7 +124,7 @@ async def _highest(highest: Level, zygote: Zygote) -> SandboxReport:
 
 
 def _missing(level: Level, delegation: cgroups.Delegation) -> str:
-    """Return what this machine lacks for a level; empty if it lacks nothing that the level needs."""
+    """Return the parts that a level needs and this machine lacks, as text; empty if no part is missing."""
     if sys.platform != "linux":
         return "needs Linux"
     if level is Level.L4 and not delegation.folder:

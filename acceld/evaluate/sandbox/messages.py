@@ -60,7 +60,7 @@ def error_header(error: Exception, task: str) -> dict[str, Any]:
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
-    """Return the header of a child's message, and the offset of the bytes that follow. Raises BadMessage if it
+    """Return the header of a child's message, and the offset of the bytes that follow. Raises BadMessage if the message
     is not valid.
     """
     start = reply.read(_LENGTH.size)

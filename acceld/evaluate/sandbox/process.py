@@ -161,12 +161,12 @@ class Zygote:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the zygote; None if it does not run."""
+        """Return the process id of the zygote; None if the zygote does not run."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start the zygote and wait until it takes jobs. Raises SandboxError if it does not start, LostError if it is
-        killed.
+        """Start the zygote and wait until it takes jobs. Raises SandboxError if the zygote does not start, LostError if
+        it is killed.
         """
         async with self._lock:
             await self._start()

@@ -41,7 +41,7 @@ def tree(root: int) -> Tree:
 
 
 def end(root: int) -> int:
-    """Send SIGKILL to the descendants of ``root`` until there are none, and return how many processes were
+    """Send SIGKILL to the descendants of ``root`` until no descendant is left, and return how many processes were
     ended.
 
     ``root`` must be the caller and a subreaper, so that orphans become its children.

@@ -104,7 +104,8 @@ _WIDE_CALLS = tuple(
     )
 )
 """System calls that multiprocessing and event loops make: linkat sendto recvfrom sendmsg recvmsg shutdown getsockname
-getpeername setsockopt getsockopt sched_setaffinity setpriority. The only sockets are those of socketpair.
+getpeername setsockopt getsockopt sched_setaffinity setpriority. The only sockets that a process can make are those of
+socketpair.
 """
 _LINK = 86
 """Number of the system call link on x86_64. aarch64 does not have it."""

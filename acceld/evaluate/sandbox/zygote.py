@@ -264,8 +264,8 @@ def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int
 
 
 def _keep_only(job: Job, entered: int) -> None:
-    """Close all descriptors but these: 0 the request, 1 and 2 /dev/null, 3 the reply, 4 ``entered``, then the
-    shared ones.
+    """Close all descriptors except 0 (the request), 1 and 2 (/dev/null), 3 (the reply), 4 (``entered``) and the shared
+    descriptors.
     """
     null = os.open(os.devnull, os.O_RDWR)
     wanted = (job.request, null, null, job.reply, entered, *job.shared)

@@ -117,7 +117,7 @@ class Attack:
 
     @property
     def small(self) -> bool:
-        """Tell whether the workload is one of the suite's own, which need little time and memory."""
+        """Tell whether the workload belongs to the suite, whose workloads need little time and memory."""
         return self.workload_folder.parent == data_folder(FOLDER) / "workloads"
 
 
@@ -182,7 +182,7 @@ def _left_out(path: Path) -> bool:
 
 
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
-    """Return the attack in a file. Raises UsageError if it is not valid."""
+    """Return the attack in a file. Raises UsageError if the attack is not valid."""
     if not path.is_file():
         raise UsageError("the path is not a regular file")
     if path.stat().st_size > MAX_BYTES:

@@ -325,8 +325,8 @@ class Checker:
             return () if isinstance(data, UnusedVariant) else data.floors
 
     def _deadline_s(self, loaded: Workload) -> float:
-        """Return the deadline of one trial in seconds. It follows from the baseline's time, unless it is
-        configured.
+        """Return the deadline of one trial in seconds. The deadline follows from the baseline's time, unless a deadline
+        is configured.
         """
         if self._config.check_s:
             return self._config.check_s

@@ -187,8 +187,8 @@ class Children:
         self._root = dataset_folder(state_folder)
         self._zygote = zygote or Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         self._reading = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
-        """Zygote for second traces, started with the first second trace. Its hashes of strings and its addresses differ
-        from those of the other zygote.
+        """Zygote for second traces, started with the first second trace. It has other hashes of strings and other
+        addresses than the zygote for first traces.
         """
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
@@ -466,9 +466,8 @@ class Children:
                 return found
 
     async def _write(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:
-        """Make a data set, after unused ones were removed to make room.
-
-        Return the data set with the descriptor that locks it, or the reason why the variant is not used.
+        """Make a data set, after unused data sets were removed to make room. Return the data set with the descriptor
+        that locks it, or the reason why the variant is not used.
         """
         coming_bytes = _disk_bytes(wanted.workload)
         self._coming_bytes += coming_bytes

@@ -140,7 +140,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     async def time(self, kernel: Kernel, arguments: Arguments, chip: str) -> Evaluation:
         """Trace, verify and time a kernel without a workload, and return the result.
 
-        Its status is ``unchecked``, or that of a failure.
+        The result's status is ``unchecked``, or the status of a failure.
         """
         return await self.evaluate(
             EvaluationRequest(kernel, "", chip, gate=Gate.TIMING, priority=Priority.PERSON, arguments=arguments)
@@ -149,7 +149,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
         """Trace, verify and time a kernel without a workload, and return the result.
 
-        Its status is ``unchecked``, or that of a failure.
+        The result's status is ``unchecked``, or the status of a failure.
         """
         case = TracedCase(request, None)
         try:

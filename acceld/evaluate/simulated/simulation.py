@@ -32,7 +32,8 @@ from acceld.statuses import Status
 UNDEFINED = "undefined_memory"
 """The rule id of a program whose outputs depend on memory that was never written."""
 _COMPLETE = 5
-"""Descriptor of a pipe that closes when the data set is complete. At the start only its inputs may be there."""
+"""Descriptor of a pipe that closes when the data set is complete. At the start the data set may have only its inputs.
+"""
 
 
 def attempt(request: bytes, reply: int) -> None:
@@ -122,7 +123,7 @@ def _outputs(
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:
-    """Return numbers for JSON, with None in place of those that are not finite."""
+    """Return numbers for JSON, with None in place of numbers that are not finite."""
     return [value if math.isfinite(value) else None for value in values]
 
 
@@ -226,9 +227,9 @@ def _run_again(
     """Run a program again, with other values in memory that was never written: random ones, then each number that
     :func:`_decisive` names.
 
-    Raises KernelCrash if an output differs from ``outputs``, those of the first run. The program then depends
-    on unwritten memory, or on which of several writes to one element is the last. A large program runs
-    with fewer of these numbers, because the trial has a deadline.
+    Raises KernelCrash if an output differs from the output of the first run, in ``outputs``. The program then depends
+    on unwritten memory, or on which of several writes to one element is the last. A large program runs with fewer of
+    these numbers, because the trial has a deadline.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
     answers = None
@@ -277,7 +278,7 @@ _MOST_DECISIVE = 12
 drawn at random.
 """
 _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
-"""Instructions that ask whether a value is zero, or equal to another one."""
+"""Instructions that ask whether a value is zero, or equal to another value."""
 
 
 def _decisive(program: Program) -> list[float]:
@@ -286,8 +287,8 @@ def _decisive(program: Program) -> list[float]:
     If an instruction asks whether a value is zero or equal to another, or if a tile holds integers, these are 0, 1, the
     numbers with which the program compares or computes, and the numbers with which it fills tiles. For integers they
     are also the greatest and the least integer (as infinities). Random contents are hardly ever equal to a given
-    number, and one random integer may be cut off as another one was. Memory of a chip often has such contents, because
-    it holds what ran before.
+    number, and two different random integers may be cut off to the same value. Memory of a chip often has such
+    contents, because it holds what ran before.
     """
     found: set[float] = set()
     whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)

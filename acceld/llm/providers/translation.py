@@ -252,7 +252,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
 
 
 def _unconnected(error: BaseException) -> bool:
-    """Return True if no connection was made, so that the provider got nothing."""
+    """Return True if no connection was made, so that the provider received no request."""
     names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
     return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
 
@@ -322,7 +322,9 @@ def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
 
 
 def _body(error: BaseException) -> dict[str, str]:
-    """Return the error object of the answer as strings: message, code, type, param; empty if there is none."""
+    """Return the error object of the answer as strings: message, code, type, param; empty if the answer has no error
+    object.
+    """
     body = getattr(error, "body", None)
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]

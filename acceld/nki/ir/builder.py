@@ -215,8 +215,8 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """Return the finished program. Unused buffers are left out, and the remaining ones are numbered anew.
-        All loops must be closed.
+        """Return the finished program. Unused buffers are left out, and the remaining buffers are numbered anew. All
+        loops must be closed.
         """
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])

@@ -118,9 +118,7 @@ def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
 
 
 def _form(node: Instruction) -> dict[str, Any]:
-    """Return an instruction's attributes, mask and pattern as plain data; {} if the instruction has none of
-    them.
-    """
+    """Return an instruction's attributes, mask and pattern as plain data; {} if the instruction has neither."""
     out: dict[str, Any] = {}
     if node.attrs:
         out["a"] = {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(node.attrs)}
@@ -367,8 +365,8 @@ class _Decoder:
         length.
         """
         self.forms: list[tuple[Instruction, int]] = []
-        """Each instruction that the JSON writes in full, so that later ones can name it by number, and its approximate
-        length.
+        """Each instruction that the JSON writes in full, so that later instructions can name it by number, and its
+        approximate length.
         """
         self.repeated = 0
 
@@ -497,7 +495,7 @@ class _Decoder:
         )
 
     def place(self, raw: dict[str, Any]) -> str:
-        """Return the place of a buffer or an instruction; empty if ``raw`` gives none."""
+        """Return the place of a buffer or an instruction; empty if ``raw`` gives no place."""
         return self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else ""
 
     def body(self, raw: Any, depth: int) -> tuple[Node, ...]:

@@ -283,7 +283,7 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:
-    """Return ``a op b``, element by element, for an operation ``op`` of a reduction. Both arrays hold reals, or
-    both integers.
+    """Return ``a op b``, element by element, for an operation ``op`` of a reduction. The two arrays both hold reals, or
+    both hold integers.
     """
     return np.asarray(_FOLDS[op](a, b, out=out))

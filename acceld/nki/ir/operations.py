@@ -1,15 +1,15 @@
 """Define the operations of programs: operands, attributes, iteration space, meaning.
 
-Front ends emit these operations. :mod:`acceld.nki.verify.verifier` checks them,
-:mod:`acceld.nki.execute.interpreter` runs them and :mod:`acceld.nki.timing.cost` prices them. Each of these
-three raises an error for an operation without a rule of its own there.
+Front ends emit these operations. :mod:`acceld.nki.verify.verifier` checks them, :mod:`acceld.nki.execute.interpreter`
+runs them and :mod:`acceld.nki.timing.cost` prices them. Each of these three raises an error for an operation for which
+it has no rule.
 
-The iteration space of an operation is what masks and patterns refer to. ``dst`` means the axes of the first
-destination tile, ``src`` the axes of the first source tile, and ``kmn`` the axes (K, M, N) of a matrix product.
+The iteration space of an operation is what masks and patterns refer to. ``dst`` means the axes of the first destination
+tile, ``src`` the axes of the first source tile, and ``kmn`` the axes (K, M, N) of a matrix product.
 
-Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the
-destination's type (AWS NKI documentation, nki.isa). Matrix products accumulate in float32. A scalar operand may
-be a tile of shape (P, 1): one element in each partition.
+Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the destination's
+type (AWS NKI documentation, nki.isa). Matrix products accumulate in float32. A scalar operand may be a tile of shape
+(P, 1): one element in each partition.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ class Trait(Flag):
     ACROSS = auto()
     """Carries values from one partition to another one."""
     TWO_TILES = auto()
-    """Reads two tiles together. Both start at the same partition, and at most one of them is in PSUM."""
+    """Reads two tiles together. The two tiles start at the same partition, and at most one of them is in PSUM."""
     ROUNDS = auto()
     """Computes in float32 and rounds once, whatever the type of the destination."""
     IN_PLACE = auto()
-    """May write the elements that it reads, if both are at the same positions."""
+    """May write the elements that it reads, if reads and writes are at the same positions."""
     PACKED = auto()
     """Accepts formats that hold four values in an element."""
     BY_ROW = auto()
@@ -142,7 +142,7 @@ class Trait(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand of an operation. Optional operands come after the required ones."""
+    """One operand of an operation. Optional operands come after the required operands."""
 
     name: str
     kind: Kind

@@ -163,7 +163,8 @@ class _Use:
     loops: Sequence[ast.For]
     """The loops around the use, outermost first."""
     blocks: Sequence[ast.expr]
-    """The indices of the block dimensions; fewer, or none, for a use without an index for each."""
+    """The indices of the block dimensions. There are fewer, or none, if the use does not index every block dimension.
+    """
 
 
 def _is_index(loop: ast.For, place: int, uses: Sequence[_Use]) -> bool:

@@ -57,7 +57,7 @@ def rewrite(source: str, entry: str, facts: Facts) -> Ported:
 def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
     """Return one file in which the imports of other legacy files are replaced by the text of those files.
 
-    Raises Unportable for an import of anything but names, and for a name that two of the files define.
+    Raises Unportable for an import of a whole file, and for a name that two of the files define.
     """
     helpers = {other: body for other, body in closure.items() if other != name and "neuronxcc" in body}
     defined: dict[str, str] = {}
@@ -101,7 +101,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
 
 
 def _file_of(module: str, helpers: Mapping[str, str]) -> str | None:
-    """Return the name of the helper file whose path ends with the path of ``module``; None if there is none."""
+    """Return the name of the helper file whose path ends with the path of ``module``; None if no helper file fits."""
     path = module.replace(".", "/") + ".py"
     return next((name for name in helpers if module and (name == path or name.endswith("/" + path))), None)
 

@@ -43,7 +43,9 @@ class Function(Values):
     # statements
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return the statements that replace a simple statement. Raises Unportable if it can not be translated."""
+        """Return the statements that replace a simple statement. Raises Unportable if the statement can not be
+        translated.
+        """
         self.out = []
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._assign(node, node.targets[0])
@@ -558,7 +560,7 @@ class Function(Values):
                 )
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
-        """Return the arguments that are not tiles, except those that equal their defaults."""
+        """Return the arguments that are not tiles, except arguments that equal their defaults."""
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:

@@ -207,8 +207,8 @@ class Values(ABC):
         return (*shape, *dims[len(items) :])
 
     def _column(self, column: Fact, other: Fact) -> bool:
-        """Tell whether ``column`` has one element a partition and is combined with all elements of ``other``
-        there.
+        """Tell whether ``column`` has one element a partition and is combined with all elements of ``other`` in that
+        partition.
         """
         if not column.shape or not other.shape:
             return False
@@ -666,7 +666,7 @@ class Values(ABC):
     def _note_mask_of_two_axes(self, mask: ast.expr, comparison: ast.Compare) -> None:
         """Check that a comparison of two axes holds for every element, and record that its mask can be left out.
 
-        Raises Unportable if it does not hold.
+        Raises Unportable if the comparison does not hold for every element.
         """
         fact, shown = self.facts.of(comparison) or self.facts.of(mask), f"the mask {ast.unparse(comparison)[:60]}"
         if fact is None or fact.value is not True:
@@ -674,8 +674,8 @@ class Values(ABC):
         self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
 
     def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
-        """Return the limit that a comparison sets on an axis, and True if the limit is one on the end of the axis,
-        False for its begin. The comparison with zero is of the sum of ``base`` and of the positions in ``atom``. Raises
+        """Return the limit that a comparison sets on an axis, and True for a limit on the end of the axis, False for a
+        limit on its begin. The comparison with zero is of the sum of ``base`` and of the positions in ``atom``. Raises
         Unportable for a test of equality.
         """
         word, stride, bound = COMPARISONS.get(type(comparison.ops[0]).__name__, ""), atom.stride.number, base.scaled(-1)

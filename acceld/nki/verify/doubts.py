@@ -1,7 +1,6 @@
-"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large
-programs.
+"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large programs.
 
-These notes refuse nothing, because kernels with such forms have also run on chips.
+A note refuses no kernel, because kernels with such forms have also run on chips.
 """
 
 from __future__ import annotations

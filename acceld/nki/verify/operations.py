@@ -185,8 +185,8 @@ class Operations(InstructionCheck):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check the dtypes of nc_matmul in the current API: those that it documents, and those that its
-        compiler refused.
+        """Check the dtypes of nc_matmul in the current API against the dtypes that the API documents, and those that
+        its compiler refused.
         """
         if "tfloat32" in kinds:
             self._add(

@@ -382,8 +382,8 @@ def _on_another_core(one: Use, other: Use) -> bool:
 
 
 def _needs_value(use: Use) -> bool:
-    """Tell whether a use needs the values that the buffer held before. A product with accumulate 'auto' needs none,
-    because it starts its accumulation group by itself.
+    """Tell whether a use needs the values that the buffer held before. A product with accumulate 'auto' needs no such
+    values, because it starts its accumulation group by itself.
     """
     if not use.reads:
         return False

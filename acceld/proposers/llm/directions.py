@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MIXED = "mixed"
-"""Class of a change that belongs to several classes or to none."""
+"""Class of a change that belongs to several classes or to no class."""
 
 NKI: Mapping[str, str] = {
     "engine": "which engine does the work, and what waits for it",

@@ -68,7 +68,7 @@ def _wrapped(facts: Iterable[str]) -> list[str]:
 
 
 def _device_lines(what: str, api: str, chip: str, argument: str) -> list[str]:
-    """Return lines with the facts that a chip's device provides; [] if the device provides none.
+    """Return lines with the facts that a chip's device provides; [] if the device provides no facts.
 
     ``what`` names a field of the device's record. The field has the path of the function that returns the facts for
     ``argument``.

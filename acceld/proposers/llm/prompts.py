@@ -59,7 +59,7 @@ class PromptFile:
 
     @classmethod
     def load(cls, path: Path) -> PromptFile:
-        """Return the prompt file at ``path``. Raise PromptError if it is malformed, or if its text has other
+        """Return the prompt file at ``path``. Raise PromptError if the file is malformed, or if its text has other
         placeholders than its front matter lists.
         """
         try:
@@ -130,7 +130,7 @@ class PromptLibrary:
         self._iteration = iteration
 
     def get(self, api: str, name: str) -> PromptFile:
-        """Return the prompt file ``name`` for an API. Raise PromptError if it is missing or malformed."""
+        """Return the prompt file ``name`` for an API. Raise PromptError if the file is missing or malformed."""
         if (api, name) not in self._loaded:
             file = PromptFile.load(self._find(api, name))
             if not file.system:

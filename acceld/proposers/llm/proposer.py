@@ -311,7 +311,7 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight that the summarizer finds in a rewrite; None if it finds none."""
+        """Return an insight that the summarizer finds in a rewrite; None if the summarizer finds no insight."""
         pair = request.rewrite
         slow, fast = pair.slow, pair.fast
         values: Values = {

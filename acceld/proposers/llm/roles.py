@@ -40,7 +40,7 @@ class RoleModels:
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """The models of every role. For a role without models of its own, those of another role are used."""
+    """The models of every role. For a role without models of its own, the models of another role are used."""
 
     planner: RoleModels
     executor: RoleModels

@@ -111,12 +111,14 @@ class CModule(SourceText):
         return form.constant if form is not None and not form.terms else None
 
     def trips(self, loop: For) -> int | None:
-        """Return the loop's number of iterations; None if it is not a known constant."""
+        """Return the loop's number of iterations; None if the number is not a known constant."""
         first, bound = self.constant(loop.first), self.constant(loop.bound)
         return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
 
     def affine(self, expr: Expr) -> Affine | None:
-        """Return an expression as an affine form (constant plus multiples of variables); None if it is not affine."""
+        """Return an expression as an affine form (constant plus multiples of variables); None if the expression is not
+        affine.
+        """
         if expr.kind == "number":
             value = _integer(expr.op)
             return None if value is None else Affine(value)
@@ -213,7 +215,7 @@ class CModule(SourceText):
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
         """Return the least and greatest value of the variable of each nested loop, by name.
 
-        Return None if the range of one of them is unknown.
+        Return None if the range of one of these variables is unknown.
         """
         ranges: dict[str, tuple[int, int]] = {}
         for inner in loops_in(loop.body):
@@ -280,7 +282,7 @@ def loops_in(block: Statement) -> list[For]:
 
 
 def only_loop(loop: For) -> For | None:
-    """Return the inner loop that is the whole body of ``loop``; None if the body has anything else."""
+    """Return the inner loop that is the whole body of ``loop``; None if the body is not a single loop."""
     items = [item for item in loop.body.items if not (isinstance(item, Block) and not item.items)]
     inner = items[-1] if items else None
     if isinstance(inner, For) and len(items) == 1 + len(inner.pragmas):

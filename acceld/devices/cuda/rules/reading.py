@@ -45,7 +45,7 @@ class Setting:
 
 
 class TritonModule(SourceText):
-    """A parsed source. Raise RuleRefused if it is not Python or launches no device function.
+    """A parsed source. Raise RuleRefused if the source is not Python or launches no device function.
 
     ``shapes`` are the shapes of the entry function's arguments in order; None for a scalar.
     """
@@ -245,7 +245,7 @@ def constants(function: FunctionNode) -> list[str]:
 
 
 def whole(node: ast.expr) -> int | None:
-    """Return the value of a literal whole number; None for anything else."""
+    """Return the value of a literal whole number; None for any other expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return node.value
     return None

@@ -69,7 +69,7 @@ def expected() -> bytes:
 
 
 async def fails(core: Core, compiled: Compiled, start: Start) -> str:
-    """Return why the core does not add two arrays correctly in a fresh runner; an empty text if it does.
+    """Return why the core does not add two arrays correctly in a fresh runner; an empty text if the core does.
 
     Raise DeviceError if the canary can not be run at all.
     """

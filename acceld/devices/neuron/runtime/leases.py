@@ -32,7 +32,9 @@ now, and the reason.
 """
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
-"""Number of cores on which canaries have to fail after a candidate ran there, before the candidate is at fault."""
+"""Number of cores on which canaries have to fail after a candidate ran on these cores, before the candidate is at
+fault.
+"""
 
 
 @dataclass(slots=True)

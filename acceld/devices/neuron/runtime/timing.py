@@ -41,7 +41,7 @@ class Round:
     samples_us: tuple[float, ...]
     method: str
     resolution_us: float | None
-    """Resolution of the timing method; None if it is not documented."""
+    """Resolution of the timing method; None if the resolution is not documented."""
     summary: ProfileSummary | None
     notes: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class Clock:
 
     method: str
     resolution_us: float | None
-    """Resolution of the timing method; None if it is not documented."""
+    """Resolution of the timing method; None if the resolution is not documented."""
 
     @property
     def least_win_us(self) -> float | None:

@@ -12,7 +12,9 @@ JAILS = ("strict", "wide", "off")
 
 
 def advice(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raise UsageError for anything else."""
+    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raise UsageError if ``report`` is not such a
+    report.
+    """
     steps = report.get("steps")
     if not isinstance(steps, list) or "missing" not in report:
         raise UsageError(

@@ -90,8 +90,8 @@ class OperatorCost:
     This is the longer of two times: for the bytes that the operator moves, and for its products.
     """
     bound: str
-    """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves and
-    multiplies nothing.
+    """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves no bytes and
+    makes no products.
     """
     engines_us: Mapping[str, float]
     """Time of the operator's instructions by engine, without waiting."""
@@ -353,7 +353,7 @@ def _ranked(steps: Sequence[ExecutedInstruction], chip: ChipSpec, cores: int) ->
 def divided(steps: Sequence[ExecutedInstruction]) -> dict[str, float]:
     """Return the nanoseconds of each operator. Together they are the time from the first start to the last end.
 
-    Instructions that only wait, or take no time, get nothing.
+    No time is given to instructions that only wait, or that take no time.
     """
     busy = (one for one in steps if one.opcode not in _WAITS and one.end > one.start)
     working = sorted(busy, key=lambda one: (one.start, one.end))

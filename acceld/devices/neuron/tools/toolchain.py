@@ -1,4 +1,6 @@
-"""Choose the interpreters that compile and run: the configured ones, or else those of AWS's virtual environments."""
+"""Choose the interpreters that compile and run kernels: the configured interpreters, or else those of AWS's virtual
+environments.
+"""
 
 from __future__ import annotations
 

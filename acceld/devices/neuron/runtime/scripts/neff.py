@@ -68,10 +68,10 @@ def _variables(data: bytes) -> dict[str, Any]:
 def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
     """Return, for each tensor of the kernel, the name that the NEFF gives it.
 
-    Tensors are matched by name if all names and sizes agree, else by order and size, else by size alone if
-    every size occurs once. Raise ValueError, with both lists, if none of these works. ``wanted`` has name,
-    nbytes, dtype and shape; ``reported`` has names and numbers of bytes; ``what`` (``inputs`` or ``outputs``)
-    is for the message.
+    Tensors are matched by name if all names and sizes agree, else by order and size, else by size alone if every size
+    occurs once. Raise ValueError, with both lists of tensors, if none of these three ways matches all tensors.
+    ``wanted`` has name, nbytes, dtype and shape; ``reported`` has names and numbers of bytes; ``what`` (``inputs`` or
+    ``outputs``) is for the message.
     """
     sizes = dict(reported)
     if len(wanted) == len(reported) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):

@@ -103,7 +103,7 @@ def call(command: list[str], folder: str) -> str:
 def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
     """Return, for each tensor of the kernel, the name that the NEFF gives it.
 
-    Raise RunnerError, with both lists, if the tensors can not be matched.
+    Raise RunnerError, with both lists of tensors, if the tensors can not be matched.
     """
     try:
         names: list[str] = neff_file.pair(wanted, reported, what)
@@ -218,7 +218,7 @@ class PythonRuntime:
         self.arguments: dict[str, Any] = {}
 
     def load(self, request: dict[str, Any]) -> None:
-        """Load the NEFF on the one visible core."""
+        """Load the NEFF on the only visible core."""
         self.input_specs, self.outputs = request["inputs"], request["outputs"]
         self.neff, self.folder = request["neff"], request["folder"]
         self.traces = Path(request["traces"])
@@ -288,7 +288,7 @@ class LibraryRuntime:
         self.clock = CaptureRuntime(profiler) if profiler else None
 
     def load(self, request: dict[str, Any]) -> None:
-        """Load the NEFF on the one visible core."""
+        """Load the NEFF on the only visible core."""
         self.input_specs, self.outputs = request["inputs"], request["outputs"]
         self.folder = Path(request["folder"])
         self.neff = libnrt.LoadedNeff(self.library, Path(request["neff"]).read_bytes())
@@ -333,7 +333,7 @@ def _dtype(name: str) -> Any:
 def find_runtime(profiler: str, wanted: str) -> Any:
     """Return the runtime ``wanted``; the best one that is installed if ``wanted`` is empty.
 
-    Raise RunnerError if there is no such runtime.
+    Raise RunnerError if that runtime is not installed.
     """
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
