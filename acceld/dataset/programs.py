@@ -595,7 +595,8 @@ def _formula(text: _Text, narrow: bool) -> str:
     body += text.lines
     body.append(f"return {text.value}.astype(dtype)" if narrow else f"return {text.value}")
     forward = "\n    ".join([f"def forward({', '.join(names)}):", *body])
-    imports = ["import ml_dtypes", "import numpy as np"] if narrow else ["import numpy as np"]  # get_inputs needs both
+    # get_inputs needs these imports
+    imports = ["import ml_dtypes", "import numpy as np"] if narrow else ["import numpy as np"]
     helpers = [helper for name, helper in HELPERS.items() if f"{name}(" in forward]
     return "\n\n\n".join(["\n".join(imports), *helpers, forward]) + "\n"
 

@@ -70,8 +70,8 @@ class Case:
 
         If the workload has hidden shapes, the source's hash is appended to the program's.
         """
-        # Two sources may make the same program at this shape and different ones at a hidden shape, so the source counts
-        # too.
+        # Two sources may make the same program at this shape and different programs at a hidden shape, so the source
+        # counts too.
         source = self.request.kernel.sha256 if self.workload.hidden else ""
         return self.workload.hash, self.request.chip, self.program_sha256 + source
 

@@ -297,7 +297,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         least_us = floor_us(case.workload, case.request.chip)
         if latency_us is None or least_us is None:
             return None
-        least_us /= case.request.kernel.lnc  # rates of one core
+        least_us /= case.request.kernel.lnc  # the rates are those of one core
         if latency_us >= least_us:
             return None
         return Failed(
@@ -326,7 +326,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         unknown.
         """
         loaded, chip = case.workload, case.request.chip
-        core_us = latency_us * case.request.kernel.lnc  # peaks are those of one core
+        core_us = latency_us * case.request.kernel.lnc  # the peaks are those of one core
         return percent_of_peak(loaded, core_us, chip), percent_of_attainable(loaded, core_us, chip)
 
     async def learn(self, case: C, evaluation: Evaluation) -> None:

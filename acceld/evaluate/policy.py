@@ -346,7 +346,7 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 def _plain_template(text: object) -> bool:
     """Tell whether a format string reads no attribute and no item of its arguments."""
     if _HIDDEN_NAME.search(str(text)):
-        return True  # refused already, with a more precise message
+        return True  # this text is refused already, with a more precise message
     try:
         fields = [field for _, field, spec, _ in string.Formatter().parse(str(text)) for field in (field, spec)]
     except ValueError:

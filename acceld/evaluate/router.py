@@ -32,7 +32,7 @@ class Router:
         Raises UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
         """
         if backend in self._started:
-            # A started backend does not wait for another one that is starting, which can take minutes.
+            # A started backend does not wait for another backend that is starting, which can take minutes.
             return self._started[backend]
         async with self._starting:
             if backend not in self._started:

@@ -134,7 +134,7 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     engines = {name for one in profiles for name in one.engines_us}
     intervals = [one.interval_percent for one in profiles if one.interval_percent is not None]
     details = {**own.details, "shapes": listed}
-    if "prediction" in own.details:  # its starts of transfers are those of one shape
+    if "prediction" in own.details:  # the starts of transfers in a timeline are those of one shape
         details["prediction"] = {**own.details["prediction"], "starts_us": None}
     if "paired" in own.details:
         details["paired"] = _interleaved(weights, [one.details.get("paired", ()) for one in profiles])

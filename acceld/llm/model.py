@@ -99,7 +99,9 @@ class Model:
                     request.progress.failed(error)
                 self.breaker.failed(error, probe)
                 raise
-            except BaseException:  # cancelled, or a defect of acceld: this says nothing about the model
+            except (
+                BaseException
+            ):  # the call was cancelled, or acceld has a defect: neither says anything about the model
                 self.breaker.abandoned(probe)
                 raise
             self.breaker.succeeded()

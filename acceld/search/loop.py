@@ -204,7 +204,9 @@ class Search:
             end = end_of(ended)
         except* (BudgetError, LLMError) as refused:
             end = end_of(refused)
-        self.control.ended = True  # with no await before the submission: what is asked from now on is refused
+        self.control.ended = (
+            True  # no await comes before the submission, so an action that is asked after this line is refused
+        )
         unread = ", ".join(self.control.unread)
         await store.change(set_run_state, run.id, end.state, end.message, end.exit_code)
         if unread and end.state is not RunState.CANCELLED:
@@ -364,7 +366,7 @@ class Search:
         """
         if not self.parts.root.text:
             return None
-        order = (0, -1, 0, 0)  # before the kernels that models write from the reference
+        order = (0, -1, 0, 0)  # the lowered kernel comes before the kernels that models write from the reference
         earlier = await self.parts.store.read(load_candidates, self.run_record.id)
         found = next((one for one in earlier if one.parent is None and one.order == order), None)
         if found is None:
@@ -475,8 +477,8 @@ class Search:
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
         more = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
-        # A polished kernel is evaluated only if it was timed faster than the best, so its place comes before another
-        # attempt's.
+        # A polished kernel is evaluated only if it was timed faster than the best kernel, so its place comes before
+        # another attempt's.
         kept = int(self.parts.polisher is not None)
         room = None if limit is None else limit - self._made
         return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)

@@ -145,7 +145,7 @@ def noise(candidate: Candidate) -> float:
         return float(percent) / 100.0
     if profile.source is Source.SIMULATED:
         return SIMULATED_LESSON_PERCENT / 100.0
-    if against := profile.details.get("paired"):  # the comparison with its parent comes first
+    if against := profile.details.get("paired"):  # a candidate's comparison with its parent comes first
         return float(against[0]["band_percent"]) / 100.0
     if profile.latency_us and profile.resolution_us:
         return 2.0 * profile.resolution_us / profile.latency_us
@@ -222,8 +222,8 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def trusted(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return True if an insight may be trusted: it was measured, or the run simulates too, or the settings show simulated
-    insights.
+    """Return True if an insight may be trusted: it was measured, or the run simulates too, or the settings show
+    simulated insights.
     """
     is_simulated = where.source is Source.MEASURED and insight.source is Source.SIMULATED
     return settings.show_simulated or not is_simulated

@@ -131,7 +131,7 @@ def _prepare_c(job: Job, artefact: str) -> Call:
             first = not bound
             pointers = bound[id(outputs)] = [_passed(one) for one in (*inputs, *outputs)]
             if first:
-                linux.forbid_counter()  # last, because Python itself reads a clock when it takes a lock
+                linux.forbid_counter()  # the clock is forbidden last, because Python reads a clock when it takes a lock
         function(*pointers)
 
     return call

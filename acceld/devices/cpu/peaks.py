@@ -130,7 +130,7 @@ def _machine(compiler: str | None) -> dict[str, Any]:
 
 def _measure(compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})  # affects this thread only
+    os.sched_setaffinity(0, {core})  # the core is chosen for this thread only
     try:
         if compiler is not None:
             try:
@@ -181,7 +181,7 @@ def _by_numpy() -> HostRates:
     left = np.ones((512, 512), np.float32)
 
     def flops() -> float:
-        start = time.process_time()  # counts all threads, because the library may use several
+        start = time.process_time()  # the time of all threads counts, because the library may use several threads
         np.matmul(left, left)
         return 2.0 * 512**3 / max(1e-9, time.process_time() - start)
 

@@ -214,7 +214,7 @@ class CudaDriver:
             return
         start_library(self.library)
         for lease in self.leases():
-            with contextlib.suppress(OSError):  # without its device file the worker fails, and says why
+            with contextlib.suppress(OSError):  # without the GPU's device file the worker fails, and says why
                 self._held.append(os.open(self.running("", "", lease).device_paths[0], os.O_RDWR | os.O_CLOEXEC))
 
     def peaks(self, chip: str) -> Peaks | None:
@@ -252,7 +252,7 @@ class CudaDriver:
 
 def _roots() -> tuple[str, ...]:
     spec = importlib.util.find_spec("triton")
-    # The folder that Triton was installed into, because Triton finds its backends by the package metadata there.
+    # The folder that has Triton, because Triton finds its backends by the package metadata in that folder.
     own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
     listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
     return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))

@@ -93,7 +93,7 @@ class Replay:
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
         changing = [_Changing(one) for one in arrays]
         took: list[float] = []
-        number, own = 0, False  # own: the sequence had the call's own inputs, as the last one must
+        number, own = 0, False  # own: the sequence had the call's own inputs, as the last sequence must
         while len(took) < REPEATS or not own:
             own, number = len(took) >= REPEATS - 1 and not own, number + 1
             one_us, alone = self._timed(arrays if own else [one.changed(number) for one in changing])

@@ -67,7 +67,7 @@ class Checker:
                 elsewhere.append((f"the hidden shape {shape_text(values)}", there))
             cost = await asyncio.to_thread(self._floors.of_numpy, case.workload, OWN)
             expensive = cost is not None and cost.seconds > EXPENSIVE_S
-            # A NEFF fixes the order of loops, so there is nothing to shuffle.
+            # A NEFF fixes the order of loops, so loops are not shuffled.
             trials += [one for one in strict_trials(case.workload, case.seeds, expensive=expensive) if not one.shuffled]
 
         async def work(runner: NeuronRunner) -> Failed | None:

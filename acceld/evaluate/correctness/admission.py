@@ -94,7 +94,7 @@ class Admissions:
             if found is None:
                 found = await admit(loaded, fresh_seed())
                 if found.untried:
-                    # not stored, because time and memory may suffice on another machine
+                    # the findings are not stored, because time and memory may suffice on another machine
                     self._untried[loaded.hash] = found
                 else:
                     await asyncio.to_thread(self._store, loaded, found)

@@ -183,10 +183,10 @@ def _aligned(
     theirs = theirs.reshape(-1, theirs.shape[-1])
     rows = ours.size // theirs.shape[1]
     spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
-    # large enough for a softmax to overflow if it leaves out the greatest product
+    # the products are large enough for a softmax to overflow if it leaves out the greatest product
     size = np.exp2(rng.uniform(3, 5, rows)).astype(np.float32) * np.float32(spread)
     first = _strata(rows, len(theirs), rng)
-    # a neighbor that is further from the middle, so that a kernel that leaves out both is wrong by their difference
+    # a neighbor that is further from the middle, so that a kernel that leaves out the two is wrong by their difference
     second = first + rng.integers(1, 3, rows) * np.where(first < len(theirs) // 2, -1, 1)
     second = np.where((second < 0) | (second >= len(theirs)), first, second)
     made = (theirs[first] + np.float32(0.75) * theirs[second]) * size[:, None]

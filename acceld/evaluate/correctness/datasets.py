@@ -205,7 +205,7 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
     import numpy as np
 
     kind = numpy_dtype(dtype)
-    # without this, a process that fills the array could die of SIGBUS when the disk is full
+    # without allocated blocks, a process that fills the array could die of SIGBUS when the disk is full
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, math.prod(shape) * kind.itemsize)
     return np.memmap(path, kind, "r+", shape=tuple(shape)).view(np.ndarray)
@@ -337,7 +337,8 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     wanted, pieces = [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]]
-    least = Tolerance(*meta.get("least", (_SURELY_RIGHT, 0.0, 0.0)))  # earlier releases did not write it
+    # a data set of an earlier release has no "least"
+    least = Tolerance(*meta.get("least", (_SURELY_RIGHT, 0.0, 0.0)))
     found = compare_pieces(outputs, wanted, pieces, meta.get("squares"))
     for number, (errors, piece) in enumerate(zip(found, pieces, strict=True)):
         if errors.rel_l2 > _SURELY_RIGHT and not least.admits(errors) and not piece.band:

@@ -220,7 +220,7 @@ class Bench:
     def _scratch(self) -> tuple[str, tuple[str, ...]]:
         """Return a folder that the builder may write to, and the paths that its jail must allow."""
         folder = tempfile.mkdtemp(dir=self._folder)
-        os.chmod(folder, 0o777)  # only users who may enter the parent folder reach this one
+        os.chmod(folder, 0o777)  # only users who may enter the parent folder reach this folder
         return folder, (folder,)
 
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:

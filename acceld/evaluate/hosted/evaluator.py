@@ -495,7 +495,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """Measure the cost of an empty call. This is done for each evaluation, because the cost depends on the
         machine's load.
         """
-        # A device's clock does not include this cost. It is then only an upper bound for what the clock reads.
+        # A device's clock does not include the cost of an empty call. The cost is then an upper bound of what the clock
+        # reads.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
         return overhead_of(await running(self._bench).empty(layout, lease, calls), self._driver.clock)
 

@@ -68,12 +68,12 @@ def serve(request: bytes, reply: int) -> None:
         os.write(DONE, ANSWER.pack(-1, _NONE))
         while ring := os.read(DOORBELL, 8):
             number = int.from_bytes(ring, "little")
-            # the check takes a microsecond, so most timed calls are without it
+            # the check takes a microsecond, so most timed calls are made without the check
             run = checked if layout.closed or number == 1 else call
             claimed = run(*placed[(number - 1) % 2])
             os.write(DONE, ANSWER.pack(number, _NONE if claimed is None else claimed))
             if clear is not None:
-                clear(_EXCEPTIONS)  # so that no call finds the flags of the call before
+                clear(_EXCEPTIONS)  # cleared, so that no call finds the exception flags of the call before
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
     except BaseException as error:  # noqa: BLE001  # a kernel may raise anything, SystemExit too
@@ -101,7 +101,7 @@ def fill_allocations() -> None:
     such bytes are at least 3000.
     """
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # glibc has it
+    if hasattr(library, "mallopt"):  # glibc has mallopt
         library.mallopt(_M_PERTURB, 0xFF ^ (0x45 + os.urandom(1)[0] % (0x7F - 0x45)))
 
 

@@ -106,7 +106,7 @@ def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
         for parent in folder.split(_BETWEEN):
             path = Path(parent) / name
             with contextlib.suppress(FileNotFoundError):
-                path.rmdir()  # left over from a killed process with the same number
+                path.rmdir()  # a killed process with the same number has left this cgroup
             path.mkdir()
             made.append(path)
         memory, pids = made[0], made[-1]

@@ -86,7 +86,7 @@ def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
     if not isinstance(text, str):
         return ""
     shown: str = text[:limit]
-    if shown.isascii() and shown.isprintable():  # true for nearly every text; compiling the pattern below takes 4 ms
+    if shown.isascii() and shown.isprintable():  # nearly every text is ASCII; compiling the pattern below takes 4 ms
         return shown
     return re.sub(_CONTROL, "\N{REPLACEMENT CHARACTER}", shown)
 

@@ -114,7 +114,7 @@ def _files(scene: Scene) -> str:
 
 
 def _execute(scene: Scene) -> str:
-    # The program must not exist: a real one would replace this process and end the attempts.
+    # The program must not exist: a real program would replace this process and end the attempts.
     try:
         os.execv("/bin/acceld-no-such-program", ["x"])
     except FileNotFoundError:

@@ -343,7 +343,8 @@ class Zygote:
             return ""
         name = f"acceld-{os.getpid()}-{next(_JOBS)}"
         memory = jail.memory_bytes + (256 << 20)
-        processes = jail.processes + 1 + 2 * jail.threads  # a thread that has ended may still count for a while
+        # a thread that has ended may still count against the limit for a while
+        processes = jail.processes + 1 + 2 * jail.threads
         return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=processes)
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:

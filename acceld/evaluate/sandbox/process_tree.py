@@ -48,7 +48,7 @@ def end(root: int) -> int:
     """
     ended = 0
     for _ in range(1000):
-        if not _has_children():  # then there are no descendants, and /proc need not be read
+        if not _has_children():  # without children there are no descendants, and /proc need not be read
             return ended
         pids = descendants(root)
         if not pids:

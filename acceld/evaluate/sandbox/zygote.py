@@ -91,7 +91,7 @@ def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
     while True:
         data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, _MOST_DESCRIPTORS)
         if not data:
-            os._exit(0)  # a normal exit would take longer than starting did
+            os._exit(0)  # a normal exit of Python would take longer than its start
         if not descriptors:
             _load(**json.loads(data), known=tasks, loaded=loaded)
             continue

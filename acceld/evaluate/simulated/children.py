@@ -588,7 +588,7 @@ class Children:
             **address_of(workload),
             "seed": seed,
         }
-        jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
+        jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside the examination
         return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
     async def trim(self, *, again: bool = False) -> None:

@@ -97,7 +97,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
         )
         timer = Timer(self._config, children, await asyncio.to_thread(calibration.read, self._folder))
-        await asyncio.to_thread(version.model_version)  # computed now, because it reads files
+        # computed before the first kernel, because computing the version reads files
+        await asyncio.to_thread(version.model_version)
         checker = Checker(
             self._config,
             children,

@@ -299,7 +299,7 @@ def _decisive(program: Program) -> list[float]:
         if whole or node.op == "memset" or any(op in COMPARISONS for op in map(node.attr, _OPERATORS)):
             given = {float(src) for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
             found |= given
-            if node.attr("op0") == "add":  # of the sum with such a number, zero may be asked
+            if node.attr("op0") == "add":  # an instruction may ask whether the sum with such a number is zero
                 found |= {-one for one in given}
     drawn = list(found.difference(_ZERO_ONE))
     secrets.SystemRandom().shuffle(drawn)

@@ -79,7 +79,7 @@ class SdkClient(ABC):
             try:
                 return await send()
             except LLMUnsupportedParameter as error:
-                if len(self.refused) == sent_without:  # else another call has just learned of the refusal
+                if len(self.refused) == sent_without:  # otherwise another call has just left the setting out
                     self.refuse(error.parameter)
                 if len(self.refused) == sent_without:
                     raise

@@ -103,7 +103,7 @@ class OpenAIClient(SdkClient):
         if self.settings.provider == "openai" and self.settings.base_url is None and request.system:
             settings["prompt_cache_key"] = hashlib.sha256(request.system.encode()).hexdigest()[:32]
         known = {name: value for name, value in settings.items() if value is not None and name not in self.refused}
-        if self.settings.tier is not None:  # never left out: without it the price would be another one
+        if self.settings.tier is not None:  # service_tier is never left out: without it the price would be another
             known["service_tier"] = self.settings.tier.name
         return {"model": self.settings.model, **known}
 

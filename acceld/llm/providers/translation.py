@@ -213,7 +213,9 @@ async def translated(
         return await work()
     except LLMError:
         raise
-    except Exception as error:  # the errors of SDKs and of their transports have no common class; unknown ones go on
+    except (
+        Exception
+    ) as error:  # the errors of SDKs and of their transports have no common class; unknown errors are raised unchanged
         known = translate(error, table, model, secret=secret)
         if known is None:
             raise
@@ -350,7 +352,7 @@ def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
         return ""
     quoted = re.search(r"['\"`]([a-z_]+(?:\.[a-z_]+)*)['\"`]", body.get("message", ""))
     named = re.search(r"(?:parameter|field|argument|inputs?)s?:? +([a-z]+_[a-z_]+|seed|temperature)\b", text)
-    thinks = re.search(r"\b(thinking|effort)\b", text)  # Anthropic's refusals of these name them in prose
+    thinks = re.search(r"\b(thinking|effort)\b", text)  # Anthropic's refusals name these settings in prose
     return body.get("param") or (quoted or named or thinks or ["", ""])[1]
 
 

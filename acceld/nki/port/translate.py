@@ -772,7 +772,7 @@ class Function(Values):
         args = self._bound(node, positional("nki_legacy", "language")[word])
         mask, dtype = self._mask_and_dtype(args)
         if word in SAME and mask is None:
-            return None  # both APIs have the function
+            return None  # the current API has the function too
         op = self._function(node, word, args)
         dtype = None if word == "matmul" else dtype  # a product ignores its dtype
         return None if op is None else replace(op, mask=mask, dtype=dtype)

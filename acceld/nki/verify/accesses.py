@@ -333,7 +333,7 @@ class Accesses:
                 first += dst.start[d].scale(width)
                 ends += [(dim.count - 1) * dim.steps[d] * width for dim in dst.dims[1:]]
             low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + item
-            wide = prod(dst.shape[1:]) * item > bank  # refused already
+            wide = prod(dst.shape[1:]) * item > bank  # another check has refused this already
             if not wide and any((place + low) % bank + high - low > bank for place in self._values(first, bank)):
                 self.report.add(
                     "psum_bank",

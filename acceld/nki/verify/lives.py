@@ -139,7 +139,7 @@ class Lives:
 
     def _instruction(self, node: Instruction, loops: tuple[Loop, ...]) -> Callable[[Env], None] | None:
         if node.op == "memset" and node.attr("lazy"):
-            return None  # a lazy memset runs nothing on the chip, it only makes its tile undefined
+            return None  # a lazy memset runs no instruction on the chip; it only makes its tile undefined
         space = iteration_space(node)
         axes = {
             id(operand): found

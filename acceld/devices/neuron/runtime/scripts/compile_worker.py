@@ -75,7 +75,7 @@ def find_entry(module: Any, entry: str) -> Any:
     Raise AttributeError if the module has no such object.
     """
     function = module
-    for part in entry.split("."):  # a kernel of a class is Class.name
+    for part in entry.split("."):  # the entry of a kernel in a class is Class.name
         function = getattr(function, part, None)
     if function is None:
         raise AttributeError(f"the kernel's file has no function {entry!r}")
@@ -165,7 +165,7 @@ class CompileInputs:
         """
         try:
             call()
-        except Exception:  # any error of a run without a core; raised again if there is no NEFF
+        except Exception:  # a run without a core may raise any error, which is raised again if there is no NEFF
             if not path.is_file() or not path.stat().st_size:
                 raise
         return self.neff(path)

@@ -90,7 +90,7 @@ def refused() -> dict[str, str]:
         signal.alarm(_PATIENCE_S)
         try:
             attempt()
-        except BaseException as error:  # noqa: BLE001 whatever it is, it is the answer
+        except BaseException as error:  # noqa: BLE001 whatever the error is, it is the answer
             found[name] = f"{type(error).__name__}: {error}"[:200]
         finally:
             signal.alarm(0)

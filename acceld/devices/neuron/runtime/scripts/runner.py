@@ -339,12 +339,12 @@ def find_runtime(profiler: str, wanted: str) -> Any:
         if wanted in ("", name):
             try:
                 return PythonRuntime(name, importlib.import_module(name), profiler)
-            except (ImportError, AttributeError):  # not installed, or another package of that name
+            except (ImportError, AttributeError):  # the package is not installed, or is another package of that name
                 continue
     if wanted in ("", "libnrt"):
         try:
             return LibraryRuntime(profiler)
-        except (OSError, AttributeError):  # not installed, or another library of that name
+        except (OSError, AttributeError):  # the library is not installed, or is another library of that name
             pass
     if wanted in ("", "capture") and profiler:
         return CaptureRuntime(profiler)
