@@ -184,7 +184,7 @@ def test_a_reference_that_takes_too_long_is_left_open(tmp_path: Path, cause: str
     workload(tmp_path, "x + y")
     reply = Reply(os.memfd_create("reply"))
     found = answered(load_workload(tmp_path), Outcome(None, 9, cause, 60.0), reply)
-    assert found.untried.startswith("reference is too expensive here") and reply.descriptor == -1
+    assert found.untried.startswith("the workload's reference is too expensive here") and reply.descriptor == -1
 
 
 @pytest.mark.parametrize(
