@@ -171,7 +171,7 @@ class _Text:
 
     def let(self, expression: str, *shape: int) -> None:
         """Bind an expression to a new name, and make it the current value. Without ``shape`` the new value has the
-        shape of the current one.
+        shape of the current value.
         """
         self.kept.append((self.value, self.shape))
         self._count += 1

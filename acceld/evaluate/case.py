@@ -110,7 +110,8 @@ class Case:
     def order(self, trials: Sequence[Trial]) -> None:
         """Sort the checks by the order of ``trials``. Checks without a trial go to the end.
 
-        This matters because trials that run at the same time can end in another order than they began.
+        The order can be wrong before, because trials that run at the same time can end in another order than they
+        began.
         """
         others = [check for check in self.checks if check not in self.tried.values()]
         self.checks = [*(self.tried[trial] for trial in trials if trial in self.tried), *others]

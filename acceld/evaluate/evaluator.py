@@ -82,7 +82,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def start(self) -> None:
         """Find the devices and the sandbox level, and start the child processes.
 
-        Raises DeviceError if something is missing, or if the sandbox level is below the configured one.
+        Raises DeviceError if something is missing, or if the sandbox level is below the configured level.
         """
         slots = await self.find()
         self._queue = SlotQueue(slots, self._config.queue_size)
@@ -178,7 +178,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             await self.release(case)
 
     async def _refuse(self, kernel: Kernel) -> Failed | None:
-        """Return a failure if the kernel's code must not run; None if it may run.
+        """Return a failure if the kernel's code must not run; None if the code may run.
 
         Raises DeviceError if the code is untrusted, no sandbox works, and ``allow_unsandboxed`` is off.
         """
@@ -290,8 +290,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     def suspicion(self, case: C) -> Failed | None:
         """Return a failure (status ``suspect``) if the latency can not be true; else None.
 
-        By default a latency is too short if it is below the physical floor: the least time that the workload's declared
-        work takes.
+        By default a latency can not be true if it is below the physical floor: the least time that the workload's
+        declared work takes.
         """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)

@@ -75,8 +75,8 @@ class EvaluationRequest:
     interleave: bool = False
     """True if the candidate is timed interleaved with its competitors at the search gate too."""
     practice: bool = False
-    """True for a request of a model's tool. It uses a data set that no gate uses. The result counts for no gate and is
-    not stored for reuse.
+    """True for a request of a model's tool. Such a request uses a data set that no gate uses. The result counts for no
+    gate and is not stored for reuse.
     """
     arguments: Arguments | None = None
     """Arguments of a kernel without a workload, which is only timed; None for a kernel with a workload."""

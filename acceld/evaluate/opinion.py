@@ -76,7 +76,7 @@ class Opinion:
 
 
 class Judge(Protocol):
-    """The interface of a second judge. The judge's child processes start when it is first asked."""
+    """The interface of a second judge. The judge's child processes start at its first question."""
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
         """Return the opinions of the stages that this machine has, up to the first stage that refuses the kernel.

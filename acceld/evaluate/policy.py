@@ -22,7 +22,7 @@ MODULES = frozenset(
     "numpy ml_dtypes math functools itertools operator typing dataclasses enum collections collections.abc abc "
     "numbers warnings copy string textwrap __future__ neuronxcc neuronxcc.nki nki".split()
 )
-"""Modules that a candidate may import. It may also import the submodules of neuronxcc.nki and nki."""
+"""Modules that a candidate may import. A candidate may also import the submodules of neuronxcc.nki and nki."""
 ROOTS = ("neuronxcc.nki.", "nki.")
 MODULE_NAMES = {
     "dataclasses": "dataclass field replace asdict astuple fields KW_ONLY FrozenInstanceError",
@@ -99,7 +99,8 @@ NUMPY_COMPUTE = frozenset(
 NUMPY_REACH = NUMPY_COMPUTE - frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod".split()
 )
-"""Names of numpy that reach beyond arrays, such as files. They are forbidden even in kernels written in numpy."""
+"""Names of numpy that reach beyond arrays, such as files. These names are forbidden even in kernels written in numpy.
+"""
 FRAMES = frozenset(
     "f_locals f_globals f_back f_code f_builtins gi_frame cr_frame ag_frame tb_frame tb_next func_globals mro ctypes "
     "modules meta_path path_hooks settrace setprofile".split()
@@ -194,7 +195,7 @@ class _Reader:
                 self.modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def _finding(self, node: ast.AST) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a node of the syntax tree is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a node of the syntax tree is forbidden; None if the node is allowed."""
         match node:
             case ast.Import():
                 return next(filter(None, (_module(alias.name) for alias in node.names)), None)
@@ -225,7 +226,7 @@ class _Reader:
         return None
 
     def _import_from(self, node: ast.ImportFrom) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a ``from`` import is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a ``from`` import is forbidden; None if the import is allowed."""
         if node.level:
             return "import", "relative imports are not allowed: a candidate is one file", ""
         found = _module(node.module or "")
@@ -245,7 +246,7 @@ class _Reader:
         return None
 
     def _attribute(self, node: ast.Attribute) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if an attribute is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if an attribute is forbidden; None if the attribute is allowed."""
         if node.attr in METHODS and _is_super(node.value):
             return None
         if node.attr.startswith("_"):
@@ -297,7 +298,7 @@ class _Reader:
         return _taken(name) if name in self.defined else _surface(name)
 
     def _call(self, node: ast.Call) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a call is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a call is forbidden; None if the call is allowed."""
         if not isinstance(node.func, ast.Name):
             return None
         if node.func.id in ("getattr", "hasattr"):
@@ -327,14 +328,14 @@ class _Reader:
 
 
 def _module(name: str) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a module may not be imported; None if it may."""
+    """Return (rule, message, hint) if a module may not be imported; None if the module may be imported."""
     if name in MODULES or name.startswith(ROOTS):
         return None
     return "import", f"a candidate may not import {name}", f"allowed: {', '.join(sorted(MODULES - {'__future__'}))}"
 
 
 def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if the member ``name`` of a module may not be used; None if it may."""
+    """Return (rule, message, hint) if the member ``name`` of a module may not be used; None if the member may be used."""
     if module.partition(".")[0] == "numpy":
         if name in library:
             return _library(f"numpy.{name}")
@@ -428,7 +429,7 @@ def _is_super(node: ast.expr) -> bool:
 
 
 def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a class is forbidden; None if it is allowed.
+    """Return (rule, message, hint) if a class is forbidden; None if the class is allowed.
 
     A class may extend the classes ``own``, which the same file defines.
     """

@@ -143,8 +143,8 @@ class SlotQueue:
 def slots_of(config: EvaluateConfig) -> int:
     """Return how many evaluations run at the same time.
 
-    This is the configured number. If no number is configured, it follows from the cores and the free memory of the
-    machine, or of the container if that allows less.
+    That is the configured number. If no number is configured, the result follows from the cores and the free memory of
+    the machine, or of the container if that allows less.
     """
     if config.slots:
         return config.slots

@@ -1,7 +1,7 @@
 """Evaluate a kernel at several shapes. The kernel must be right at each shape.
 
-Its latency is the weighted geometric mean over the shapes. The ratio of two such means is the weighted
-geometric mean of the speed-ups. So the search compares kernels for several shapes as it compares any others.
+Its latency is the weighted geometric mean over the shapes. The ratio of two such means is the weighted geometric mean
+of the speed-ups. So the search compares kernels for several shapes as it compares any other kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENDED_WELL = (Status.PASSED, Status.UNTESTED)
 async def over_shapes(request: EvaluationRequest, loaded: Workload, evaluate: OneShape) -> Evaluation:
     """Evaluate a kernel at every shape of its workload, up to the first failure, and return the joined result.
 
-    If the request has ``useful_below_us``, the kernel is first timed at all shapes. It runs on data only if its
+    If the request has ``useful_below_us``, the kernel is first timed at all shapes. The kernel runs on data only if its
     mean latency is useful.
     """
     shapes = await asyncio.to_thread(every_shape, loaded)

@@ -111,8 +111,8 @@ class Batcher:
         poll_s: float,
         retry: RetryPolicy,
     ) -> None:
-        """Prepare the client. It sends a batch ``quiet_s`` seconds after the batch's last request, and asks every
-        ``poll_s`` seconds whether a batch has ended.
+        """Prepare the client. The client sends a batch ``quiet_s`` seconds after the batch's last request, and asks
+        every ``poll_s`` seconds whether a batch has ended.
         """
         self._model = model
         self._provider = provider
@@ -236,7 +236,7 @@ class Batcher:
         self._follow(replace(batch, batch=number))
 
     async def _answers(self, followed: _Followed) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the raw answers of a batch once it has ended; None if the provider never received it."""
+        """Return the raw answers of a batch once it has ended; None if the provider never received the batch."""
         if followed.answers is None:
             if not followed.known.batch and not await self._found(followed):
                 return None
@@ -245,7 +245,7 @@ class Batcher:
         return await asyncio.shield(followed.answers)
 
     async def _found(self, followed: _Followed) -> bool:
-        """Ask the provider for a batch that may have been sent. Return True if the provider has it."""
+        """Ask the provider for a batch that may have been sent. Return True if the provider has the batch."""
         batch = followed.known
         async with followed.finding:
             if followed.known.batch:

@@ -50,7 +50,7 @@ class Progress(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """Report that the last request failed. The client may send another one."""
+        """Report that the last request failed. The client may send another request."""
         ...
 
 

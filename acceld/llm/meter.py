@@ -42,7 +42,7 @@ class Meter:
         self._answer, self.booked = answer, False
 
     def failed(self, error: Exception) -> None:
-        """Count the last request as failed. The client may send another one."""
+        """Count the last request as failed. The client may send another request."""
         if isinstance(error, LLMError):
             self._lost = _sum(self._lost, self._of_failed(error))
         self._answer, self.booked = None, True

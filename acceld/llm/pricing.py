@@ -22,7 +22,7 @@ MILLION = Decimal(1_000_000)
 
 CACHE_WRITE = Decimal("1.25")
 """Price of a token that is written to the cache, as a multiple of the input price, where only the input price is
-declared. This is the rate of Anthropic's models and of OpenAI's current models (genai-prices lists both prices).
+declared. That is the rate of Anthropic's models and of OpenAI's current models (genai-prices lists both prices).
 """
 
 BATCH_SHARE = Decimal("0.5")
@@ -164,7 +164,9 @@ def _lookup(provider: str, model: str) -> ModelPrice | None:
 
 
 def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
-    """Return the table's rates for prompts of ``input_tokens`` tokens; None if it has no rate for input or for output."""
+    """Return the table's rates for prompts of ``input_tokens`` tokens; None if the table has no rate for input or for
+    output.
+    """
     from genai_prices.types import TieredPrices
 
     def rate(name: str) -> Decimal | None:

@@ -30,7 +30,7 @@ class Provider:
     prices: str
     """Name of the provider in the price table."""
     base_url: str | None = None
-    """The endpoint, if the SDK does not know it."""
+    """The provider's endpoint; empty if the SDK knows the endpoint."""
     own_places: bool = False
     """True if each customer has an endpoint, so that the provider's key and prices also hold for a ``base_url``."""
 
@@ -97,7 +97,7 @@ class ModelSettings:
     base_url: str | None = None
     """The endpoint; None means the provider's own."""
     key_env: str = ""
-    """Environment variable with the key; empty means the provider's usual one."""
+    """Environment variable with the key; empty means the provider's usual variable."""
     price_provider: str = ""
     """The provider's name in the price table; empty means ``provider``, unless
     ``base_url`` is set.
@@ -187,7 +187,7 @@ class ModelSettings:
         return self.price_provider or (self.provider if self.base_url is None else "")
 
     def price_in(self, book: PriceBook, input_tokens: int = 0, tier: str | None = None) -> Price | None:
-        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
+        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if the price is unknown.
 
         ``tier`` is the tier of service in the answer. None means that there is no answer yet: the result is the price
         of the requested tier. "" means that the answer named no tier: each rate of the result is the higher of two

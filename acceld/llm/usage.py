@@ -26,7 +26,7 @@ def estimated_tokens(text: str) -> int:
 
 
 def estimated_usage(request: CompletionRequest, answer: str) -> Usage:
-    """Return an estimate of a call's tokens, for providers that do not report them."""
+    """Return an estimate of a call's tokens, for providers that report no tokens."""
     known = request.lengths
     prompt = (len(request.system) + len(request.user)) / known.prompt_chars_per_token + OVERHEAD_TOKENS
     output = len(answer) / known.answer_chars_per_token + 1 if answer else 0

@@ -91,7 +91,7 @@ def select(
 
     Pass parents and children alike, so that good parents stay in the beam. Selectable candidates in ``pinned`` are kept
     before faster candidates. Candidates in ``vetoed`` are never chosen. Of several candidates with the same program
-    only one counts: a pinned one, else the first by :func:`rank`.
+    only one counts: a pinned candidate, else the first by :func:`rank`.
     """
     usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
     distinct: dict[str, Candidate] = {}

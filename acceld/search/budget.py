@@ -72,7 +72,7 @@ class BudgetReservation:
     open: bool = True
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """Book the cost of the call, None if it is unknown. Raise RuntimeError if the call was settled before."""
+        """Book the cost of the call, None if the cost is unknown. Raise RuntimeError if the call was settled before."""
         if not self.open:
             raise RuntimeError("this reservation was settled before: settle each reservation once")
         self.open = False

@@ -148,7 +148,7 @@ class RunControl:
 def control_from(events: Iterable[Event]) -> RunControl:
     """Return the control of a run from its events, in order.
 
-    It has all actions that stay in force. Branches that an iteration has already taken are left out.
+    The control has all actions that stay in force. Branches that an iteration has already taken are left out.
     """
     control = RunControl()
     for event in events:

@@ -75,7 +75,7 @@ class CandidateEvaluations:
     async def again(self, candidate: Candidate) -> tuple[Evaluation, str]:
         """Evaluate a candidate again at the gate of its present result. Return (new result, key of the result).
 
-        The new result is stored; the candidate keeps its present one.
+        The new result is stored; the candidate keeps its present result.
         """
         before = candidate.evaluation
         gate = Gate.TIMING if before is not None and before.status is Status.UNTESTED else Gate.SEARCH
@@ -172,8 +172,8 @@ class CandidateEvaluations:
 def basis_of(known: Basis, profile: Profile | None) -> Basis:
     """Return the basis ``known`` with the SDK and the driver that a profile names.
 
-    Two profiles leave the basis unchanged: a simulated one, because SDK and driver do not matter to it, and one from a
-    host of a fleet, because the fleet makes its hosts' latencies comparable.
+    Two kinds of profile leave the basis unchanged: a simulated profile, because a simulation depends on no SDK and no
+    driver, and a profile from a host of a fleet, because the fleet makes its hosts' latencies comparable.
     """
     if profile is None or profile.source is Source.SIMULATED or profile.host:
         return known

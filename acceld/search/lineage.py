@@ -49,8 +49,8 @@ def partner_of(
 ) -> Partner | None:
     """Return the fastest of ``others`` whose changes a crossover may bring into ``parent``; None if no candidate fits.
 
-    The partner beats the baseline. It is neither an ancestor nor a descendant of ``parent``. Candidates in ``crossed``
-    are left out, because they were partners of ``parent`` before.
+    The partner beats the baseline. The partner is neither an ancestor nor a descendant of ``parent``. Candidates in
+    ``crossed`` are left out, because they were partners of ``parent`` before.
     """
     own = [one.id for one in _line(parent, candidates)]
     for other in sorted(others, key=rank):

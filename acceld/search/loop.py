@@ -172,7 +172,7 @@ class Search:
         self._carried_out = 0
         """Number of attempts made at plans of the open iteration, with or without code."""
         self._stopped: RunEnded | None = None
-        """The reason why models are not asked any more; None while they are asked. Running work is finished first."""
+        """The reason why models are not asked any more; None while models are asked. Running work is finished first."""
         self._allowance = Allowance(None, 0, 0)
         self._parents: tuple[Candidate, ...] = ()
         """Parents of the open iteration."""
@@ -215,7 +215,7 @@ class Search:
         return end.state
 
     def _no_kernel(self) -> str:
-        """Return the message for a run in which no answer had a kernel. It names the most frequent reason."""
+        """Return the message for a run in which no answer had a kernel. The message names the most frequent reason."""
         (reason, count), *_ = self._codeless.most_common(1)
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
@@ -361,8 +361,8 @@ class Search:
             self._history.setdefault(plan.parent, []).append(plan)
 
     async def _lowered(self) -> Candidate | None:
-        """Return the candidate whose kernel was lowered from the reference, without a model; None if it does not pass,
-        or there is no such kernel.
+        """Return the candidate whose kernel was lowered from the reference, without a model; None if that kernel does
+        not pass, or if no kernel was lowered.
         """
         if not self.parts.root.text:
             return None
@@ -448,7 +448,9 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Sequence[Candidate]) -> dict[int, Past]:
-        """Return, by parent, the past that a planner is told. Rules read only the plans and the partner in it."""
+        """Return, by parent, the past that a planner is told. Rewrite rules read only the plans and the partner of a
+        past.
+        """
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER
         uses_models = self.parts.proposer.abilities.uses_models and self.iteration > 1

@@ -33,7 +33,7 @@ from acceld.search.beam import is_validated
 POLICIES = get_args(MemoryPolicy)
 
 TOO_ALIKE = 0.8
-"""Similarity (0 to 1) from which a new insight counts as the same as an older one."""
+"""Similarity (0 to 1) from which a new insight counts as the same as an older insight."""
 
 HALF_LIFE = 32
 """In the memory policy ``value``: number of newer insights after which an insight that was neither tried nor confirmed
@@ -236,7 +236,7 @@ def retired(insight: Insight) -> bool:
 
 
 def held_at(insight: Insight, chip: str, api: str) -> bool:
-    """Return True if the insight held on a chip in an API, or if it does not say where it held."""
+    """Return True if the insight held on a chip in an API, or if the insight does not say where it held."""
     return any(place.chip in ("", chip) and place.api in ("", api) for place in _places(insight))
 
 
@@ -310,9 +310,9 @@ def shown(
 def value(insight: Insight, where: Applicability, newer: int) -> float:
     """Return the expected usefulness of an insight in a setting; greater is better.
 
-    This is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there were one
-    more win and one more loss. The weights say how alike the setting is to the setting in which the insight was
-    learned: bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing
+    The result is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there
+    were one more win and one more loss. The weights say how alike the setting is to the setting in which the insight
+    was learned: bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing
     confirmed counts less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed
     loses weight with age.
     """
@@ -353,9 +353,10 @@ def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
 def similarity(one: Insight, other: Insight) -> float:
     """Return how alike two insights are, from 0 (no common words) to 1 (the same words).
 
-    It is the Jaccard index of the words; text and pseudo-code count half each. It does not matter whether an insight
-    is positive or negative, because a fast form that was undone teaches the same as a fast form that was found. The
-    result is 0 if two insights contradict each other: the slow form of one is more like the fast form of the other.
+    The similarity is the Jaccard index of the words; text and pseudo-code count half each. It does not matter whether
+    an insight is positive or negative, because a fast form that was undone teaches the same as a fast form that was
+    found. The result is 0 if two insights contradict each other: the slow form of one insight is more like the fast
+    form of the other.
     """
     text = _jaccard(f"{one.title} {one.strategy}", f"{other.title} {other.strategy}")
     code = (_jaccard(one.slow, other.slow) + _jaccard(one.fast, other.fast)) / 2
@@ -391,8 +392,8 @@ def redundancy(insights: Sequence[Insight]) -> float:
 def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
     """Return a few rules that sum up many insights, the best supported first, each with the ids of its insights.
 
-    A rule joins insights with the same bottleneck and change class, if two rewrites taught them or two plans won with
-    them.
+    A rule joins insights with the same bottleneck and change class, if two rewrites taught these insights or two plans
+    won with them.
     """
     groups: dict[tuple[str, str], list[Insight]] = {}
     for insight in insights:

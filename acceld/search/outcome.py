@@ -105,7 +105,7 @@ class RunOutcome:
     model: str
     """Version and calibration of the performance model; empty for measured latencies."""
     timed_again: str
-    """Time and reason of timing the run's kernels again, in words; empty if they were not timed again."""
+    """Time and reason of timing the run's kernels again, in words; empty if no kernel was timed again."""
     percent_of_peak_before: float | None
     percent_of_peak_after: float | None
     percent_of_attainable_before: float | None
@@ -248,7 +248,9 @@ def _new_notes(before: Profile | None, after: Profile | None) -> tuple[str, ...]
 
 
 def _uncounted(candidates: Sequence[Candidate], best: Candidate | None) -> int | None:
-    """Return the id of the fastest candidate that passed and whose gain does not count, because it has no interval."""
+    """Return the id of the fastest candidate that passed and whose gain does not count, because its prediction has no
+    interval.
+    """
     if best is None or not is_validated(best):
         return None
     faster = [one for one in candidates if is_selectable(one) and not is_validated(one) and rank(one) < rank(best)]

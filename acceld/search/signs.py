@@ -1,7 +1,7 @@
 """Find signs that a search goes wrong, and compute how often its repairs succeed. Pure functions.
 
-The signs are failures that the AccelOpt paper describes: a beam whose candidates all come from one, a memory that no
-plan cites, plans that repeat, calls without code. Each sign has a figure, and a sentence that advises a change.
+The signs are failures that the AccelOpt paper describes: a beam whose candidates all come from one candidate, a memory
+that no plan cites, plans that repeat, calls without code. Each sign has a figure, and a sentence that advises a change.
 """
 
 from __future__ import annotations

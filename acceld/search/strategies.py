@@ -2,9 +2,9 @@
 
 All strategies make about the same number of attempts, so that they can be compared. ``beam`` makes B x N x K attempts
 in each of T iterations (B parents, N plans for each parent, K attempts at each plan; the first iteration has one
-parent, the baseline). ``best_of_n`` makes as many, all from the baseline. ``reflexion`` makes one attempt after the
-other, each from the last candidate that passed. ``random`` is the beam with plans in random order. ``tune`` and
-``evolve`` are the beam with sequences of rewrites as plans, tuned by latency before their results are checked.
+parent, the baseline). ``best_of_n`` makes as many, all from the baseline. ``reflexion`` makes single attempts in turn,
+each from the last candidate that passed. ``random`` is the beam with plans in random order. ``tune`` and ``evolve`` are
+the beam with sequences of rewrites as plans, tuned by latency before their results are checked.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ that some read files.
 
 A suite is searched in slices of time. A slice belongs to one kernel: it continues the run that the kernel's last slice
 cut off, or else begins a new run from the kernel's best version so far. Every kernel gets a first slice, in the order
-of increasing work, and time that it does not use goes to the first slices after it. Then the next slice goes to the
+of increasing work, and time that a kernel does not use goes to later first slices. Then the next slice goes to the
 kernel that gained most per second in its last slice, weighted by the kernel's share of the whole and by the part of its
 time that is not yet attained. When no kernel gained, kernels that ran out of time get longer slices.
 """
@@ -302,7 +302,7 @@ class StepGain:
     band_percent: float | None
     """Half width, in percent, of the band in which the speed-up is a tie; None if the band of any kernel is not known.
 
-    It is the mean of the kernels' bands, weighted by their time.
+    The figure is the mean of the kernels' bands, weighted by their time.
     """
 
     @property

@@ -34,7 +34,7 @@ from acceld.roofline import Peaks
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
 """Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few of
-them.
+these addresses.
 """
 _FLUSH = 4
 """Size of the buffer that is written before each timed sequence of launches, in multiples of the L2 cache."""
@@ -207,8 +207,8 @@ class CudaDriver:
         start fails.
 
         The first process that uses CUDA makes missing device files, which a jailed worker can not do. A GPU that no
-        process has open is shut down. It would start again for each worker and for each call of ``nvidia-smi``. With
-        ``again`` there is nothing to do, because the limits are those of the datasheet.
+        process has open is shut down. Such a GPU would start again for each worker and for each call of ``nvidia-smi``.
+        With ``again`` there is nothing to do, because the limits are those of the datasheet.
         """
         if again:
             return

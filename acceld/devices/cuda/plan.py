@@ -1,9 +1,9 @@
 """Encode and decode launch plans: what a kernel's host code does, as plain data, with the compiled device code.
 
-Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and
-launches are recorded. Replaying them runs none of the candidate's Python. An encoded plan is a little-endian
-length, a JSON header of that length, and the device code of each kernel one after the other. :func:`decode`
-checks every field, because the bytes come from a process that ran a candidate's code.
+Host code runs once, in a jail, with the shapes of its arguments and without their data. The allocations and launches of
+the host code are recorded. Replaying them runs no Python of the candidate. An encoded plan is a little-endian length, a
+JSON header of that length, and the device code of all kernels in order. :func:`decode` checks every field, because the
+bytes come from a process that ran a candidate's code.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def encode(plan: LaunchPlan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> LaunchPlan:
-    """Return the plan in ``data``. Raise PlanRefused if any part of it is invalid, or does not fit inputs and
+    """Return the plan in ``data``. Raise PlanRefused if any part of the plan is invalid, or does not fit inputs and
     outputs of these sizes.
     """
     try:

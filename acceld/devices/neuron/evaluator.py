@@ -1,14 +1,12 @@
-"""Evaluate on the Neuron backends: compile in the jail, run on leased cores, time while neighboring cores are
-idle.
+"""Evaluate on the Neuron backends: compile in the jail, run on leased cores, time while neighboring cores are idle.
 
-A kernel is compiled while the simulator predicts its latency. The kernel is then checked on one leased core.
-Its NEFF is loaded once, so the checks of the search gate and of the strict gate follow each other. Then the
-kernel is timed. At the strict gate it is timed interleaved with its competitors, and checked once more on a
-fresh data set.
+A kernel is compiled while the simulator predicts its latency. The kernel is then checked on one leased core. Its NEFF
+is loaded once, so the checks of the search gate and of the strict gate follow each other. Then the kernel is timed. At
+the strict gate it is timed interleaved with its competitors, and checked once more on a fresh data set.
 
-If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel is run
-again on another core. The kernel is at fault if canaries fail after it on two cores, or if three cores are
-lost under it.
+If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel is run again
+on another core. The kernel is at fault if canaries fail on two cores after the kernel ran there, or if three cores are
+lost while the kernel runs.
 """
 
 from __future__ import annotations
@@ -269,7 +267,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
         """Return a failure if undefined memory, or the order of concurrent accesses, decides a result.
 
-        The simulator finds this on one data set; on a chip the outputs may be right by chance. Return None if
+        The simulator finds such results on one data set; on a chip the outputs may be right by chance. Return None if
         there is no such result, or if the simulator can not run the kernel.
         """
         request = case.request

@@ -108,8 +108,8 @@ class Machine:
     async def prove(self) -> None:
         """Show that this machine works: compile a known-good kernel in a jail, run it on a core, and time it.
 
-        This also finds the versions and the timing method. Raise DeviceError if one of these steps does not
-        work, and ProfilerError if the profiler is at fault.
+        These steps also find the versions and the timing method. Raise DeviceError if one of these steps does not work,
+        and ProfilerError if the profiler is at fault.
         """
 
         def request(versions: Versions) -> CompileRequest:

@@ -41,7 +41,7 @@ CANARY_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to compile a known-good kernel. ``failure`` is empty if it succeeded."""
+    """One attempt to compile a known-good kernel. ``failure`` is empty if the attempt succeeded."""
 
     jail: CompileJail
     route: str

@@ -28,7 +28,7 @@ _HINT = "Leave the argument out, declare it fixed, or give it a distribution tha
 class Admission:
     """The findings on one workload's checks.
 
-    - ``complaint``: why passing the checks would mean little; empty if they suffice.
+    - ``complaint``: why passing the checks would mean little; empty if the checks suffice.
     - ``regions``: the number of parts into which each array was divided.
     - ``variants``: the input distributions that were tried.
     - ``left``: the arguments that were not examined for lack of time.
@@ -53,7 +53,7 @@ class Admission:
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any]) -> Admission:
-        """Return the record from its fields as JSON. Raises KeyError, TypeError or ValueError if they are
+        """Return the record from its fields as JSON. Raises KeyError, TypeError or ValueError if the fields are
         invalid.
         """
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))

@@ -88,8 +88,8 @@ def banded_variants(workload: Workload) -> list[str]:
 def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
     """Return the parts of the outputs that are measured separately.
 
-    These are the whole outputs, or in a banded variant the bands of each output. The order of the list is the
-    same for every seed, the positions of the bands are not.
+    The parts are the whole outputs, or in a banded variant the bands of each output. The order of the list is the same
+    for every seed, the positions of the bands are not.
     """
     if not is_banded(variant):
         return [Piece(number) for number in range(len(workload.outputs))]
@@ -237,7 +237,8 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
 def _axis(workload: Workload, argument: Argument) -> str:
     """Return the axis along which an argument is drawn by bands; empty if the argument is left unchanged.
 
-    This is the first axis shared with an output that is long enough for all bands, else the longest.
+    Of the axes that the argument shares with an output, this is the first that is long enough for all bands, else the
+    longest.
     """
     if not _changes(argument):
         return ""

@@ -125,7 +125,7 @@ def _check_rows(
     workload: Workload, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]
 ) -> None:
     """Raise WorkloadError if the reference, given only the last block of rows, gives other outputs for that block than
-    when it gets all rows.
+    if it is given all rows.
     """
     *others, block = row_blocks(workload)
     if not others:

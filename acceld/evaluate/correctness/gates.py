@@ -65,7 +65,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Return the name of the trial that messages show. It does not reveal a secret seed while the run goes
+        """Return the name of the trial that messages show. The name does not reveal a secret seed while the run goes
         on.
         """
         if self.as_timed:

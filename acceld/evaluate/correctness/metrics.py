@@ -68,11 +68,10 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 
 
 def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = None) -> Errors:
-    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of the same
-    shape.
+    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of the same shape.
 
-    ``total`` is the sum of squares of ``expected``; None to compute it. ``BROKEN`` if an element is finite in
-    only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
+    ``total`` is the sum of squares of ``expected``; None if the sum has to be computed. ``BROKEN`` if an element is
+    finite in only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
     """
     if actual.shape != expected.shape:
         raise ValueError(f"the output has shape {actual.shape}, its reference {expected.shape}")

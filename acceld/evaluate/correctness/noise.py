@@ -52,7 +52,7 @@ class Floors:
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
-        """Return the stored noise of numpy on a variant; None if it was not measured yet."""
+        """Return the stored noise of numpy on a variant; None if the noise was not measured yet."""
         key = (loaded.hash, variant)
         if key not in self._numpy:
             stored = self._stored(self._numpy_path(loaded)).get(variant)

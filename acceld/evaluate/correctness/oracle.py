@@ -311,7 +311,7 @@ def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed:
 
 
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
-    """Return the reason why the expected outputs can not be used for a check; empty if they can.
+    """Return the reason why the expected outputs can not be used for a check; empty if the outputs can be used.
 
     Outputs that are measured by bands can always be used: single bands may be infinite or NaN.
     """
@@ -360,7 +360,7 @@ def noise(
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these floors are not used; empty if they are used. Not meant for banded
+    """Return the reason why inputs with these floors are not used; empty if the inputs are used. Not meant for banded
     inputs.
     """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):

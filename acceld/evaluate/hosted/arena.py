@@ -65,7 +65,7 @@ class Layout:
     """The layout of every second call, if the arrays move between calls; else None."""
 
     def at(self, number: int) -> Layout:
-        """Return the layout of call ``number``. It differs between even and odd calls if the arrays move."""
+        """Return the layout of call ``number``. If the arrays move, even and odd calls have different layouts."""
         return self.second if self.second is not None and number % 2 else self
 
     @property
@@ -140,8 +140,8 @@ def lay_out_apart(
 
     In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of elements
     behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are sealed,
-    except for those with a number in ``mutates``: a kernel that borrows the memory of an input fails, even if it puts
-    everything back.
+    except for those with a number in ``mutates``: a kernel that borrows the memory of an input fails, even if the
+    kernel puts everything back.
     """
     page = mmap.PAGESIZE
     closed: list[tuple[int, int]] = []

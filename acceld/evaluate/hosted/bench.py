@@ -49,7 +49,8 @@ eight times as many.
 _FILES, _DEVICE_FILES = 64, 1024
 """Limits on the open files of an evaluated process. A GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
-"""File modes with which evaluated processes can read the built kernel. They run as another user if the daemon is root.
+"""File modes with which evaluated processes can read the built kernel. These processes run as another user if the
+daemon is root.
 """
 _STATUSES = {
     "output_shape": Status.INCORRECT_SHAPE,

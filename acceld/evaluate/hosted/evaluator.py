@@ -492,7 +492,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return kernel, built
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
-        """Measure the cost of an empty call. This is done for each evaluation, because the cost depends on the
+        """Measure the cost of an empty call. The cost is measured for each evaluation, because the cost depends on the
         machine's load.
         """
         # A device's clock does not include the cost of an empty call. The cost is then an upper bound of what the clock
@@ -577,7 +577,7 @@ def sessions_of(first: Draw, inputs: int, others: Sequence[Draw], room: int) -> 
 def mixed(draws: Sequence[Draw], calls: int) -> list[list[Draw]]:
     """Return the draws with fresh seeds and in random order, as lists for sessions of at most ``calls`` calls.
 
-    So a kernel that counts its calls can not know which of them has which kind of data.
+    So a kernel that counts its calls can not know which call has which kind of data.
     """
     order = secrets.SystemRandom().sample(draws, len(draws))
     fresh = [replace(draw, seed=fresh_seed()) for draw in order]

@@ -44,7 +44,7 @@ def find_second(mount: Path | None = None, own: str | None = None) -> Delegation
     """Return a cgroup of version 2 around this process whose memory and pids controllers are delegated.
 
     If no such cgroup exists, return the reason. ``mount`` and ``own`` are the mount point of cgroup v2 and this
-    process's path in it; if they are None, they are read from the system.
+    process's path in it; None stands for reading these two from the system.
     """
     mount = mount or mounted()
     if mount is None:
@@ -192,7 +192,7 @@ def memory_limit(
 ) -> int | None:
     """Return the bytes that all processes of this process's cgroup may use together; None without a limit.
 
-    This is the smallest limit of the cgroup and the cgroups above it, in either version. The arguments are
+    The result is the smallest limit of the cgroup and of the cgroups above it, in either version. The arguments are
     those of :func:`find_second` and :func:`find_first`.
     """
     mount, own = mount or mounted(), own or membership()
@@ -220,7 +220,7 @@ def mounted() -> Path | None:
 
 
 def membership() -> str | None:
-    """Return the path of this process's cgroup v2, relative to the mount point; None if it has no such cgroup."""
+    """Return the path of this process's cgroup v2, relative to the mount point; None if the process has no such cgroup."""
     for line in _text("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line[3:].strip()

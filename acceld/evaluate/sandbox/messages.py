@@ -30,7 +30,7 @@ class BadMessage(AcceldError):
 
 
 def pack(header: dict[str, Any]) -> bytes:
-    """Return the encoded header of a message. The bytes of the message follow it."""
+    """Return the encoded header of a message. The bytes of the message follow the header."""
     text = json.dumps(header).encode()
     return _LENGTH.pack(len(text)) + text
 

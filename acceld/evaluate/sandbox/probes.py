@@ -135,6 +135,6 @@ PROBES: dict[str, Callable[[Scene], str]] = {
     "escape": _escape,
     "processes": _processes,
 }
-"""Probes by name, in the order in which they are tried. Each returns the effect that it had, or an empty text if it was
-blocked.
+"""Probes by name, in the order in which they are tried. Each returns the effect that it had, or an empty text if the
+attempt was blocked.
 """

@@ -77,7 +77,7 @@ class LostError(SandboxError):
 
 
 class SilentError(LostError):
-    """Raised when the zygote did not begin a job, because it is stopped or hangs."""
+    """Raised when the zygote did not begin a job, because the zygote is stopped or hangs."""
 
 
 def lost_in(error: BaseException) -> LostError | None:

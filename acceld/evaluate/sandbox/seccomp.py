@@ -92,7 +92,7 @@ _DEVICE_SOCKET_CALLS = tuple(
 """System calls on unix sockets: connect sendmsg recvmsg bind listen getsockname setsockopt getsockopt accept4.
 
 CUDA opens such a socket, without a file, for processes that want to share its memory. Processes in another network
-namespace can not reach it.
+namespace can not reach such a socket.
 """
 
 
@@ -108,7 +108,7 @@ getpeername setsockopt getsockopt sched_setaffinity setpriority. The only socket
 socketpair.
 """
 _LINK = 86
-"""Number of the system call link on x86_64. aarch64 does not have it."""
+"""Number of the system call link on x86_64. aarch64 has no such call."""
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
 _AF_UNIX = 1

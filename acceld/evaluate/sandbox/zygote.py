@@ -239,8 +239,7 @@ def watch(job: Job, child: int, started: float) -> dict[str, Any]:
 def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
     """Lock the child's process in, run the task, and exit.
 
-    The pipe ``entered`` tells the daemon whether the jail was complete. It is closed before evaluated code
-    runs.
+    The pipe ``entered`` tells the daemon whether the jail was complete. The pipe is closed before evaluated code runs.
     """
     code = 1
     try:

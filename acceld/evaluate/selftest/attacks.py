@@ -312,7 +312,7 @@ def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """Return the argument names of the last kernel in a file; empty if they can not be found."""
+    """Return the argument names of the last kernel in a file; empty if the names can not be found."""
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

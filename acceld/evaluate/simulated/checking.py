@@ -202,7 +202,7 @@ class Checker:
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds | None) -> Failed | None:
         """Evaluate the kernel at the workload's hidden shapes, without ``seeds`` by tracing alone. Return the first
-        failure; None if the kernel is right at all of them.
+        failure; None if the kernel is right at all hidden shapes.
         """
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:

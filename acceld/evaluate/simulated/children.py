@@ -74,7 +74,8 @@ _ORACLE_NICE = 10
 last to end.
 """
 _OPEN_FILES = 4096
-"""Most files that a process with a data set may have open. It maps a file for each argument and each output."""
+"""Most files that a process with a data set may have open. The process maps a file for each argument and each output.
+"""
 _FOLDER = 6
 """Descriptor of a data set's folder in a child that begins before the data set is complete."""
 _READ_AGAIN_S = 30.0
@@ -117,7 +118,7 @@ class Inspected:
 class Tried:
     """The errors of a program's outputs on one data set, one for each piece of an output.
 
-    ``on_chip`` has the relative L2 errors with functions as inexact as the chip's; None if they were not
+    ``on_chip`` has the relative L2 errors with functions as inexact as the chip's; None if these errors were not
     computed.
     """
 
@@ -145,7 +146,7 @@ class _Wanted:
     seed: int
     folder: Path
     known: NumpyFloor | None
-    """The noise floors of the variant, if they are known."""
+    """The noise floors of the variant; None if they are unknown."""
     measured: bool
     """True if floors are measured on the inputs of this data set."""
     beside: Beside[Any]
@@ -202,7 +203,7 @@ class Children:
         """Time at which the folder was last read, by the monotonic clock."""
 
     async def start(self) -> None:
-        """Start the zygote that every evaluation needs. Raises SandboxError if it does not start."""
+        """Start the zygote that every evaluation needs. Raises SandboxError if the zygote does not start."""
         await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
         await self.trim()
         if self._zygote.pid is None:
@@ -555,7 +556,7 @@ class Children:
         yield None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail, begun: int) -> tuple[Outcome, Reply]:
-        """Run the oracle and return its answer. It writes to the descriptor ``begun`` when the inputs are
+        """Run the oracle and return its answer. The oracle writes to the descriptor ``begun`` when the inputs are
         written.
 
         If the workload has no reference, the oracle runs the program of the workload's baseline.

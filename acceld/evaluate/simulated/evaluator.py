@@ -215,7 +215,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     async def _begin_ahead(self, case: TracedCase) -> None:
         """Prepare the strict gate of the run in the background, whenever a slot is free.
 
-        Nothing more is prepared for an earlier run. It may be paused, and would take the processor from this run.
+        Nothing more is prepared for an earlier run. Work for an earlier run, which may be paused, would take the
+        processor from this run.
         """
         run, loaded, work = case.request.run, case.workload, running(self._work)
         if (run, loaded.hash) in self._ahead:

@@ -169,10 +169,10 @@ def check_order(
 ) -> None:
     """Raise KernelCrash if the order of affine iterations decides a result.
 
-    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another order
-    of a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that
-    the order changes nothing else. In float64, rounding is a billion times smaller than a value that one iteration
-    could pass on to another.
+    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another order of
+    a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that the
+    order changes nothing else. In float64, rounding is a billion times smaller than a value that an iteration could
+    pass on to a later iteration.
     """
     if all(one.tobytes() == other.tobytes() for one, other in zip(shuffled, backwards, strict=True)):
         return

@@ -34,8 +34,8 @@ from acceld.nki.ir.codec import encode
 
 _MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
 _COLLECTED = 100_000
-"""Number of new objects after which garbage is collected. It is high because a trace keeps nearly all objects to its
-end.
+"""Number of new objects after which garbage is collected. The number is high because a trace keeps nearly all objects
+to its end.
 """
 _IN_FULL = 100_000
 """Number of instructions up to which the second trace runs every iteration of a loop."""

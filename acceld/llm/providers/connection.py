@@ -46,8 +46,8 @@ class SdkClient(ABC):
 
     @abstractmethod
     def load(self, common: dict[str, Any]) -> Any:
-        """Import the SDK and return its client with the options ``common``. This takes seconds, so it runs in a
-        thread.
+        """Import the SDK and return its client with the options ``common``. Importing takes seconds, so this method
+        runs in a thread.
         """
 
     @abstractmethod
@@ -211,7 +211,7 @@ class SdkClient(ABC):
         return {"azure_ad_token_provider": token}
 
     def google(self) -> dict[str, Any]:
-        """Return project, region and credentials for Vertex AI. Google's own chain of sources finds them.
+        """Return project, region and credentials for Vertex AI. Google's own chain of sources finds these three.
 
         :raises LLMRefused: the chain finds no credentials, or no project.
         """

@@ -199,7 +199,9 @@ class _Answer(Received):
         self._count(data, "prompt_tokens", "completion_tokens")
 
     def _count(self, data: Mapping[str, Any], sent: str, received: str) -> None:
-        """Record the token counts of an answer, if it has any. ``sent`` and ``received`` name the two counts."""
+        """Record the token counts of an answer, if the answer has any. ``sent`` names the count of the prompt's tokens,
+        ``received`` that of the answer's tokens.
+        """
         usage = data.get("usage")
         if not usage:
             return

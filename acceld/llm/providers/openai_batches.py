@@ -50,7 +50,7 @@ class OpenAIBatches:
         return await translated(send, OPENAI, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the id of the batch whose metadata has the given batch's token; None if no batch has it."""
+        """Return the id of the batch whose metadata has the given batch's token; None if no batch has that token."""
 
         async def find() -> str | None:
             async for one in (await self._client.sdk()).batches.list(limit=100):

@@ -30,8 +30,8 @@ def order_changes_only_sums(program: Program) -> bool:
 
     The proof shows that no iteration of an affine loop can see what another iteration did. For that, each buffer that
     the loop writes must meet one of these conditions. The buffer is declared and used in the loop alone. Each iteration
-    writes and reads other elements of it. The loop uses it only as the destination of products that are added up. The
-    loop only adds tiles to it in place.
+    writes and reads other elements of the buffer. The loop uses the buffer only as the destination of products that are
+    added up. The loop only adds tiles to the buffer in place.
     """
     if program.lnc > 1:
         return False
@@ -94,9 +94,7 @@ def _is_added(use: Use) -> bool:
 
 
 def _adds_in_place(use: Use) -> bool:
-    """Tell whether a use belongs to an instruction that does nothing with the buffer but add another tile to a tile of
-    it, in float32.
-    """
+    """Tell whether a use belongs to an instruction that only adds another tile, in float32, to a tile of the buffer."""
     instruction = use.instruction
     if instruction.op != "tensor_tensor" or instruction.attr("op") != "add" or len(instruction.dsts) != 1:
         return False
@@ -117,7 +115,7 @@ def _are_apart(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int]) -> boo
 
 def _steps_over(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int], dim: int) -> bool:
     """Tell whether it is proved that the iterations of ``loop`` use disjoint ranges of indices in dimension ``dim``:
-    the index moves farther from one iteration to the next than all uses reach in one iteration.
+    from one iteration to the next the index moves farther than all uses reach within an iteration.
     """
     step = coefficient(uses[0].access.start[dim], loop.id)
     around = _around(uses[0], loop, dim)

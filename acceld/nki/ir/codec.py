@@ -53,8 +53,8 @@ MAX_BLOCKS = 65_536
 MAX_DIM = 2**40
 MAX_TEXT = 4096
 MAX_REPEATED = 1 << 28
-"""Greatest total length of the repeated parts that a program names by number, so that a short program can not decode to
-an endless one.
+"""Greatest total length of the repeated parts that a program names by number, so that a short text can not decode to an
+endless program.
 """
 
 
@@ -181,7 +181,7 @@ def _json(value: Any) -> str:
 class _Encoder:
     """Turn one program into plain data.
 
-    A tile, an instruction or a buffer that equals an earlier one is written as the number of the earlier one.
+    A tile, an instruction or a buffer that equals an earlier one is written as that earlier part's number.
     """
 
     def __init__(self) -> None:

@@ -78,11 +78,11 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
 
 
 def reduce_command(instruction: Instruction) -> str:
-    """Return the instruction's command to the accumulators of its engine; 'idle' for an instruction without
-    such a command.
+    """Return the instruction's command to the accumulators of its engine; 'idle' for an instruction without such a
+    command.
 
-    The accumulators are one element for each partition. No access names them. 'reset', 'reset_reduce' and
-    'load_reduce' overwrite them. 'reduce' reads and writes them.
+    The accumulators are one element for each partition. No access names the accumulators. 'reset', 'reset_reduce' and
+    'load_reduce' overwrite the accumulators. 'reduce' reads and writes the accumulators.
     """
     entry = OPS.get(instruction.op)
     if entry is None or "reduce_cmd" not in entry.attrs:

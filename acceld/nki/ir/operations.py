@@ -35,7 +35,7 @@ LEGACY_ONLY = frozenset("divide mod fmod".split())
 """
 ALU_OPS = ARITHMETIC | BITS | UNARY_ALU_OPS | LEGACY_ONLY | {"bypass"}
 """All ALU functions. ``bypass`` returns the first operand. ``abs_max`` and ``abs_min`` return the operand of greater or
-smaller magnitude, with its sign; the second one if the magnitudes are equal (nl.abs_max).
+smaller magnitude, with its sign; the second operand if the magnitudes are equal (nl.abs_max).
 """
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the version of the first NeuronCore that has them."""
@@ -59,7 +59,7 @@ of ``prelu``.
 """
 COMPOSED_FUNCTIONS = frozenset("cos tan floor ceil trunc".split())
 """Functions that ``nl`` of the current API has but the scalar engine's table lacks (nki.api.shared 0.6 and 0.7). AWS
-does not document if or how its compiler makes them.
+does not document if or how its compiler makes these functions.
 """
 NO_ACTIVATION = frozenset("negative invert logical_not".split()) | COMPOSED_FUNCTIONS
 """Functions that the legacy API's activation has and the current API's lacks."""
@@ -153,9 +153,8 @@ class Operand:
 class Operation:
     """The definition of one operation: operands, attributes, engines and properties.
 
-    ``engines`` are the engines that have the operation (pages of nki.isa); if it is empty, a kernel may name
-    any engine or leave the choice open. ``generation`` is the version of the first NeuronCore that has the
-    operation.
+    ``engines`` are the engines that have the operation (pages of nki.isa); if ``engines`` is empty, a kernel may name
+    any engine or leave the choice open. ``generation`` is the version of the first NeuronCore that has the operation.
     """
 
     meaning: str

@@ -31,7 +31,7 @@ class BlockTensor:
     free: list[ast.expr]
     psum: bool
     inside: ast.For | None = None
-    """The loop into whose body the declaration moves; None if it stays where it is."""
+    """The loop into whose body the declaration moves; None if the declaration does not move."""
     dropped: frozenset[int] = field(default_factory=frozenset)
     """Numbers of the block dimensions that disappear, because the declaration moves into the loops over them."""
     escapes: bool = False

@@ -135,7 +135,7 @@ class _File:
         return Ported(text, tuple(sorted(self.findings, key=lambda f: f.line)), tuple(self.notes))
 
     def _imports(self) -> None:
-        """Replace the imports of the legacy package by imports of the current one."""
+        """Replace the imports of the legacy package by imports of the current package."""
         old = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom) and _legacy(node)]
         tops = [node for node in old if node in self.tree.body]
         for node in old:

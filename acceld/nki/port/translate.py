@@ -231,7 +231,7 @@ class Function(Values):
         return False
 
     def _update(self, node: ast.AugAssign) -> None:
-        """Translate an augmented assignment such as ``target += value``. It changes only if the target is a
+        """Translate an augmented assignment such as ``target += value``. The assignment changes only if the target is a
         tile.
         """
         target, value = node.target, node.value

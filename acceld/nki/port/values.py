@@ -425,8 +425,8 @@ class Values(ABC):
         return isinstance(node, ast.Call) and self.names.of(node.func) == "nl.ds" and len(node.args) == 2
 
     def _sliced(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Return an index of slices. It becomes an access pattern if an axis of the tile is in two index grids, or if
-        positions along several axes do not nest.
+        """Return an index of slices. The result is an access pattern instead if an axis of the tile is in two index
+        grids, or if positions along several axes do not nest.
         """
         seen: set[int] = set()
         for grid in grids:
@@ -596,7 +596,7 @@ class Values(ABC):
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
-        """Return the grid with its axes where an index such as ``nl.arange(n)[:, None]`` puts them."""
+        """Return the grid with its axes at the positions that an index such as ``nl.arange(n)[:, None]`` gives them."""
         items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):

@@ -38,8 +38,8 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
     """Yield a note for SBUF and for PSUM if the tiles that are in use at some instruction do not fit.
 
     Up to NKI 0.6 the compiler refuses such a program; from 0.7 on its fallback allocator spills (AWS's pages on both).
-    A tile is in use from its first to its last use in program order. It counts once for all iterations of the loops
-    around its declaration. So the sum is a lower bound. Tiles with an address of their own are not counted.
+    A tile is in use from its first to its last use in program order. The tile counts once for all iterations of the
+    loops around its declaration. So the sum is a lower bound. Tiles with an address of their own are not counted.
     """
     chip = chip_spec(program.chip)
     later = tuple(map(int, nki.split("."))) >= (0, 7)

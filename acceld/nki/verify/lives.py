@@ -71,7 +71,7 @@ class Lives:
         self.lost: dict[int, set[tuple[_Span, _Span]]] = {}
         """By tile: the parts that other tiles have overwritten."""
         self.named: list[tuple[int, int]] = [(0, 0)]
-        """For each tile by number: its buffer, and the line that last wrote it."""
+        """By the tile's number: its buffer, and the line that last wrote the tile."""
         self.core = 0
 
     def check(self) -> None:

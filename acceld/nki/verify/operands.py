@@ -90,9 +90,8 @@ class Operands(InstructionCheck):
     def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         """Check that two tiles in SBUF start at the same partition in every iteration.
 
-        This is required of two tiles of one tensor, and of two tensors whose partitions are certain. With
-        strict legacy rules it is required of any two tiles. The compiler chooses the partitions of all other
-        tensors.
+        The same start is required of two tiles of one tensor, and of two tensors whose partitions are certain. With
+        strict legacy rules it is required of any two tiles. The compiler chooses the partitions of all other tensors.
         """
         if instruction.op not in _TWO_TILES and instruction.op != "matmul":
             return

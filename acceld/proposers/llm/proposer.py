@@ -131,7 +131,7 @@ class LLMProposer:
     def equip(self, bench: Workbench, caps: ToolsConfig, price: Callable[[str, int], Price | None]) -> None:
         """Let the executor use the tools of ``bench`` in its attempts, within ``caps``.
 
-        ``price`` returns the price of a model for a prompt with a number of tokens; None if it is not known.
+        ``price`` returns the price of a model for a prompt with a number of tokens; None if the price is not known.
         """
         self._bench, self._tool_caps, self._price = bench, caps, price
 

@@ -29,8 +29,8 @@ class RoleModels:
             raise ValueError("a role needs at least one model, and every weight must be greater than 0")
 
     def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
-        """Return the role's models in the order in which to ask them: one drawn from ``seed`` by ``shares`` (default:
-        the weights), then the others as substitutes.
+        """Return the role's models in the order in which to ask them: first a model that is drawn from ``seed`` by
+        ``shares`` (default: the weights), then the other models as substitutes.
         """
         names = [name for name, _ in self.models]
         weights = [weight if shares is None else shares[name] for name, weight in self.models]

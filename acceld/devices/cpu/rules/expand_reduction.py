@@ -1,4 +1,4 @@
-"""Compute the sums of all columns at once: keep a row of sums, and make the loop over columns the inner one."""
+"""Compute the sums of all columns at once: keep a row of sums, and make the loop over columns the inner loop."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 def masked_by(function: FunctionNode, constant: str) -> bool:
     """Return True if ``constant`` is the extent of a range whose accesses are all masked.
 
-    The accesses of a range are the loads and stores whose addresses depend on it. Each of them needs a mask that
+    The accesses of a range are the loads and stores whose addresses depend on the range. Each access needs a mask that
     depends on the range too.
     """
     ranges: set[str] = set()

@@ -348,7 +348,7 @@ def _only_stored(function: FunctionNode, parameter: str) -> bool:
 
 
 def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str | None:
-    """Return the element type of an allocated array, as device code writes it; None if it is unknown."""
+    """Return the element type of an allocated array, as device code writes it; None if the type is unknown."""
     assert isinstance(made, ast.Assign) and isinstance(made.value, ast.Call)
     dtype = next((one.value for one in made.value.keywords if one.arg == "dtype"), None)
     if dtype is None and called(made.value) == "torch.empty_like" and made.value.args:

@@ -128,8 +128,8 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """Return the name from which a pointer expression starts, such as ``x_ptr`` for ``x_ptr + row * n``; empty if it
-    starts from no name.
+    """Return the name from which a pointer expression starts, such as ``x_ptr`` for ``x_ptr + row * n``; empty if the
+    expression starts from no name.
     """
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left

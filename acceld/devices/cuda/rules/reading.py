@@ -27,7 +27,7 @@ class Launch:
     """One expression for each axis of the grid; empty if the axes can not be read from the source."""
 
     def keyword(self, name: str) -> ast.keyword | None:
-        """Return the launch's keyword argument ``name``; None if the launch does not have it."""
+        """Return the launch's keyword argument ``name``; None if the launch has no such argument."""
         return next((one for one in self.call.keywords if one.arg == name), None)
 
 
@@ -95,7 +95,7 @@ class TritonModule(SourceText):
         return found
 
     def single_launch(self, kernel: str) -> Launch | None:
-        """Return the only launch of ``kernel``; None if it is launched several times or not at all."""
+        """Return the only launch of ``kernel``; None if ``kernel`` has several launches or none."""
         found = [one for one in self.launches if one.kernel == kernel]
         return found[0] if len(found) == 1 else None
 

@@ -39,7 +39,7 @@ class _Rows:
 
 
 class RowsPerProgram(Rule):
-    """Let a program that works on one row work on several. The row number becomes a column of row numbers."""
+    """Let a program that works on one row work on several rows. The row number becomes a column of row numbers."""
 
     name = "rows_per_program"
     reason = (

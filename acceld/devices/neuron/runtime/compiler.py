@@ -67,10 +67,9 @@ class Exchange(Protocol):
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the worker's answer and its bytes. The answer's ``reported`` is the end of what the worker
-        printed.
+        """Return the worker's answer and its bytes. The answer's ``reported`` is the end of what the worker printed.
 
-        Raise DeadlineError if the worker takes longer than ``deadline_s``, and DeviceError if it ends without
+        Raise DeadlineError if the worker takes longer than ``deadline_s``, and DeviceError if the worker ends without
         an answer.
         """
         ...

@@ -1,8 +1,8 @@
 """Lease logical cores: fairly between runs, and never on a chip that another program uses.
 
-A check needs one free core. A timing needs a core whose whole isolation group is idle. After work that ended
-uncleanly, a core is leased again only when a known-good kernel (a canary) has passed on it. A core on which the
-canary fails is out of service. A candidate is at fault if canaries failed on two cores after it.
+A check needs one free core. A timing needs a core whose whole isolation group is idle. After work that ended uncleanly,
+a core is leased again only when a known-good kernel (a canary) has passed on it. A core on which the canary fails is
+out of service. A candidate is at fault if canaries failed on two cores after the candidate ran there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decide whether timed executions are steady, and compute their statistics.
 
-A round is a number of timed executions, after warm-ups, in one load of the NEFF. A round is steady if ``max -
-min <= max(limit * min, resolution)``; the limit is 1 % on trn1 and 4 % on later chips. Rounds are repeated
-until one is steady or ten are done. Times of different methods are never compared: a Measurement names its
-method and the method's resolution.
+A round is a number of timed executions, after warm-ups, in one load of the NEFF. A round is steady if ``max - min <=
+max(limit * min, resolution)``; the limit is 1 % on trn1 and 4 % on later chips. Rounds are repeated until a round is
+steady or ten rounds are done. Times of different methods are never compared: a Measurement names its method and the
+method's resolution.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class OperatorCost:
     least_us: float
     """Least time of the operator at the rates that kernels reach on this chip.
 
-    This is the longer of two times: for the bytes that the operator moves, and for its products.
+    ``least_us`` is the longer of two times: for the bytes that the operator moves, and for its products.
     """
     bound: str
     """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves no bytes and

@@ -89,13 +89,13 @@ class ProfileSummary:
 
     @property
     def compiler_version(self) -> str:
-        """Return the version of the compiler that wrote the NEFF; an empty text if it is not reported."""
+        """Return the version of the compiler that wrote the NEFF; an empty text if the summary has no version."""
         return self.versions.get("compiler_version", "")
 
     @property
     def throttled_percent(self) -> float | None:
-        """Return the mean limit, 0-100, on the tensor engine's utilization while it was throttled; None if it
-        is not reported.
+        """Return the mean limit, 0-100, on the tensor engine's utilization while the engine was throttled; None if the
+        summary has no such limit.
         """
         reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
         return None if reported is None else 100 * reported
@@ -137,12 +137,11 @@ def _device(raw: Any) -> NeuronDevice:
 
 
 def parse_summary(text: str) -> ProfileSummary:
-    """Return the summary that the profiler's ``view`` printed with ``--output-format summary-json`` or
-    ``json``.
+    """Return the summary that the profiler's ``view`` printed with ``--output-format summary-json`` or ``json``.
 
     ``summary-json`` is one object around the summary of one network; ``json`` has the summary under the key
-    ``summary``. Raise DeviceError if the output is invalid, or if it has no ``total_time``: then nothing proves
-    that the device ran.
+    ``summary``. Raise DeviceError if the output is invalid, or if it has no ``total_time``, without which nothing
+    proves that the device ran.
     """
     raw = json_of(text, "the profiler's summary-json", lambda one: _is_object(one) and _summary_in(one) is not None)
     found = _summary_in(raw)

@@ -49,7 +49,7 @@ class MissingRoute(Exception):
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution; an empty text if it is not installed."""
+    """Return the version of an installed distribution; an empty text if the distribution is not installed."""
     from importlib import metadata
 
     try:
@@ -270,8 +270,8 @@ def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
 def front_end_class() -> Any:
     """Return the frontend class that the compiler itself uses when a kernel is called.
 
-    The compiler's function ``resolve_frontend_cls`` names the class. Versions without that function have only
-    one class, ``ParserFrontend``, which is gone in version 0.7.
+    The compiler's function ``resolve_frontend_cls`` names the class. Versions without that function have only one
+    class, ``ParserFrontend``. Version 0.7 has no such class.
     """
     try:
         return named("nki.compiler.frontend", "resolve_frontend_cls")()

@@ -71,7 +71,7 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """Return this process's instance. Raise OSError if the library is not installed, and NrtError if it
+        """Return this process's instance. Raise OSError if the library is not installed, and NrtError if the library
         gets no core.
         """
         if cls._opened is None:

@@ -21,7 +21,7 @@ _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """Facts that a NEFF states of itself. ``lnc`` is the logical core size; 0 if the file does not state it.
+    """Facts that a NEFF states of itself. ``lnc`` is the logical core size; 0 if the file does not state the size.
 
     ``inputs`` and ``outputs`` have names and numbers of bytes, in the order of the tensors' ids.
     """
@@ -35,7 +35,7 @@ NOTHING = Facts(0, (), ())
 
 
 def facts_of(data: bytes) -> Facts:
-    """Return the facts in a NEFF; :data:`NOTHING` if it does not have the documented layout.
+    """Return the facts in a NEFF; :data:`NOTHING` if the NEFF does not have the documented layout.
 
     Inputs and outputs are empty if the definition of the first subgraph can not be read.
     """

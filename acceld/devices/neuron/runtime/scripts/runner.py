@@ -331,7 +331,7 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """Return the runtime ``wanted``; the best one that is installed if ``wanted`` is empty.
+    """Return the runtime ``wanted``; the best installed runtime if ``wanted`` is empty.
 
     Raise RunnerError if that runtime is not installed.
     """
@@ -354,7 +354,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution; an empty text if it is not installed."""
+    """Return the version of an installed distribution; an empty text if the distribution is not installed."""
     from importlib import metadata
 
     try:
