@@ -30,7 +30,7 @@ class Provider:
     prices: str
     """Name of the provider in the price table."""
     base_url: str | None = None
-    """The provider's endpoint; empty if the SDK knows the endpoint."""
+    """The provider's endpoint; None if the SDK knows the endpoint."""
     own_places: bool = False
     """True if each customer has an endpoint, so that the provider's key and prices also hold for a ``base_url``."""
 

@@ -156,9 +156,9 @@ class Values(ABC):
         return fact is not None and fact.kind == "tile"
 
     def _tile_fact(self, target: ast.expr) -> Fact | None:
-        """Return the facts about the target of an assignment; None if unknown.
+        """Return the facts about the target of an assignment; None if the facts are unknown.
 
-        They are computed from the target's parts, because the trace records only values that are read.
+        The facts are computed from the target's parts, because the trace records only values that are read.
         """
         if isinstance(target, ast.Subscript):
             base = self.facts.of(target.value)

@@ -172,11 +172,11 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return True if rules may reason about a statement: everything in it is understood, and it is free of
-        side effects.
+        """Return True if rules may reason about a statement: the parser understands all of it, and it has no side
+        effects.
 
-        It calls only pure functions. It declares no pointer, takes no address, and follows a pointer only by an
-        index.
+        The statement calls only pure functions. It declares no pointer, takes no address, and follows a pointer only
+        by an index.
         """
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):

@@ -266,10 +266,8 @@ class NeuronCompiler:
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """Give a temporary folder for a worker. The worker may have another user id, so the folder itself is open
-    to it.
-
-    The folder lies in one that only this user can enter.
+    """Yield a temporary folder for a worker. The worker may have another user id, so the folder itself is open to all
+    users. Its parent folder can be entered by this user only.
     """
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"
