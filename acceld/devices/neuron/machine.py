@@ -205,7 +205,7 @@ class Machine:
 
     @asynccontextmanager
     async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
-        """Give a runner on a leased core. If the runner ends uncleanly, the core needs a canary before its next
+        """Yield a runner on a leased core. If the runner ends uncleanly, the core needs a canary before its next
         lease.
 
         Raise DeviceError if the kernel needs more physical cores (``lnc``) than the leased logical core has.
