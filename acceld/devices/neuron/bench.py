@@ -90,7 +90,9 @@ class Bench:
         )
 
     async def _recover(self) -> None:
-        """Run canaries on the cores that are out of service, unless canaries ran less than RECOVER_S seconds ago."""
+        """Run a known-good kernel on each core that is out of service, unless that was done less than RECOVER_S seconds
+        ago.
+        """
         if self._machine.leases.sick and time.monotonic() - self._recovered > RECOVER_S:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()

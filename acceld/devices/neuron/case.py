@@ -31,5 +31,5 @@ class NeuronCase(Case):
 
     @property
     def identity(self) -> str:
-        """Return the name under which failed canaries count against this kernel."""
+        """Return the name under which failures of known-good kernels count against this kernel."""
         return self.request.kernel.sha256

@@ -76,7 +76,7 @@ class JailedExchange:
         await self._zygote.start()
 
     async def stop(self) -> None:
-        """End the zygote."""
+        """End the zygote, the process that forks jailed children."""
         await self._zygote.stop()
 
     def exchanges(self) -> dict[CompileJail, Exchange]:

@@ -205,8 +205,8 @@ class Machine:
 
     @asynccontextmanager
     async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
-        """Yield a runner on a leased core. If the runner ends uncleanly, the core needs a canary before its next
-        lease.
+        """Yield a runner on a leased core. If the runner ends uncleanly, a known-good kernel has to pass on the core
+        before its next lease.
 
         Raise DeviceError if the kernel needs more physical cores (``lnc``) than the leased logical core has.
         """

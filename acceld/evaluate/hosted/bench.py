@@ -183,7 +183,9 @@ class Bench:
         self._folder = Path()
 
     async def start(self) -> None:
-        """Start both zygotes. Raises SandboxError if one of the zygotes does not start."""
+        """Start both zygotes, the processes that fork jailed children. Raises SandboxError if one of the zygotes does
+        not start.
+        """
         self._folder = await asyncio.to_thread(_private_folder)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._evaluated.start())

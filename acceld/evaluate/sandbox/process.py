@@ -140,7 +140,7 @@ class Outcome:
 
 
 class Zygote:
-    """Control one zygote process and its jobs. Several jobs may run at once.
+    """Control one zygote, a process that forks a jailed child for each job. Several jobs may run at once.
 
     Start it from a thread that lives as long as the zygote does, such as the event loop's.
     """

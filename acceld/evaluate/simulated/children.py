@@ -216,7 +216,7 @@ class Children:
         await self._zygote.load(("trace", "inspect"), (*ALWAYS, *FRONT_ENDS.values()))
 
     async def stop(self) -> None:
-        """End the zygotes."""
+        """End the zygotes, the processes that fork jailed children."""
         await self._zygote.stop()
         await self._reading.stop()
 

@@ -32,8 +32,8 @@ now, and the reason.
 """
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
-"""Number of cores on which canaries have to fail after a candidate ran on these cores, before the candidate is at
-fault.
+"""Number of cores on which known-good kernels have to fail, after a candidate ran on these cores, before the candidate
+is at fault.
 """
 
 
@@ -57,7 +57,9 @@ class Lease:
         self.sessions.add(session)
 
     def ended_unclean(self) -> None:
-        """Record that the work on the core ended uncleanly, so that the core needs a canary before its next lease."""
+        """Record that the work on the core ended uncleanly, so that a known-good kernel has to pass on the core before
+        its next lease.
+        """
         self.clean = False
 
 
@@ -118,9 +120,10 @@ class CoreLeases:
     ) -> AsyncIterator[Lease]:
         """Wait for a core, and lease it to ``run`` until the context ends.
 
-        For a timing, wait for a core whose isolation group is idle. A core of ``avoid`` is leased only if no
-        other core can be. Failed canaries after this lease count against ``candidate``. Raise DeviceError, with
-        the reason for each core, if every core is out of service or on a chip that another program uses.
+        For a timing, wait for a core whose isolation group is idle. A core of ``avoid`` is leased only if no other core
+        can be. If known-good kernels fail on the core after this lease, that counts against ``candidate``. Raise
+        DeviceError, with the reason for each core, if every core is out of service or on a chip that another program
+        uses.
         """
         await self.refresh()
         turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -158,7 +161,9 @@ class CoreLeases:
         await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
 
     def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
-        """Return a task that runs a canary on a core. The core is not leased until the task has ended."""
+        """Return a task that runs a known-good kernel (canary) on a core. The core is not leased until the task has
+        ended.
+        """
         self._checking.add(core.id)
         task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
@@ -166,7 +171,7 @@ class CoreLeases:
         return task
 
     def doubt(self, device: int) -> None:
-        """Require a canary on each core of chip ``device``, because the chip reported errors.
+        """Require that a known-good kernel passes on each core of chip ``device``, because the chip reported errors.
 
         A free core is checked at once. A leased core is checked when its lease ends.
         """
@@ -195,7 +200,7 @@ class CoreLeases:
             await self._on_change(core, False, why)
 
     async def check_again(self) -> None:
-        """Run a canary on each core that is out of service, and put the cores that pass back into service."""
+        """Run a known-good kernel on each core that is out of service, and put the cores that pass back into service."""
         for core in self._cores:
             if core.id in self._sick:
                 del self._sick[core.id]
@@ -214,7 +219,7 @@ class CoreLeases:
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """Return the failure of a candidate after which canaries failed on FAULTY_CORES cores; None for any
+        """Return the failure of a candidate after which known-good kernels failed on FAULTY_CORES cores; None for any
         other candidate.
         """
         cores = sorted(self._faults.get(candidate, ()))
