@@ -23,7 +23,7 @@ class Journal:
 
     def __init__(self, folder: Path, basis: Mapping[str, str]) -> None:
         """Open the journal of a folder; create the journal if the folder has none. ``basis`` names everything on which
-        each program depends.
+        each program depends, such as the version of acceld.
 
         Raises UsageError if the folder holds something else, was begun with another basis, or is in use by another
         process.

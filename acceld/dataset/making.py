@@ -37,8 +37,9 @@ PLAINER = (Pieces(nodes=1, columns=128), Pieces(nodes=1), Pieces(nodes=2), Piece
 plainest kernel every value passes through HBM, 128 columns at a time.
 """
 TRIES = {0: 2, 1: 6}
-"""Number of rewrites that are tried from a lowered kernel, by the kernel's position in its program: 0 is the kernel in
-the largest pieces, 1 the plainest. From a kernel at another position :data:`OTHER_TRIES` rewrites are tried.
+"""Number of rewrites that are tried from a lowered kernel, by the kernel's position in its program: 0 is the kernel
+that computes the program in the largest pieces, 1 the plainest. From a kernel at another position :data:`OTHER_TRIES`
+rewrites are tried.
 """
 OTHER_TRIES = 2
 MOST_PAIRS = 32

@@ -26,7 +26,7 @@ class Member:
     text: str
     root: int
     """Position, among the program's lowered kernels, of the kernel from which rules made this kernel. 0 is the kernel
-    in the largest pieces.
+    that computes the program in the largest pieces.
     """
     steps: tuple[str, ...]
     """The rewrites from the lowered kernel ``root`` to this kernel; () for a lowered kernel."""

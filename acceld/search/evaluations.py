@@ -22,8 +22,8 @@ class CandidateEvaluations:
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str, basis: Basis) -> None:
         self._run = run
         self.basis = basis
-        """The basis on which latencies are compared at present. SDK and driver of a device are known once the baseline
-        is measured.
+        """The basis (SDK, driver, performance model ...) on which latencies are compared at present. SDK and driver of
+        a device are known once the baseline is measured.
         """
         self._store = store
         self._evaluator = evaluator

@@ -114,7 +114,7 @@ class SearchParts:
     context: str = ""
     """Part of each evaluation's key: everything, apart from the kernel, on which a result depends."""
     basis: Basis = UNKNOWN_BASIS
-    """The basis on which latencies are compared at present."""
+    """The basis (SDK, driver, performance model ...) on which latencies are compared at present."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap in USD on the time of the device; needs the hourly price."""

@@ -91,8 +91,8 @@ class CpuDriver:
         return None
 
     def leases(self) -> Sequence[Lease]:
-        """Return the only core to time on, as a lease: the last core that this process may use. Daemon and referee run
-        on the other cores.
+        """Return the only core to time on, as a lease: the last core that this process may use. The daemon, and the
+        referee that times kernels, run on the other cores.
         """
         core = max(os.sched_getaffinity(0))
         return (Lease(core, f"core {core}"),)

@@ -153,7 +153,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._children, self._exchange, self._machine, self._work = None, None, None, None
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the screens: the queue, the cores, compilations, the sandbox's level and
+        """Return figures to show to people: the queue, the cores, compilations, the sandbox's level and
         neuron-monitor's report.
         """
         machine = self._machine

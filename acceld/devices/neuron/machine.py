@@ -171,7 +171,7 @@ class Machine:
         return True
 
     async def _time_canary(self) -> Round:
-        """Return one round of timed executions of the canary.
+        """Return one round of timed executions of the canary, a known-good kernel.
 
         Raise ProfilerError if the profiler failed, ProofError if nothing proves that the device ran, and
         DeviceLostError if the canary failed or the runner was lost.

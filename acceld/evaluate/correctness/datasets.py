@@ -64,8 +64,8 @@ for room.
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A complete data set on disk. ``floors`` has the noise of honest arithmetic, one record for each piece of
-    the outputs.
+    """A complete data set on disk. ``floors`` has the noise of honest arithmetic, one record for each piece (whole
+    output, or band of an output).
     """
 
     folder: Path
@@ -328,8 +328,8 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
 
 
 def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
-    """Return the errors of each piece of a kernel's outputs against the data set in ``folder``, in the order of
-    its floors.
+    """Return the errors of each piece (whole output, or band of an output) of a kernel's outputs against the data set
+    in ``folder``, in the order of its floors.
 
     An error that is too large also says where the output is wrong.
     """

@@ -40,10 +40,10 @@ def compare_pieces(
     pieces: Iterable[Piece],
     squares: Sequence[float] | None = None,
 ) -> list[Errors]:
-    """Return the errors of each piece of the outputs. An output may have another shape than its reference.
+    """Return the errors of each piece, which is a whole output or a band of an output. An output may have another shape
+    than its reference.
 
-    ``squares`` has the sum of squares of each expected output, if each is a single piece; None to compute the
-    sums.
+    ``squares`` has the sum of squares of each expected output, if each is a single piece; None to compute the sums.
     """
     errors = []
     for piece in pieces:

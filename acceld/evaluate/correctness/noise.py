@@ -27,11 +27,10 @@ _LEAST_MULTIPLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NumpyFloor:
-    """The noise of numpy's float32 arithmetic on a variant, or the reason why the variant is not used
-    (``refused``).
+    """The noise of numpy's float32 arithmetic on a variant, or the reason why the variant is not used (``refused``).
 
-    ``floors`` has one record for each piece of the outputs. ``seconds`` is the processor time of making the
-    inputs and running the reference in float64.
+    ``floors`` has one record for each piece (whole output, or band of an output). ``seconds`` is the processor time of
+    making the inputs and running the reference in float64.
     """
 
     floors: tuple[Errors, ...] = ()
@@ -70,8 +69,8 @@ class Floors:
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of the workload's baseline on a variant, one record for each piece of the
-        outputs.
+        """Return the stored errors of the workload's baseline on a variant, one record for each piece (whole output, or
+        band of an output).
 
         None if the errors were not measured yet. ``machine`` is the name of the API if the baseline ran on the
         simulator or on this host, and the backend's name if it ran on a device.

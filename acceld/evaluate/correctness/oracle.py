@@ -330,8 +330,8 @@ def floors_of(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the float32 noise of each piece on the inputs of a trial, or the reason why the inputs are not
-    used.
+    """Return the float32 noise of each piece (whole output, or band of an output) on the inputs of a trial, or the
+    reason why the inputs are not used.
 
     With ``split``, products of bfloat16 parts are allowed.
     """
@@ -354,7 +354,9 @@ def noise(
     pieces: Sequence[Piece],
     variant: str,
 ) -> list[Errors] | str:
-    """Return the float32 error of each piece, or the reason why the variant is not used."""
+    """Return the float32 error of each piece (whole output, or band of an output), or the reason why the variant is not
+    used.
+    """
     measured = _floors(oracle, inputs, expected, dtypes, pieces)
     return (not is_banded(variant) and too_noisy(measured, variant)) or measured
 

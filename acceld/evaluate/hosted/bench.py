@@ -109,8 +109,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """The referee's record of one worker, with one entry for each complete call.
-
+    """The referee's record of one worker (the process with the kernel), with one entry for each complete call.
     ``failed`` says why no further calls were made; None if all calls were made.
     """
 
@@ -380,7 +379,7 @@ class Bench:
         """Run one of two kernels that take turns, and return its record. ``place`` is 0 for the kernel that
         starts, else 1.
 
-        Afterwards the pipes to the competitor's referee are closed. That referee then continues alone.
+        Afterwards the pipes to the referee (the process that times the competitor) are closed. That referee then continues alone.
         """
         try:
             return await self._serve(artefact, session, kept, place, ends)

@@ -180,7 +180,7 @@ def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
 def _errors(
     outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Sequence[Piece]
 ) -> list[list[float | None]]:
-    """Return the errors of each piece of the outputs. None stands for an infinite error."""
+    """Return the errors of each piece (whole output, or band of an output). None stands for an infinite error."""
     found = compare_pieces(outputs, [want.astype(np.float64) for want in expected], pieces)
     return [[one if math.isfinite(one) else None for one in errors.plain()] for errors in found]
 

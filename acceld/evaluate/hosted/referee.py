@@ -88,7 +88,7 @@ class CallPlan:
 
 
 class _Ended(Exception):
-    """Raised to end the session. ``cause`` is the cause in the outcome."""
+    """Raised to end the session. ``cause`` is the cause that the outcome names."""
 
     def __init__(self, cause: str, rule: str = "", message: str = "") -> None:
         super().__init__(cause)
@@ -99,7 +99,7 @@ class _Ended(Exception):
 
 @dataclass(slots=True)
 class _Session:
-    """The state of a session."""
+    """The state of one session: a sequence of calls of one kernel in one worker."""
 
     job: Job
     child: int
@@ -220,11 +220,7 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait for the turn of this referee's worker. Return False if the session is over.
-
-    A round is one call of each of the two kernels. The side that calls first in a round decides whether the
-    session goes on.
-    """
+    """Wait until it is the turn of this referee's worker. Return False if the session is over."""
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
     if place is None or session.alone:
@@ -238,7 +234,7 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """Tell the competitor's referee to begin its call, if this worker's call was the first of a round."""
+    """Tell the referee that times the competitor to begin its call, if this worker's call was the first of a round."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)
@@ -325,7 +321,7 @@ def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
 
 
 def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
-    """Fill the guard zones with random bytes, and return each zone's start and bytes."""
+    """Fill the guard zones around the arrays with random bytes, and return each zone's start and bytes."""
     guards = []
     for start, end in layout.guards():
         noise = session.rng.bytes(end - start)
@@ -335,7 +331,7 @@ def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
 
 
 def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: Layout) -> None:
-    """End the session if a byte in a guard zone has changed."""
+    """End the session if a byte in a guard zone, outside of all arrays, has changed."""
     for start, noise in guards:
         if session.arena[start : start + len(noise)] != noise:
             where = _nearest(layout, start + _first_difference(session, start, noise))

@@ -296,7 +296,7 @@ class Checker:
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of the workload's baseline on a variant, one for each piece of the outputs.
 
-        At the first use they are measured on ``data`` and stored. None if the API has no baseline, or if the
+        At the first use the errors are measured on ``data`` and stored. None if the API has no baseline, or if the
         baseline fails or is wrong.
         """
         request, loaded = case.request, case.workload

@@ -340,7 +340,7 @@ class Values(ABC):
         return node
 
     def part(self, tile: ast.expr, fact: Fact | None, clip: Clip) -> ast.expr:
-        """Return the part of a whole tile that ``clip`` keeps."""
+        """Return the part of a whole tile that ``clip``, made from a mask, keeps."""
         if not clip.axes:
             return tile
         rank = len(fact.shape) if fact is not None and fact.shape else max(clip.axes)
@@ -692,8 +692,8 @@ class Values(ABC):
         return word.startswith("less"), self._divided(bound + Linear(1) if beyond else bound, stride)
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return the Clip of a mask that is a variable and depends on loop variables alone; None for any other
-        mask.
+        """Return the part of a tile that a mask keeps, for a mask that is a variable and depends on loop variables
+        alone; None for any other mask.
         """
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None

@@ -303,7 +303,7 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the screens: cores by state (numbers, or lists of cores), waiting requests,
+        """Return figures to show to people: cores by state (numbers, or lists of cores), waiting requests,
         utilization.
 
         Shares of time, 0 to 1, count the time in which cores were leased.
