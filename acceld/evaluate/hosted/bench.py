@@ -379,7 +379,7 @@ class Bench:
         """Run one of two kernels that take turns, and return its record. ``place`` is 0 for the kernel that
         starts, else 1.
 
-        Afterwards the pipes to the referee (the process that times the competitor) are closed. That referee then continues alone.
+        Afterwards the pipes to the referee that times the competitor are closed. That referee then continues alone.
         """
         try:
             return await self._serve(artefact, session, kept, place, ends)

@@ -220,7 +220,11 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait until it is the turn of this referee's worker. Return False if the session is over."""
+    """Wait until it is the turn of this referee's worker. Return False if the session is over.
+
+    In a round each of the two kernels is called once. The referee whose worker is called first in a round decides
+    whether the session goes on.
+    """
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
     if place is None or session.alone:
