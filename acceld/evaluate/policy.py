@@ -228,7 +228,7 @@ class _Reader:
     def _import_from(self, node: ast.ImportFrom) -> tuple[str, str, str] | None:
         """Return (rule, message, hint) if a ``from`` import is forbidden; None if the import is allowed."""
         if node.level:
-            return "import", "relative imports are not allowed: a candidate is one file", ""
+            return "import", "relative imports are not allowed: a candidate is a single file", ""
         found = _module(node.module or "")
         if found is not None:
             return found

@@ -70,7 +70,7 @@ class CpuDriver:
             )
         if api == "c" and self.compiler is None:
             raise DeviceError(
-                "there is no C compiler: none of gcc, cc and clang is on PATH",
+                "there is no C compiler: gcc, cc and clang are not on PATH",
                 hint="Install gcc (`apt install gcc`), or optimize numpy kernels: --api numpy.",
             )
 

@@ -38,7 +38,7 @@ compiles other code for such addresses.
 def refused(what: str) -> BuildRefused:
     """Return the error for a call of torch that computes or needs data. ``what`` names the call."""
     return BuildRefused(
-        f"{what} is not available to host code: it may allocate, view and launch, without seeing data",
+        f"{what} is not available to host code: host code may allocate, view and launch, without seeing data",
         rule="library",
         hint="Compute in a function decorated with triton.jit; grids and sizes come from shapes.",
     )
@@ -372,7 +372,7 @@ class BlankTorch(ModuleType):
         kind = kind if kind is not None else _DTYPES["float32"]
         if not isinstance(kind, dtype) or any(not isinstance(one, int) or one < 0 for one in sizes):
             raise BuildRefused(
-                f"a tensor can not have the shape {sizes} and the type {kind!r}: sizes are whole numbers, and the type is one of torch",
+                f"a tensor can not have the shape {sizes} and the type {kind!r}: sizes are whole numbers, and the type is a dtype of torch",
                 rule="shape",
             )
         allocation = self.allocation_class("buffer", len(self.allocations), math.prod(sizes) * kind.itemsize, fill)

@@ -193,7 +193,7 @@ class _Recorder:
         raise BuildRefused(
             "triton.autotune measures by itself",
             rule="autotune",
-            hint="Write one configuration; the search tries others.",
+            hint="Write one configuration; the search tries other configurations.",
         )
 
     def _launcher(self, src: Any, metadata: Any) -> Any:

@@ -72,7 +72,7 @@ def start_library(library: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise DeviceError(
             f"NVIDIA's driver library does not start within {_START_S:.0f} s",
-            hint="nvidia-smi shows whether the GPU answers; restart the machine if it does not",
+            hint="nvidia-smi shows whether the GPU answers; restart the machine if the GPU does not answer",
         ) from error
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines() or [f"exit {done.returncode}"]
@@ -238,7 +238,7 @@ class CudaDriver:
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)
         if now is None:
             raise DeviceError(
-                f"{lease.name} is gone: nvidia-smi does not list it any more",
+                f"{lease.name} is gone: nvidia-smi no longer lists the GPU",
                 hint="look at dmesg for a fault of the GPU, then acceld restart",
             )
         return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}

@@ -131,7 +131,7 @@ class Replay:
             found = np.empty(array.nbytes, np.uint8)
             driver.read(_address(found), pointer, array.nbytes)
             if found.tobytes() != array.tobytes():
-                raise InputChanged(f"a launch changes its input {number} on the device")
+                raise InputChanged(f"a launch changes input {number} of the kernel on the device")
         for module in modules:
             driver.unload(module)
         return took_us, alone

@@ -273,7 +273,7 @@ class Simulator:
         if not answer.get("ok"):
             message = str(answer.get("message", ""))
             if facility := missing_in(message):
-                raise DeviceError(f"the simulator may have needed {facility}, which its jail ({self.jail}) refuses")
+                raise DeviceError(f"the simulator may have needed {facility}, which the jail ({self.jail}) refuses")
             if answer.get("kind") == "kernel":
                 raise Refusal(compile_failure(message, kernel.filename))
             raise DeviceError(

@@ -55,7 +55,7 @@ class Screen:
     @property
     def text(self) -> str:
         """Return the counts as text for people."""
-        return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of these were wins"
+        return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of the measured candidates were wins"
 
     def plain(self) -> dict[str, object]:
         """Return the state and the counts as data for JSON."""

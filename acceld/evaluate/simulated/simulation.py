@@ -191,7 +191,7 @@ def check_order(
                 f"{apart / size if size else apart:.2g} (relative L2, without rounding)",
                 rule="affine_order",
                 line=buffer.line,
-                hint="use a sequential range where an iteration uses what an earlier one computed",
+                hint="use a sequential range where an iteration uses what an earlier iteration computed",
             )
 
 
@@ -258,7 +258,7 @@ def _run_again(
                 buffer = program.buffers[program.outputs[number]]
                 raise KernelCrash(
                     f"output {buffer.name or number} depends on memory that was never written, or on which of several writes "
-                    f"to one element is the last: {differ} bytes of the output change when these values change",
+                    f"to one element is the last: {differ} bytes of the output change when that memory or that order changes",
                     rule=UNDEFINED,
                     line=buffer.line,
                     hint="write every element before it is read: fill the tile, or read only what a mask wrote",

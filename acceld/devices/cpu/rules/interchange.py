@@ -36,7 +36,7 @@ class Interchange(Rule):
                     Variant("swap"),
                     precondition="every written element is touched along one of the two loops only, and bounds do not "
                     "depend on them",
-                    plan=f"Lines {outer.line} and {inner.line}: make the loop over {outer.var} the inner one.",
+                    plan=f"Lines {outer.line} and {inner.line}: make the loop over {outer.var} the inner loop.",
                     benefit=0.8 if gains else 0.15,
                     gain_percent=(20.0, 90.0) if gains else (-50.0, 20.0),
                     key=f"{outer.start}",

@@ -38,10 +38,7 @@ class BlockSizes(Rule):
     """
 
     name = "block_sizes"
-    reason = (
-        "A larger tile loads each operand fewer times and gives tensor cores whole fragments; a smaller one needs "
-        "fewer registers and makes more programs. A thread loads 16 bytes at best: ranges of at least 1024 bytes a warp."
-    )
+    reason = "A larger tile loads each operand fewer times and gives tensor cores whole fragments; a smaller tile needs fewer registers and makes more programs. A thread loads 16 bytes at best: ranges of at least 1024 bytes a warp."
     source = "Triton tutorials 02 and 03; CUDA C programming guide, maximize memory throughput"
     apis = frozenset({"triton"})
     change_class = "tile_width"
@@ -60,7 +57,7 @@ class BlockSizes(Rule):
                     product["m"].line,
                     rewrite,
                     *tiles,
-                    precondition="every access of the three ranges is masked by them, and the grid follows their sizes",
+                    precondition="every access of the three ranges is masked by these ranges, and the grid follows their sizes",
                     plan=f"The product works on tiles of {now}. Try tiles that tensor cores fill: "
                     f"{', '.join(tile.name for tile in tiles)}.",
                     benefit=0.7,
@@ -75,8 +72,7 @@ class BlockSizes(Rule):
                     setting.line,
                     rewrite,
                     *(Variant(f"{setting.name}={value}", {setting.name: value}) for value in values),
-                    precondition=f"every access of the range of {setting.name} is masked by it, and the grid follows its "
-                    "size",
+                    precondition=f"every access of the range of {setting.name} is masked by that range, and the grid follows its size",
                     plan=f"{setting.name} is {setting.value}. Try {', '.join(map(str, values))}.",
                     benefit=0.4,
                     gain_percent=(-20.0, 60.0),

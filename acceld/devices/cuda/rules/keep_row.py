@@ -65,7 +65,7 @@ class KeepRow(Rule):
                 precondition="every access in the loops is masked by the row's length, so one piece that holds the row is "
                 "right",
                 plan=f"The loops in lines {lines} walk over one row in pieces of {row.constant}. Make the piece as long as "
-                f"the row: the loops disappear, and {repeated} statements that repeat earlier ones with them.",
+                f"the row: the loops disappear, and {repeated} statements that repeat earlier statements disappear with them.",
                 benefit=0.8 if repeated else 0.3,
                 gain_percent=(10.0, 50.0) if repeated else (0.0, 20.0),
                 key=name,

@@ -217,7 +217,7 @@ class NeuronCompiler:
         facility = missing_in(message)
         if facility and self.jail is not CompileJail.OFF:
             hint = (
-                f"the compiler may have needed {facility}, which its jail ({self.jail}) refuses: devices.compile_jail"
+                f"the compiler may have needed {facility}, which the jail ({self.jail}) refuses: devices.compile_jail"
             )
             failure = replace(failure, hint=hint)
         return Failed(Status.COMPILE_ERROR, failure, log="\n".join(filter(None, (message, reported))))

@@ -128,7 +128,7 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
             )
         if physical and logical * lnc != physical:
             raise DeviceError(
-                f"{where}{logical} logical cores of {lnc} physical ones, which makes {logical * lnc}; "
+                f"{where}{logical} logical cores of {lnc} physical cores each, which makes {logical * lnc}; "
                 f"a {chip} has {physical}",
                 hint="does NEURON_LOGICAL_NC_CONFIG differ from the driver's setting? To continue nevertheless, name the logical "
                 f"cores to use: devices.cores in {settings_file()}",

@@ -91,7 +91,7 @@ class CoreLeases:
     ) -> None:
         if not cores:
             raise DeviceError(
-                "there is no Neuron core to use: neuron-ls lists none",
+                "there is no Neuron core to use: neuron-ls lists no core",
                 hint="check that the driver is loaded: lsmod | grep neuron",
             )
         self._cores = tuple(cores)
@@ -294,7 +294,7 @@ class CoreLeases:
         said += [f"device {index} is held by process {p.pid} ({p.command})" for index, p in self._foreign.items()]
         for waiter in self._waiting:
             if not waiter.turn.done():
-                hint = "acceld ends no process it did not start: end it yourself, or set devices.cores"
+                hint = "acceld ends no process it did not start: end that process yourself, or set devices.cores"
                 waiter.turn.set_exception(DeviceError(f"no core can be used: {'; '.join(said)}", hint=hint))
         self._waiting.clear()
 

@@ -349,7 +349,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
     if wanted in ("", "capture") and profiler:
         return CaptureRuntime(profiler)
     raise RunnerError(
-        "missing", "a NEFF can not be run: there is no nrtpy, spike or libnrt, and no neuron-explorer or neuron-profile"
+        "missing", "a NEFF can not be run: nrtpy, spike, libnrt, neuron-explorer and neuron-profile are all missing"
     )
 
 
