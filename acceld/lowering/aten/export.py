@@ -597,6 +597,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"reference": text, "arguments": arguments}
     try:
         found["difference"] = difference(subject, program, text)
+    except NotLowered as error:
+        return {"refused": str(error)}
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
@@ -722,7 +724,7 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     exec(compile(text, "reference.py", "exec"), space)  # noqa: S102  the text that was just written
     np.random.seed(0)
     drawn = space["get_inputs"]()
-    with torch.no_grad(), _wide():
+    with torch.no_grad(), _wide(), _Wide():
         module = subject.module.to(torch.float64)
         state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
         given = {one.place: value for one, value in zip(program.inputs, drawn, strict=True) if one.role == "argument"}
@@ -735,7 +737,16 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
         ]
         whole = torch.utils._pytree.tree_structure((subject.arguments, dict(subject.named)))
         by_place, by_name = torch.utils._pytree.tree_unflatten(called, whole)
-        result = module(*by_place, **by_name)
+        try:
+            result = module(*by_place, **by_name)
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            if "can't allocate memory" in str(error):
+                raise
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise NotLowered(
+                f"the module can not be called with float64, so its reference can not be checked: {words[0]}; let forward "
+                "take its types from its arguments"
+            ) from error
     wide = [
         np.asarray(v, np.float64) if np.asarray(v).dtype.name in ("float32", "bfloat16", "float16") else v
         for v in drawn
@@ -746,6 +757,30 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     if len(ours) != len(theirs):
         return float("inf")
     return max(_distance(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+class _Wide(torch.overrides.TorchFunctionMode):
+    """Let a module compute in float64 where it names a narrower type of floats, as its reference does.
+
+    A norm without ``eps`` keeps that of float32.
+    """
+
+    _NARROW = frozenset({torch.float32, torch.bfloat16, torch.float16})
+    _CASTS = frozenset({torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16})
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = {key: self._wider(one) for key, one in (kwargs or {}).items()}
+        args = tuple(map(self._wider, args))
+        if function in self._CASTS:
+            return args[0].double()
+        if function in (torch.rms_norm, torch.nn.functional.rms_norm):
+            bound = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | named
+            eps = bound.pop("eps", None)
+            return function(**bound, eps=torch.finfo(torch.float32).eps if eps is None else eps)
+        return function(*args, **named)
+
+    def _wider(self, one: Any) -> Any:
+        return torch.float64 if isinstance(one, torch.dtype) and one in self._NARROW else one
 
 
 @contextlib.contextmanager
