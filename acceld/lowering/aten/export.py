@@ -760,7 +760,8 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
 
 
 class _Wide(torch.overrides.TorchFunctionMode):
-    """Let a module compute in float64 where it names a narrower type of floats, as its reference does.
+    """Let a module compute in float64 also where it names a narrower type of floats, or holds a tensor of one, as its
+    reference does.
 
     A norm without ``eps`` keeps that of float32.
     """
@@ -769,8 +770,7 @@ class _Wide(torch.overrides.TorchFunctionMode):
     _CASTS = frozenset({torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16})
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = {key: self._wider(one) for key, one in (kwargs or {}).items()}
-        args = tuple(map(self._wider, args))
+        args, named = torch.utils._pytree.tree_map(self._wider, (args, dict(kwargs or {})))
         if function in self._CASTS:
             return args[0].double()
         if function in (torch.rms_norm, torch.nn.functional.rms_norm):
@@ -780,7 +780,10 @@ class _Wide(torch.overrides.TorchFunctionMode):
         return function(*args, **named)
 
     def _wider(self, one: Any) -> Any:
-        return torch.float64 if isinstance(one, torch.dtype) and one in self._NARROW else one
+        if isinstance(one, torch.dtype):
+            return torch.float64 if one in self._NARROW else one
+        # A tensor that is neither a parameter nor a buffer does not follow its module to float64.
+        return one.double() if isinstance(one, torch.Tensor) and one.dtype in self._NARROW else one
 
 
 @contextlib.contextmanager
