@@ -724,7 +724,7 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     exec(compile(text, "reference.py", "exec"), space)  # noqa: S102  the text that was just written
     np.random.seed(0)
     drawn = space["get_inputs"]()
-    with torch.no_grad(), _wide(), _Wide():
+    with torch.no_grad(), _wide():
         module = subject.module.to(torch.float64)
         state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
         given = {one.place: value for one, value in zip(program.inputs, drawn, strict=True) if one.role == "argument"}
@@ -738,7 +738,8 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
         whole = torch.utils._pytree.tree_structure((subject.arguments, dict(subject.named)))
         by_place, by_name = torch.utils._pytree.tree_unflatten(called, whole)
         try:
-            result = module(*by_place, **by_name)
+            with _Wide():
+                result = module(*by_place, **by_name)
         except (RuntimeError, TypeError, NotImplementedError) as error:
             if "can't allocate memory" in str(error):
                 raise

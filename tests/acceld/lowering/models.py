@@ -90,7 +90,7 @@ def rotary(x: Array, unused: Array) -> Any:
     return out + 0 * unused
 
 
-@model((24, 2, 64), ("int32", 24, 0, 2000))
+@model((24, 2, 64), ("int32", 24, 0, 128))
 def rotary_by_float32_frequencies(x: Array, position: Array) -> Any:
     inv = (1.0 / 10000 ** (np.arange(32).astype("float32") / np.float32(32))).astype("float32")
     ang = position[:, None] * inv[None, :]
