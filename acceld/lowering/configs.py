@@ -26,7 +26,7 @@ _ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_py
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a ``model_type`` says of a model without further keys. ``defaults`` are Hugging Face's, for keys that
+    """Facts of a model that follow from its ``model_type`` alone. ``defaults`` are Hugging Face's, for keys that
     config files leave out.
     """
 
@@ -153,7 +153,7 @@ class Shape:
     renormalized: bool = True
     """True if the weights of the chosen experts add up to 1."""
     unread: tuple[str, ...] = ()
-    """What the config has and the shape leaves out, in words for the reader."""
+    """Facts of the config that the shape leaves out, in words for the reader."""
 
 
 def read_config(path: Path, parts: int = 1) -> Shape:
