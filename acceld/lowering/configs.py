@@ -130,7 +130,7 @@ class Shape:
     dense: int = 0
     """Width of the gated feed-forward layer in these layers."""
     window: int = 0
-    """How many tokens, with its own, a token attends to in layers that have a window."""
+    """Tokens, with its own, that a token attends to in layers that have a window."""
     windowed_layers: int = 0
     head_norms: bool = False
     qkv_bias: bool = False
