@@ -34,6 +34,7 @@ MODULES = (
     "reduce_once",
     "drain_once",
     "store_once",
+    "order_loads",
     "reduce_in_activation",
     "scale_after_product",
     "consume_psum",

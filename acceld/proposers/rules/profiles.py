@@ -63,3 +63,13 @@ def reloads(profile: Profile | None) -> bool:
         return False
     read, written = (profile.counters.get(name, 0) for name in ("hbm_read_bytes", "written_read_bytes"))
     return spilled(profile) or read > 1.5 * written > 0
+
+
+def start_share(profile: Profile | None, lines: Collection[int], engine: str) -> float:
+    """Return the share of the latency that ``lines`` take of an engine before the busiest engine starts; 0 without a
+    simulated profile.
+    """
+    found = profile.details.get("binding") if profile is not None else None
+    if not found or profile is None or not profile.latency_us:
+        return 0.0
+    return sum(one["us"] for one in found["start"] if one["engine"] == engine and one["line"] in lines) / profile.latency_us
