@@ -42,6 +42,7 @@ MODULES = (
     "place_engine",
     "split_products",
     "turn_by_transfer",
+    "turn_on_engine",
     "tile_columns",
     "pipeline_stages",
 )

@@ -72,4 +72,5 @@ def start_share(profile: Profile | None, lines: Collection[int], engine: str) ->
     found = profile.details.get("binding") if profile is not None else None
     if not found or profile is None or not profile.latency_us:
         return 0.0
-    return sum(one["us"] for one in found["start"] if one["engine"] == engine and one["line"] in lines) / profile.latency_us
+    own = (one["us"] for one in found["start"] if one["engine"] == engine and one["line"] in lines)
+    return float(sum(own)) / profile.latency_us

@@ -31,7 +31,18 @@ from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import first_line
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix, span
-from acceld.nki.source.syntax import LOADS, PRODUCTS, Access, Item, Loop, Statement, accesses, elements, flatten, names_in
+from acceld.nki.source.syntax import (
+    LOADS,
+    PRODUCTS,
+    Access,
+    Item,
+    Loop,
+    Statement,
+    accesses,
+    elements,
+    flatten,
+    names_in,
+)
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.profiles import start_share
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -91,7 +102,8 @@ class OrderLoads(Rule):
 def _loads(kernel: KernelModule, items: Sequence[Item]) -> bool:
     """Return True if ``items`` load a tile from HBM."""
     return any(
-        one.op in LOADS and one.target is not None and kernel.space_of(one.target.name) != "hbm" for one in flatten(items)
+        one.op in LOADS and one.target is not None and kernel.space_of(one.target.name) != "hbm"
+        for one in flatten(items)
     )
 
 

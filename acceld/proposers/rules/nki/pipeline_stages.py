@@ -77,7 +77,7 @@ class PipelineStages(Rule):
                 yield self.refused(loop.line, tried[0].tied, wish)
             for number, cut in enumerate(cuts):
                 names, line = ", ".join(cut.names), items[cut.at].line
-                later = [one for one in cuts[number + 1 :] if one.products] if (loop.trips or 0) > 2 else []
+                later = [one for one in cuts[number:] if one.products] if (loop.trips or 0) > 2 else []
                 yield self.found(
                     loop.line,
                     partial(_ahead, kernel, loop, cut.at),
