@@ -159,6 +159,7 @@ def _parts(kernel: KernelModule, early: _Early) -> int:
         if one.kind == "declaration":
             continue
         fits = one.kind == "op" and one.op in OPERATIONS and not one.augmented and one.second is None
+        fits = fits and one.made.name in kernel.buffers and kernel.buffers[one.made.name].is_written_out
         if not fits or one.parent is not loop or len(one.mentions) != len(one.reads):
             return 0
         widths |= {_width(kernel, access) for access in accesses(one)}
@@ -188,7 +189,10 @@ def _in_parts(kernel: KernelModule, early: _Early) -> str:
     """Return the text of the group's loop, inside a new loop over parts of the columns."""
     loop = early.group[0]
     assert isinstance(loop, Loop)
-    part, language, count = kernel.fresh("part"), prefix(kernel, "language"), _parts(kernel, early)
+    part, language, width = kernel.fresh("part"), prefix(kernel, "language"), _COLUMNS * _parts(kernel, early)
+    made = next(kernel.buffers[one.made.name] for one in loop.statements() if one.kind == "op")
+    columns = kernel.size(made.extents[-1], width)
+    count = str(width // _COLUMNS) if columns.isdecimal() else f"({columns}) // {_COLUMNS}"
     here = span(kernel, Affine.of_variable(part).times(_COLUMNS), _COLUMNS, 1, 2)
     lines = [comments(kernel, loop, loop.indent), f"{loop.indent}for {part} in {language}.affine_range({count}):\n"]
     lines.append(f"{loop.indent}{STEP}{header(kernel, loop)}\n")
