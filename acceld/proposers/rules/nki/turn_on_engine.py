@@ -14,10 +14,10 @@ transposes the tile::
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from acceld.editing import Edits
 from acceld.model import Profile
@@ -38,12 +38,12 @@ _FROM_PSUM = ("tensor_copy", "tensor_scalar", "tensor_tensor", "activation", "sc
 
 @dataclass(frozen=True)
 class _Trip:
-    """A tile's way through HBM: a store, and a load of its transposed blocks."""
+    """A tile's way through HBM: a store, and loads of its transposed blocks into one tile."""
 
-    turn: Statement
+    turns: tuple[Statement, ...]
     store: Statement
-    kept: Access
-    """What the transposing load reads: the kept tile's place, then the block."""
+    kept: str
+    """Name of the tensor in HBM. The loads read the tile's place in it, then their block."""
     tile: Access
     """The stored tile."""
 
@@ -80,14 +80,15 @@ class TurnOnEngine(Rule):
                 f"and all that read {made} can read it in PSUM",
                 plan=f"Line {trip.store.line} stores {tile} only to let line {turn.line} load it transposed. Transpose the "
                 f"blocks of {tile} on the tensor engine, which is idle before its first product.",
-                benefit=max(0.02, start_share(profile, {trip.store.line, turn.line}, "dma")),
+                benefit=max(0.02, start_share(profile, {one.line for one in (trip.store, *trip.turns)}, "dma")),
                 gain_percent=(-5.0, 5.0),
             )
 
 
 def _trip(kernel: KernelModule, turn: Statement) -> _Trip | None:
     """Return the way through HBM that ends with a statement; None if the statement is no transposing load, or if what it
-    loads is not stored outside of loops, right at the place where it is loaded.
+    loads is not stored outside of loops, right at the place where it is loaded. Of several loads into one tile, only the
+    first has a way.
     """
     kept = turn.reads.get("src")
     if turn.kind != "op" or turn.op != "dma_transpose" or turn.target is None or kept is None or not kept.dims:
@@ -95,43 +96,54 @@ def _trip(kernel: KernelModule, turn: Statement) -> _Trip | None:
     if kernel.space_of(kept.name) != "hbm" or kept.name not in kernel.buffers:
         return None
     for store in kernel.writers(kept.name):
-        tile, target = store.reads.get("src"), store.target
-        if store.op != "dma_copy" or store.parent is not None or tile is None or target is None or not target.dims:
-            continue
-        places = [*zip(kept.dims[:-2], target.dims[:-2], strict=False)]
-        same = len(kept.dims) == len(target.dims) and all(a.is_point and a.form == b.form for a, b in places)
-        whole = all(
-            dim.covers(kernel.buffers[kept.name].shape[at]) for at, dim in enumerate(target.dims) if at >= len(places)
-        )
-        if same and whole and store.start < turn.start and tile.dims is None:
-            return _Trip(turn, store, kept, tile)
+        tile = store.reads.get("src")
+        if store.op == "dma_copy" and store.parent is None and tile is not None and tile.dims is None:
+            turns = [one for one in kernel.writers(turn.made.name) if _loads(kernel, one, store)]
+            if turn in turns[:1]:
+                return _Trip(tuple(turns), store, kept.name, tile)
     return None
+
+
+def _loads(kernel: KernelModule, turn: Statement, store: Statement) -> bool:
+    """Return True if a statement loads transposed what ``store``, a statement before it, stores."""
+    kept, target = turn.reads.get("src"), store.made
+    if turn.op != "dma_transpose" or kept is None or kept.name != target.name or not kept.dims or not target.dims:
+        return False
+    if len(kept.dims) != len(target.dims) or store.start > turn.start:
+        return False
+    same = all(a.is_point and a.form == b.form for a, b in zip(kept.dims[:-2], target.dims[:-2], strict=True))
+    shape = kernel.buffers[target.name].shape[-2:]
+    return same and all(dim.covers(extent) for dim, extent in zip(target.dims[-2:], shape, strict=True))
 
 
 def _obstacle(kernel: KernelModule, trip: _Trip) -> str:
     """Return the reason why the tensor engine can not transpose the tile; empty if it can."""
-    turn, tile, made, kept = trip.turn, trip.tile.name, trip.turn.made.name, trip.kept.name
-    where = f"line {turn.line}"
-    problem = one_name(kernel, (tile, made, kept)) or unchanged(kernel, [tile, kept], trip.store, turn)
+    tile, made, kept = trip.tile.name, trip.turns[0].made.name, trip.kept
+    where = f"line {trip.turns[0].line}"
+    problem = one_name(kernel, (tile, made, kept)) or unchanged(kernel, [tile, kept], trip.store, trip.turns[-1])
     if problem:
         return problem
-    for loop in around(turn):
+    for loop in around(trip.turns[0]):
         for name in (tile, kept):
             if any(loop in around(one) for one in kernel.writers(name)):
                 return f"{where}: loop {loop.variable} also writes {name}: write it in a loop of its own"
     buffer, dtype = kernel.buffers.get(made), kernel.declared_dtype(tile).rpartition(".")[2]
-    rows = kernel.extents(trip.tile)
-    block = kernel.extents(trip.kept)
-    if buffer is None or len(buffer.shape) != 2 or kernel.writers(made) != [turn] or turn.args.keys() - {"dst", "src"}:
-        return f"{where} has options, or {made} is no tile of two axes that it alone writes: give the transpose a tile of its own"
-    if rows is None or block is None or len(rows) != 2 or max(block) > _ROWS or block[0] != rows[0]:
-        return f"{where} does not transpose blocks of at most 128 columns of whole rows: transpose such blocks"
+    if buffer is None or kernel.writers(made) != list(trip.turns):
+        return f"{where}: {made} is also written in other lines: give the transpose a tile of its own"
     if dtype not in _BYTES or any(kernel.declared_dtype(one).rpartition(".")[2] != dtype for one in (made, kept)):
         return f"{where}: {tile}, {kept} and {made} have different dtypes: give them one floating-point dtype"
-    if block[0] * _BYTES[dtype] > _BANK_BYTES:
-        return f"{where}: {made} exceeds a bank of PSUM: transpose smaller blocks"
+    columns = [extent for extent in buffer.shape[buffer.partition_axis + 1 :] if extent is not None]
+    if len(columns) < len(buffer.shape) - 1 or prod(columns) * _BYTES[dtype] > _BANK_BYTES:
+        return f"{where}: {made} exceeds a bank of PSUM: transpose fewer or smaller blocks into one tile"
+    rows = kernel.extents(trip.tile)
+    for turn in trip.turns:
+        block = kernel.extents(turn.reads["src"])
+        if rows is None or block is None or len(rows) != 2 or max(block) > _ROWS or block[0] != rows[0]:
+            return f"line {turn.line} does not transpose blocks of at most 128 columns of whole rows: transpose such blocks"
+        if turn.args.keys() - {"dst", "src"} or turn.parent is not trip.turns[0].parent:
+            return f"line {turn.line} has options, or is in another loop than line {trip.turns[0].line}: write it without options, in that loop"
     for one in kernel.readers(made):
-        if one.op not in _FROM_PSUM or "gpsimd" in kernel.text_of(one, "engine") or kernel.stored(one) is not None:
+        if one.op not in _FROM_PSUM or "gpsimd" in kernel.text_of(one, "engine"):
             return f"line {one.line} can not read {made} in PSUM: copy it to SBUF first"
     return ""
 
@@ -141,9 +153,9 @@ def _is_needed(kernel: KernelModule, trip: _Trip) -> bool:
     own = [
         dim.form.constant for dim in (trip.store.made.dims or ())[:-2] if dim.form is not None and not dim.form.terms
     ]
-    for one in kernel.readers(trip.kept.name):
-        access = next((read for read in one.mentions if read.name == trip.kept.name), None)
-        if one is trip.turn or access is None:
+    for one in kernel.readers(trip.kept):
+        access = next((read for read in one.mentions if read.name == trip.kept), None)
+        if one in trip.turns or access is None:
             continue
         trips = {loop.variable: loop.trips for loop in around(one)}
         reaches = [dim.reach(trips, "") if dim.form is not None else None for dim in (access.dims or ())[: len(own)]]
@@ -157,13 +169,12 @@ def _is_needed(kernel: KernelModule, trip: _Trip) -> bool:
 
 def _on_engine(kernel: KernelModule, trip: _Trip, _: Variant) -> str:
     """Return the source in which the tensor engine transposes the blocks of the tile."""
-    turn, edits = trip.turn, Edits(kernel.source)
-    assert isinstance(trip.kept.node, ast.Subscript)
-    block = ", ".join(kernel.text(index) for index in elements(trip.kept.node)[-2:])
-    target = kernel.text(turn.made.node)
-    text = f"{prefix(kernel, 'isa')}.nc_transpose(dst={target}, data={trip.tile.name}[{block}])"
-    edits.replace(turn.start, turn.end, text)
-    declaration = kernel.buffers[turn.made.name].declaration
+    edits, isa = Edits(kernel.source), prefix(kernel, "isa")
+    for turn in trip.turns:
+        block = ", ".join(kernel.text(index) for index in elements(turn.reads["src"].node)[-2:])
+        text = f"{isa}.nc_transpose(dst={kernel.text(turn.made.node)}, data={trip.tile.name}[{block}])"
+        edits.replace(turn.start, turn.end, text)
+    declaration = kernel.buffers[trip.turns[0].made.name].declaration
     edits.replace(*kernel.span(declaration.args["buffer"]), f"{prefix(kernel, 'language')}.psum")
     if not _is_needed(kernel, trip):
         edits.delete_lines(trip.store.start, trip.store.end)
