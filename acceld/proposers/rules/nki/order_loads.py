@@ -74,9 +74,10 @@ class OrderLoads(Rule):
     source = "AWS NKI performance guide: overlapping data movement with compute; profiles of public kernels on trn2: queues are in order"
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "dma"
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield all loads outside of loops that come before loads of other work, and before that work's first user."""
+        """Yield all loads outside of loops that come before the loads of work before their own first user."""
         for at, item in enumerate(kernel.items):
             early = _early(kernel, at) if _loads(kernel, [item]) else None
             if early is None:
@@ -89,8 +90,8 @@ class OrderLoads(Rule):
                 _obstacle(kernel, early),
                 f"Load {names} right before line {user}",
                 partial(_moved, kernel, early),
-                Variant("later"),
                 *parts,
+                Variant("later"),
                 precondition=f"nothing before line {user} reads or writes {names}, or writes what they are made from",
                 plan=f"Line {item.line} loads what is first needed in line {user}. Load first what the lines before need, "
                 f"and {names} after that.",
@@ -116,8 +117,16 @@ def _early(kernel: KernelModule, at: int) -> _Early | None:
     for place in range(end, len(items)):
         if undisturbed(group, [items[place]]):
             passed = tuple(items[end:place])
-            return _Early(group, passed, items[place]) if _loads(kernel, passed) else None
+            return _Early(group, passed, items[place]) if _is_awaited(kernel, passed) else None
     return None
+
+
+def _is_awaited(kernel: KernelModule, items: Sequence[Item]) -> bool:
+    """Return True if an item among ``items`` uses what another one loads before it."""
+    return any(
+        _loads(kernel, [one]) and any(written([one]) & read([later]) for later in items[at + 1 :])
+        for at, one in enumerate(items)
+    )
 
 
 def _is_simple(kernel: KernelModule, item: Item) -> bool:

@@ -81,7 +81,11 @@ class PipelineStages(Rule):
                 yield self.found(
                     loop.line,
                     partial(_ahead, kernel, loop, cut.at),
-                    Variant("one iteration ahead"),
+                    *(
+                        []
+                        if later[:1] == [cut] and _waits_for_hbm(kernel, items[: cut.at])
+                        else [Variant("one iteration ahead")]
+                    ),
                     *(Variant(f"two ahead of line {items[one.at].line}", {"second": one.at}) for one in later),
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
                     plan=f"In an iteration of {loop.variable}, the work from line {line} on waits for the {cut.kind} before "
@@ -90,6 +94,11 @@ class PipelineStages(Rule):
                     gain_percent=(-5.0, 30.0),
                     key=f"{number}",
                 )
+
+
+def _waits_for_hbm(kernel: KernelModule, items: Sequence[Item]) -> bool:
+    """Return True if ``items`` load what they store to HBM, which takes longer than the products of an iteration."""
+    return any(kernel.space_of(name) == "hbm" for name in written(items) & read(items))
 
 
 def _benefit(profile: Profile | None, first: Sequence[Item], rest: Sequence[Item]) -> float:

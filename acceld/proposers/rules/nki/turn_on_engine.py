@@ -60,6 +60,7 @@ class TurnOnEngine(Rule):
     apis = frozenset({"nki"})
     only = "The compiler of the legacy API transposes on the tensor engine by itself."
     change_class = "dma"
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every transposing load of a tile that is stored before all loops, with the reason if the tensor engine
