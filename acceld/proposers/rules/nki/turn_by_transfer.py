@@ -40,7 +40,7 @@ class _Turn:
 
     turns: tuple[Statement, ...]
     data: Access
-    """What the first of the transposes reads."""
+    """The block that the first of the transposes reads."""
     maker: Statement
     shape: tuple[int, int]
     """Rows and columns of the whole tile, as numbers."""
