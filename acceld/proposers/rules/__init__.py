@@ -34,6 +34,7 @@ MODULES = (
     "reduce_once",
     "drain_once",
     "store_once",
+    "order_loads",
     "reduce_in_activation",
     "scale_after_product",
     "consume_psum",
@@ -41,6 +42,7 @@ MODULES = (
     "place_engine",
     "split_products",
     "turn_by_transfer",
+    "turn_on_engine",
     "tile_columns",
     "pipeline_stages",
 )

@@ -114,6 +114,33 @@ def test_a_kernel_with_a_transposing_transfer_can_be_rewritten_further() -> None
     np.testing.assert_array_equal(run(ahead, *inputs), run(by_transfer, *inputs))
 
 
+def test_iterations_outside_of_a_pipelined_loop_are_rewritten_alone() -> None:
+    shapes = [(4, 128, 512), (128, 4, 512)]
+    four = places.TURNED_ROWS.replace("(2, 128, 512)", "(4, 128, 512)").replace("affine_range(2)", "affine_range(4)")
+    declared = "            x_t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)\n"
+    assert declared in four
+    four = four.replace(declared, "").replace(
+        "        # blocks", f"{declared.removeprefix('    ').replace('(128, 128)', '(128, 4, 128)')}        # blocks"
+    )
+    four = four.replace(
+        "dst=x_t, src=turned)\n", "dst=x_t[0:128, k, 0:128], src=turned)\n        for k in nl.affine_range(4):\n"
+    )
+    four = four.replace("stationary=x_t,", "stationary=x_t[0:128, k, 0:128],")
+    by_transfer, inputs = applied("turn_by_transfer", four, shapes), arrays(*shapes)
+    found = sites("pipeline_stages", by_transfer, shapes)
+    names = [[variant.name.partition(" of line")[0] for variant in site.variants] for site in found]
+    assert ["two ahead"] in names, "one iteration is too short for what goes through HBM"
+    ahead = applied("pipeline_stages", by_transfer, shapes, site=names.index(["two ahead"]))
+    assert "nl.sequential_range(2)" in ahead and "turned_at0 =" in ahead and "turned_at1 =" in ahead
+    early = sites("turn_on_engine", ahead, shapes)
+    assert len(early) == 2, "not for the transposes in the loop"
+    once = applied("turn_on_engine", ahead, shapes)
+    twice = applied("turn_on_engine", once, shapes)
+    assert twice.count("nisa.nc_transpose") == 2 and twice.count("nisa.dma_transpose") == 1
+    for text in (ahead, once, twice):
+        np.testing.assert_allclose(run(text, *inputs), run(four, *inputs), rtol=1e-5, atol=1e-4)
+
+
 def test_the_examples_of_the_documentation_suit_its_rule() -> None:
     page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {"Example": places.Example, "tiled": places.tiled, "current": current}
