@@ -130,6 +130,12 @@ class Reach:
         return self.access.view.dtype
 
 
+def _alike(one: Access, other: Access) -> bool:
+    """Return True if two accesses differ only in their offsets."""
+    same = one.view.node is other.view.node or one.role == "store"
+    return same and (one.role, one.view.shape, one.view.strides) == (other.role, other.view.shape, other.view.strides)
+
+
 class Choices:
     """The decisions about one region, which are made before its statements are written."""
 
@@ -161,7 +167,7 @@ class Choices:
             extents = [n for n, _ in rows[0]] if rows else extents
         columns = [access.columns for access in accesses]
         if self.region.pure and extents:
-            order, axis, part = self._pure_columns(extents, rows)
+            order, axis, part = self._pure_columns(extents, rows, accesses)
             rows = [tuple(one[at] for at in order) for one in rows]
             extents, rows, columns = cut_behind([extents[at] for at in order], rows, axis, part)
             for node in self.nodes:
@@ -181,7 +187,9 @@ class Choices:
         if self.folds:
             self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
 
-    def _pure_columns(self, extents: Sequence[int], rows: Sequence[Axes]) -> tuple[list[int], int, int]:
+    def _pure_columns(
+        self, extents: Sequence[int], rows: Sequence[Axes], accesses: Sequence[Access]
+    ) -> tuple[list[int], int, int]:
         """Return which elements of an element-wise region are columns, as (order of the axes, number of an axis, count).
 
         The last ``count`` elements of that axis, and all axes after it, become columns. The choice makes the time of all
@@ -194,6 +202,9 @@ class Choices:
         # Columns that lie apart are loaded transposed, which needs one axis of columns.
         turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in rows)
         orders = [axes] if turned else [axes, *([p, *axes[:p], *axes[p + 1 :]] for p in axes[1:last])]
+        if turned:  # rows of HBM may lie along another axis in most accesses
+            orders += [[*axes[:p], *axes[p + 1 :], p] for p in axes[:last]]
+        beside = [sum(_alike(one, other) for other in accesses) for one in accesses]
         found = []
         for order in orders:
             behind = 1
@@ -203,25 +214,27 @@ class Choices:
                     if extent % part == 0:
                         moved = [tuple(one[at] for at in order) for one in rows]
                         heads, _, columns = cut_behind([extents[at] for at in order], moved, axis, part)
-                        found.append((self._time(heads, part * behind, columns), order, axis, part))
+                        found.append((self._time(heads, part * behind, columns, beside), order, axis, part))
                 behind *= extent
                 if behind > limit or turned:
                     break
         return min(found, key=lambda one: one[0])[1:]
 
-    def _time(self, extents: Sequence[int], width: int, columns: Sequence[Axes]) -> float:
+    def _time(self, extents: Sequence[int], width: int, columns: Sequence[Axes], beside: Sequence[int]) -> float:
         """Return an estimate of the cycles that an element-wise region takes with so many columns.
 
-        ``columns`` has the column axes of each access.
+        ``columns`` has the column axes of each access, ``beside`` the number of accesses that differ only in their offsets.
         """
         rows = max(extents, key=lambda n: min(n, PARTITIONS), default=1)
         size = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
         tiles = math.prod(extents) // rows * -(-rows // size)
         cycles = float(len(self.nodes) * (width + START))
-        for axes in columns:
+        for axes, alike in zip(columns, beside, strict=True):
             apart = merged([tuple(axis for axis in axes if axis[1])])[0]
-            run = apart[-1][0] if apart and apart[-1][1] == 1 else 1
-            cycles += TRANSFER + ROW * size * math.prod(n for n, _ in apart) / run
+            together = bool(apart) and 1 < apart[-1][1] <= alike  # such accesses are one transfer of contiguous rows
+            run = apart[-1][0] if apart and (apart[-1][1] == 1 or together) else 1
+            share = alike if together else 1
+            cycles += (TRANSFER + ROW * size * math.prod(n for n, _ in apart) / run) / share
         return tiles * cycles
 
     def _levels(self) -> None:

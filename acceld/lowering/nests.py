@@ -12,6 +12,7 @@ Words of this module, besides those of :mod:`acceld.lowering.choices`:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,6 +105,8 @@ class Nest(Choices):
         """Tiles of the sums over the rows on partitions, by the id of the node."""
         self.ones: dict[str, Tile] = {}
         """Tiles of ones that sum over partitions in a product, by their type."""
+        self.parts_stored: dict[int, int] = {}
+        """How many parts of the ranges that stores fill together are computed, by the access that begins first."""
 
     def write(self) -> None:
         """Append the statements of the loop nest to the kernel."""
@@ -393,6 +396,7 @@ class Nest(Choices):
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
         """Write nodes that have one number in each row."""
         self.local: dict[int, Piece] = {}
+        self.loaded: dict[object, Piece] = {}
         self.chunk = Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
         self.row = row
         for node in nodes:
@@ -588,8 +592,7 @@ class Nest(Choices):
                         )
         with self.build.loop("r", self.block) as row:
             self.row = row
-            self.local = {}
-            self.loaded: dict[object, Piece] = {}
+            self.local, self.loaded = {}, {}
             selected = self.selection.of(nodes)
             for node in nodes:
                 if id(node) in self.attached:
@@ -809,7 +812,7 @@ class Nest(Choices):
         """
         reach = self.reach[n]
         key = self._key(n)
-        beside, lead, length = self._beside(n) if self.region.pure and not reach.scalar else ([], 0, 0)
+        beside, lead, length = self._beside(n)
         if beside:
             return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
@@ -835,17 +838,22 @@ class Nest(Choices):
 
         Ranges of contiguous elements have the elements of all of them, and have no more elements than they have. The last two
         results are the number of column axes that lead to the ranges, and the length of a range. Return no accesses if
-        there are no such ranges.
+        there are no such ranges. Stores have to write all elements of their ranges.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
+        if not self.region.pure or reach.scalar:
+            return [], 0, 0
+        tensor = self.memory.tensor(reach.access.view.node)
         found = [
             m
             for m, one in enumerate(self.reach)
-            if one.access.role == "value"
-            and one.access.view.node is reach.access.view.node
+            if one.access.role == reach.access.role
+            and self.memory.tensor(one.access.view.node) is tensor
             and (one.start.terms, one.strides, self.chunk.inner[m]) == (reach.start.terms, reach.strides, inner)
         ]
         starts = {self.reach[m].start.constant for m in found}
+        if reach.access.role == "store":
+            return self._filled(found, starts, inner)
         if len(starts) > 1 and reach.access.view.node is not INDEX and n not in self.broadcast:
             most = min(len(starts) * self.chunk.size, WIDEST)
             for lead in range(len(inner) if all(s > 0 for _, s in inner) else 0):
@@ -854,17 +862,54 @@ class Nest(Choices):
                     return found, lead, length
         return [], 0, 0
 
+    def _filled(self, stores: list[int], starts: set[int], inner: Axes) -> tuple[list[int], int, int]:
+        """Return what :meth:`_beside` returns, for stores that begin at ``starts``."""
+        if 1 < len(starts) == len(stores) and inner and inner[-1][1] > 1 and all(s > 0 for _, s in inner):
+            for lead in range(len(inner)):
+                length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
+                if length * math.prod(e for e, _ in inner[:lead]) == len(starts) * self.chunk.size <= WIDEST:
+                    ranged = itertools.product(starts, *(range(0, e * s, s) for e, s in inner[lead:]))
+                    if len({sum(one) for one in ranged}) == length:
+                        return stores, lead, length
+        return [], 0, 0
+
+    def _to_ranges(self, n: int, beside: Sequence[int], lead: int, length: int, source: Piece) -> None:
+        """Copy to its places what access ``n`` stores in this chunk, and store the ranges when all their parts are there."""
+        first = min(beside, key=lambda m: self.reach[m].start.constant)
+        outer, inner = self.chunk.inner[n][:lead], self.chunk.inner[n]
+        tensor = self.memory.tensor(self.reach[n].access.view.node)
+        width = length * math.prod(e for e, _ in outer)
+        key = ("stored", first)
+        if key not in self.loaded:
+            self.loaded[key] = full(self.build.tile(f"{tensor.name}_tile", (self.part, width), tensor.dtype))
+            self.parts_stored[first] = 0
+        held = self.loaded[key]
+        place = self._part_of_ranges(held, n, first, lead, length)
+        shaped = source if len(inner) == 1 else _reshaped(source, (self.part, *(e for e, _ in inner)))
+        self.build.call("tensor_copy", place, src=shaped)
+        self.parts_stored[first] += 1
+        if self.parts_stored[first] == len(beside):
+            axes = (*outer, (length, 1))
+            pattern = ((self.reach[first].strides[self.partition], self.part), *((s, e) for e, s in axes))
+            whole = held if len(axes) == 1 else _reshaped(held, (self.part, *(e for e, _ in axes)))
+            offset = self._offset(first, self.row) + self.chunk.offsets[first]
+            self.build.call("dma_copy", Block(tensor, offset, pattern), src=whole)
+
     def _from_ranges(self, n: int, beside: Sequence[int], lead: int, length: int) -> Strided:
         """Return what access ``n`` reads in this chunk, as a part of the ranges of :meth:`_beside`."""
         first = min(beside, key=lambda m: self.reach[m].start.constant)
-        outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
+        outer = self.chunk.inner[n][:lead]
         key = ("range", self._key(first))
         if key not in self.loaded:
             width = length * math.prod(e for e, _ in outer)
             tile = self.build.tile(self._source_name(n), (self.part, width), self.reach[n].dtype)
             self._fetch(full(tile), first, self.chunk.offsets[first], (*outer, (length, 1)), self.row)
             self.loaded[key] = full(tile)
-        held = self.loaded[key]
+        return self._part_of_ranges(self.loaded[key], n, first, lead, length)
+
+    def _part_of_ranges(self, held: Piece, n: int, first: int, lead: int, length: int) -> Strided:
+        """Return the part of a tile of ranges that has the elements of access ``n``; ``first`` is the access that begins first."""
+        outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
         behind = Affine(self.reach[n].start.constant - self.reach[first].start.constant)
         steps = dense([*(e for e, _ in outer), length])
         pattern = (*((step, e) for step, (e, _) in zip(steps, outer, strict=False)), *((s, e) for e, s in ranged))
@@ -1036,7 +1081,8 @@ class Nest(Choices):
         walked = [axis for axis in (*columns, *depth[:-1]) if axis[1] < depth[-1][1]]
         hull = 1 + sum((e - 1) * s for e, s in walked)
         taps = [axis for axis in depth[:-1] if axis in walked]
-        single = taps and min((s for _, s in columns), default=0) >= 1 and depth[-1][1] >= hull
+        steps = [s for _, s in columns]
+        single = taps and min(steps, default=0) >= 1 and max(steps, default=0) < depth[-1][1] and depth[-1][1] >= hull
         return hull if single and hull < math.prod(e for e, _ in walked) else None
 
     def _turned_right(
@@ -1303,6 +1349,10 @@ class Nest(Choices):
     def _store(self, node: Node, source: Piece) -> None:
         """Write a node's value in this chunk to every part of HBM that needs it."""
         for n in self.stores_of(node):
+            beside, lead, length = self._beside(n)
+            if beside:
+                self._to_ranges(n, beside, lead, length, source)
+                continue
             tensor = self.memory.tensor(self.reach[n].access.view.node)
             inner = self.chunk.inner[n] or ((1, 1),)
             pattern = ((self.reach[n].strides[self.partition], self.part), *((s if e > 1 else 1, e) for e, s in inner))
