@@ -62,6 +62,9 @@ TRANSFER = 600
 """Cycles for which a transfer of a few rows keeps an element-wise region waiting, about."""
 ROW = 0.8
 """Cycles of a transfer for each row of elements that lie beside each other in HBM, about."""
+SPARSEST = 4
+"""Elements of a contiguous range for each element that is needed of it, with which loading the range takes less time than
+loading each element by itself, about."""
 FLOATS = ("float32", "bfloat16", "float16")
 """Types of the tensor engine's operands."""
 
@@ -128,6 +131,13 @@ class Reach:
     def dtype(self) -> str:
         """Return the dtype of the elements."""
         return self.access.view.dtype
+
+
+def _ranged(columns: Axes) -> Axes:
+    """Return column axes as they are loaded or stored: if they turn a range of elements, as that range."""
+    apart = tuple(axis for axis in columns if axis[1])
+    ordered = merged([tuple(sorted(apart, key=lambda axis: -axis[1]))])[0]
+    return ordered if ordered and ordered[-1][1] == 1 and apart[-1][1] != 1 else merged([apart])[0]
 
 
 def _alike(one: Access, other: Access) -> bool:
@@ -216,7 +226,7 @@ class Choices:
                         heads, _, columns = cut_behind([extents[at] for at in order], moved, axis, part)
                         found.append((self._time(heads, part * behind, columns, beside), order, axis, part))
                 behind *= extent
-                if behind > limit or turned:
+                if behind > limit:
                     break
         return min(found, key=lambda one: one[0])[1:]
 
@@ -230,11 +240,11 @@ class Choices:
         tiles = math.prod(extents) // rows * -(-rows // size)
         cycles = float(len(self.nodes) * (width + START))
         for axes, alike in zip(columns, beside, strict=True):
-            apart = merged([tuple(axis for axis in axes if axis[1])])[0]
-            together = bool(apart) and 1 < apart[-1][1] <= alike  # such accesses are one transfer of contiguous rows
-            run = apart[-1][0] if apart and (apart[-1][1] == 1 or together) else 1
+            ranged = _ranged(axes)
+            together = bool(ranged) and 1 < ranged[-1][1] <= alike  # such accesses are one transfer of contiguous rows
+            run = ranged[-1][0] if ranged and (ranged[-1][1] == 1 or together) else 1
             share = alike if together else 1
-            cycles += (TRANSFER + ROW * size * math.prod(n for n, _ in apart) / run) / share
+            cycles += (TRANSFER + ROW * size * math.prod(n for n, _ in ranged) / run) / share
         return tiles * cycles
 
     def _levels(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from acceld.lowering import network
 from acceld.lowering.arrays import (
     FUNCTIONS,
     METHODS,
@@ -44,7 +45,11 @@ _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
 MOST_SORTED = 512
-"""Limit on the elements along an axis that is sorted."""
+"""Limit on the elements along an axis of which every two are compared."""
+MOST_APART, MOST_MEDIAN = 8, 25
+"""Most elements along an axis that are sorted, and of which the middle is found, as one array for each element."""
+LONGEST_ROW = 4096
+"""Most elements of a row that are sorted beside each other on the chip."""
 _WIDENING = ("add", "mul", "sum", "product")
 """Folds and scans of integers whose results numpy holds in a wider type."""
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -474,18 +479,45 @@ def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
             "sort parts of the axis, or reduce by max, min or sum",
         )
     one, other = x[..., :, None], x[..., None, :]
-    distance = Traced(counted((extent, extent), (-1, 1), 0))
-    before = np.where(distance < 0, other <= one, other < one)
-    ranks = np.where(before, 1.0, 0.0).sum(axis=-1)
+    earlier = np.where(Traced(counted((extent, extent), (-1, 1), 0)) < 0, 1.0, 0.0)
+    ranks = (np.where(np.equal(other, one), 1.0, 0.0) * earlier + np.where(other < one, 1.0, 0.0)).sum(axis=-1)
     wide = (*x.shape, extent)
     return x, np.equal(ranks[..., None, :], positions(wide, len(wide) - 2)), at
 
 
 @lowers("sort")
 def _sorted(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = None) -> Any:
-    x, hits, at = _by_rank(a, axis, "sort")
-    found = np.where(hits, x[..., None, :], -GREATEST).max(axis=-1)
-    return Traced(wrapped(np.moveaxis(found, -1, at)).view, x.kind)
+    if axis is None:
+        a, axis = wrapped(a).reshape(-1), 0
+    at = axis % a.ndim
+    x = wrapped(np.moveaxis(a, at, -1))
+    return Traced(wrapped(np.moveaxis(_in_order(x, "sort"), -1, at)).view, x.kind)
+
+
+def _in_order(x: Any, name: str) -> Any:
+    """Return an array with each row along the last axis sorted. Messages call the numpy function ``name``."""
+    extent = x.shape[-1]
+    if extent <= MOST_APART:
+        return np.stack(_apart_in_order(x), axis=-1)
+    if extent > LONGEST_ROW:
+        refused(
+            f"np.{name} of more than {LONGEST_ROW} elements (here {extent}), which do not fit beside each other,",
+            "sort parts of the axis, or reduce by max, min or sum",
+        )
+    given = array_of(x)
+    if given.dtype == "bool":
+        given = whole(elementwise("copy", [given], "float32", line_now()))
+    return Traced(whole(Node("scan", "sorted", (given,), given.shape, given.dtype, line_now())), x.kind)
+
+
+def _apart_in_order(x: Any) -> list[Any]:
+    """Return the elements of each row along the last axis, as one array for each rank."""
+    found = [x[..., at] for at in range(x.shape[-1])]
+    for distance, places in network.stages(len(found)):
+        for low in places:
+            one, other = found[low], found[low + distance]
+            found[low], found[low + distance] = np.minimum(one, other), np.maximum(one, other)
+    return found
 
 
 def _sort_in_place(
@@ -521,10 +553,22 @@ def _parting(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
 
 @lowers("median")
 def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    x, hits, at = _by_rank(a, axis, "median")
+    if axis is None:
+        x, at = wrapped(a).reshape(-1), 0
+    else:
+        axes = [one % a.ndim for one in (axis if isinstance(axis, tuple) else (axis,))]
+        at = axes[0]
+        x = wrapped(np.moveaxis(a, axes, range(-len(axes), 0)))
+        x = x.reshape((*x.shape[: x.ndim - len(axes)], -1)) if len(axes) > 1 else x
+        at = tuple(axes) if len(axes) > 1 else at
     extent = x.shape[-1]
-    middle = hits[..., (extent - 1) // 2 : extent // 2 + 1, :]
-    found = np.where(middle, x[..., None, :], -GREATEST).max(axis=-1).mean(axis=-1)
+    if extent <= MOST_MEDIAN:
+        ranks = _apart_in_order(x)
+    else:
+        ordered = _in_order(x, "median")
+        ranks = [ordered[..., rank] for rank in range(extent)]
+    low, high = ranks[(extent - 1) // 2], ranks[extent // 2]
+    found = (low + high) * 0.5 if extent % 2 == 0 else low * 1.0
     return np.expand_dims(found, tuple(range(np.ndim(a))) if axis is None else at) if keepdims else found
 
 

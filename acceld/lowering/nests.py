@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from acceld.lowering import network
 from acceld.lowering.axes import (
     PARTITIONS,
     Axes,
@@ -33,9 +34,20 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.building import KernelBuilder, full
-from acceld.lowering.choices import BANK, BYTES, CHUNK_BYTES, FLOATS, SBUF, WIDEST, Choices, HbmPlacement, Rolled
+from acceld.lowering.choices import (
+    BANK,
+    BYTES,
+    CHUNK_BYTES,
+    FLOATS,
+    SBUF,
+    SPARSEST,
+    WIDEST,
+    Choices,
+    HbmPlacement,
+    Rolled,
+)
 from acceld.lowering.graph import INDEX, Node, NotLowered, View, dense
-from acceld.lowering.instructions import BITWISE, SCANS, Operand, Selected
+from acceld.lowering.instructions import BITWISE, INVERSE, SCANS, Operand, Selected
 from acceld.lowering.regions import Access
 from acceld.lowering.statements import (
     ZERO,
@@ -215,10 +227,10 @@ class Nest(Choices):
         """
         for n in sorted(self.resident):
             if self._home(n) == level and not self._inside(n) and n not in self.rights:
-                self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
+                self.rights[n] = self._known(n, self.rights) or self._load_right(n, ZERO, self.reach[n].width, None)
         for n in self.vectors:
             if self._home(n) == level and not self._inside(n) and n not in self.broadcast:
-                self.broadcast[n] = self._load_vector(n)
+                self.broadcast[n] = self._known(n, self.broadcast) or self._load_vector(n)
         if level == len(self.outer_axes):
             self._row_loops()
             return
@@ -228,6 +240,21 @@ class Nest(Choices):
             self.values[axis] = variable(name) * together
             self._around(level + 1)
         self.values[axis] = ZERO
+
+    def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
+        """Return the tile of an access that reads the same elements in the same order; None if there is none in ``loaded``."""
+        one = self.reach[n]
+        for m, tile in loaded.items():
+            other = self.reach[m]
+            same = (one.start, one.strides, one.columns, one.depth) == (
+                other.start,
+                other.strides,
+                other.columns,
+                other.depth,
+            )
+            if same and one.access.view.node is other.access.view.node and not self._inside(m):
+                return tile
+        return None
 
     def _inside(self, n: int) -> bool:
         """Return True if access ``n`` depends on a loop that is inside of a row tile."""
@@ -446,7 +473,7 @@ class Nest(Choices):
             if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width
         ]
         limit = min(BANK if dots else WIDEST, self.most_columns)
-        if any(self._part_of(node, view) is not None for node in nodes for view in node.views):
+        if any(_sorts(node) or self._part_of(node, view) is not None for node in nodes for view in node.views):
             limit = max(limit, width)
         reduces = [node for node in nodes if id(node) in self.attached]
         plans = list(self._chunks(here, width, limit))
@@ -633,7 +660,7 @@ class Nest(Choices):
         if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = self._copied(banks[0])
             data = [copied if d is banks[0] else d for d in data]
-        dst = self._destination(node)
+        dst = self._destination(node, "uint8" if self._only_chooses(node) else "")
         args: dict[str, Value] = {}
         for name, value in selected.arguments:
             args[name] = data[value.number] if isinstance(value, Operand) else value
@@ -651,6 +678,18 @@ class Nest(Choices):
         else:
             self.build.call(selected.operation, placed, **args)
         self._store(node, dst)
+
+    def _only_chooses(self, node: Node) -> bool:
+        """Return True if a node compares, and the instructions of its group only choose between other values by it."""
+        if node.name not in INVERSE or id(node) in self.tiles or self.stores_of(node) or self.chunk.size == 1:
+            return False
+        reads = [
+            (reader.name, at)
+            for reader in self.nodes
+            for at, arg in enumerate(reader.args)
+            if isinstance(arg, View) and arg.node is node
+        ]
+        return all(read == ("where", 0) for read in reads)
 
     def counts_in_place(self, node: Node) -> bool:
         """Return True if one pattern gives the positions that a node compares, for all rows and columns of the
@@ -692,8 +731,10 @@ class Nest(Choices):
             self.build.call("tensor_copy", dst, src=second)
         else:
             self.build.call("memset", dst, value=second)
-        predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
-        self.build.call("tensor_copy", predicate, src=condition)
+        predicate = condition
+        if not isinstance(condition, Piece) or condition.tile.dtype != "uint8":
+            predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
+            self.build.call("tensor_copy", predicate, src=condition)
         if not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype:  # a predicated copy converts no types
             spread = full(self.build.tile("chosen", (self.part, self.chunk.size), dst.tile.dtype))
             if isinstance(first, Piece):
@@ -854,8 +895,9 @@ class Nest(Choices):
         starts = {self.reach[m].start.constant for m in found}
         if reach.access.role == "store":
             return self._filled(found, starts, inner)
-        if len(starts) > 1 and reach.access.view.node is not INDEX and n not in self.broadcast:
-            most = min(len(starts) * self.chunk.size, WIDEST)
+        apart = bool(inner) and inner[-1][1] > 1
+        if (len(starts) > 1 or apart) and reach.access.view.node is not INDEX and n not in self.broadcast:
+            most = min(max(len(starts), SPARSEST if apart else 1) * self.chunk.size, WIDEST)
             for lead in range(len(inner) if all(s > 0 for _, s in inner) else 0):
                 length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
                 if length * math.prod(e for e, _ in inner[:lead]) <= most:
@@ -864,7 +906,7 @@ class Nest(Choices):
 
     def _filled(self, stores: list[int], starts: set[int], inner: Axes) -> tuple[list[int], int, int]:
         """Return what :meth:`_beside` returns, for stores that begin at ``starts``."""
-        if 1 < len(starts) == len(stores) and inner and inner[-1][1] > 1 and all(s > 0 for _, s in inner):
+        if len(starts) == len(stores) and inner and inner[-1][1] > 1 and all(s > 0 for _, s in inner):
             for lead in range(len(inner)):
                 length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
                 if length * math.prod(e for e, _ in inner[:lead]) == len(starts) * self.chunk.size <= WIDEST:
@@ -1304,6 +1346,9 @@ class Nest(Choices):
 
     def _scan(self, node: Node) -> None:
         """Write a scan of this chunk. It starts from the last column of the chunk before."""
+        if _sorts(node):
+            self._sort(node)
+            return
         decay, drive = (self._resolved(Operand(place, node, place, spread=True)) for place in (0, 1))
         dst = self._destination(node)
         carry = self.carried.get(id(node))
@@ -1313,6 +1358,31 @@ class Nest(Choices):
         if carry is not None:
             last = Piece(dst.tile, (*dst.spans[:-1], Span(dst.spans[-1].start + (self.chunk.size - 1), 1)))
             self.build.call("tensor_copy", self._piece(carry, ZERO, 1, self.row), src=last)
+        self._store(node, dst)
+
+    def _sort(self, node: Node) -> None:
+        """Write the sort of each row of this chunk: for each stage of the network the smaller and the greater elements."""
+        data: Value = self._resolved(Operand(0, node, 0))
+        assert isinstance(data, Piece | Strided)
+        if isinstance(data, Strided):
+            data = self._gathered(data)
+        if data.tile.space == "psum":
+            data = self._copied(data)
+        dst = self._destination(node)
+        every = network.stages(self.chunk.size)
+        held = [full(self.build.tile("ordered", (self.part, self.chunk.size), node.dtype)) for _ in every[1:3]]
+        for number, (distance, places) in enumerate(every):
+            new = dst if number == len(every) - 1 else held[number % 2]
+            for start, axes in network.rectangles(places):
+                both = _columns_of(data, start, axes), _columns_of(data, start + distance, axes)
+                for op, at in (("minimum", start), ("maximum", start + distance)):
+                    self.build.call(
+                        "tensor_tensor", _columns_of(new, at, axes), data1=both[0], data2=both[1], op=op
+                    )
+            moved = {at + by for at in places for by in (0, distance)}
+            for start, axes in network.rectangles([at for at in range(self.chunk.size) if at not in moved]):
+                self.build.call("tensor_copy", _columns_of(new, start, axes), src=_columns_of(data, start, axes))
+            data = new
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:
@@ -1411,6 +1481,19 @@ def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
     """Return a piece with several columns in ``shape``; any other value is returned unchanged."""
     wide = isinstance(value, Piece) and (value.spans[-1].count or 1) > 1
     return _reshaped(value, (part, *shape)) if wide and isinstance(value, Piece) else value
+
+
+def _sorts(node: Node) -> bool:
+    """Return True if a node sorts each row, which takes all columns of the row."""
+    return node.kind == "scan" and node.name == "sorted"
+
+
+def _columns_of(piece: Piece, start: int, axes: Sequence[tuple[int, int]]) -> Piece | Strided:
+    """Return columns of a piece: from ``start`` on, those to which ``axes`` lead, as pairs (step, count)."""
+    if len(axes) == 1 and (axes[0][0] == 1 or axes[0][1] == 1):
+        return _shifted(piece, Affine(start), axes[0][1])
+    between = tuple(span.start for span in piece.spans[1:-1])
+    return Strided(piece.tile, piece.spans[0].count or 1, piece.spans[-1].start + start, tuple(axes), between)
 
 
 def _shifted(piece: Piece, start: Affine, size: int) -> Piece:

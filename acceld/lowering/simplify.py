@@ -301,6 +301,15 @@ def _power(node: Node, uses: Uses) -> View | None:
     return None
 
 
+def _one_or_zero(node: Node, uses: Uses) -> View | None:
+    """Replace a choice between 1 and 0 by the comparison that it depends on, whose value is 1 or 0."""
+    if node.name != "where" or node.args[1:] != (1.0, 0.0):
+        return None
+    test = node.args[0]
+    alike = isinstance(test, View) and test.node.kind == "elementwise" and test.node.name in INVERSE
+    return test if alike and isinstance(test, View) and test.dtype == node.dtype else None
+
+
 def _negation(node: Node, uses: Uses) -> View | None:
     """Replace the negation of a comparison by the opposite comparison. A comparison of its result with 0 is a
     negation, too.
@@ -365,7 +374,7 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
-    if operand.whole or operand.node.kind == "input" or not 1 < len(every) <= MOST_FOLDED:
+    if operand.whole or not 1 < len(every) <= MOST_FOLDED:
         return None
     parts = [
         View(
@@ -739,7 +748,7 @@ def _counted_operands(node: Node, uses: Uses) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _made_narrow, _constant, _narrow, _neutral, _power, _negation, _divided, _turned, _summed),
+    "elementwise": (_copied, _made_narrow, _constant, _narrow, _neutral, _power, _one_or_zero, _negation, _divided, _turned, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _by_elements, _gathered, _scaled_product),
 }

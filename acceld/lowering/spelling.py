@@ -287,7 +287,7 @@ class _Printer:
             return f"nl.store({memory}, value={tile.removesuffix('[...]')})"
         return f"{tile} = nl.load({memory})"
 
-    def _place(self, piece: Piece | Block) -> str:
+    def _place(self, piece: Piece | Block | Strided) -> str:
         """Return a destination as the left side of an assignment."""
         text = self._value("dst", piece)
         return text if text.endswith("]") else f"{text}[...]"
@@ -389,9 +389,9 @@ def _nl(dtype: str) -> str:
     return f"nl.{'bool_' if dtype == 'bool' else dtype}"
 
 
-def _dtype(place: Piece | Block) -> str:
-    """Return the dtype of a piece or block."""
-    return place.tile.dtype if isinstance(place, Piece) else place.tensor.dtype
+def _dtype(place: Piece | Block | Strided) -> str:
+    """Return the dtype of a piece, a block or strided elements."""
+    return place.tensor.dtype if isinstance(place, Block) else place.tile.dtype
 
 
 def _accumulated(statements: Iterable[Statement]) -> set[Tile]:

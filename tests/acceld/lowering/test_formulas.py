@@ -308,8 +308,12 @@ def partly_sorted_rows(x: Array) -> Any:
     return np.partition(x, 2, axis=1)
 
 
+def a_long_argsort(x: Array) -> Any:
+    return np.argsort(np.tile(x, (1, 200)))
+
+
 def a_long_sort(x: Array) -> Any:
-    return np.sort(np.tile(x, (1, 200)))
+    return np.sort(np.tile(x, (1, 2000)))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +327,8 @@ def a_long_sort(x: Array) -> Any:
         (other_order, "an array with order='F'"),
         (spectral_norm, "np.linalg.norm"),
         (partly_sorted_rows, "np.partition is not lowered"),
-        (a_long_sort, r"np.sort of more than 512 elements \(here 800\)"),
+        (a_long_argsort, r"np.argsort of more than 512 elements \(here 800\)"),
+        (a_long_sort, r"np.sort of more than 4096 elements \(here 8000\)"),
         (unread_argument, r"np.var\(where=...\) is not lowered"),
         (unread_argument_of_a_ufunc, r"np.exp\(where=...\) is not lowered"),
         (unread_argument_of_a_method, r"np.std\(where=...\) is not lowered"),
