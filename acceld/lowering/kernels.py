@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
-from acceld.lowering.choices import WIDEST, HbmPlacement, Rolled
+from acceld.lowering.choices import BYTES, WIDEST, HbmPlacement, Rolled
+from acceld.lowering.forwarding import forwarded
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
@@ -86,7 +87,8 @@ def lowered(
     for part in found.parts:
         part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
-    return Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
+    kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
+    return forwarded(kernel, BYTES)
 
 
 @functools.lru_cache(maxsize=1)
