@@ -24,7 +24,7 @@ from acceld.lowering.axes import (
     refined,
     split,
 )
-from acceld.lowering.graph import Node, NotLowered, Shape, View
+from acceld.lowering.graph import INDEX, Node, NotLowered, Shape, View
 from acceld.lowering.instructions import Selection
 from acceld.lowering.regions import Access, Region, conforms
 from acceld.lowering.regions import accesses as accesses_of
@@ -210,11 +210,13 @@ class Choices:
         axes = list(range(len(extents)))
         last = axes[-1]
         # Columns that lie apart are loaded transposed, which needs one axis of columns.
-        turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in rows)
+        moved = [one for one, access in zip(rows, accesses, strict=True) if access.view.node is not INDEX]
+        turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in moved)
         orders = [axes] if turned else [axes, *([p, *axes[:p], *axes[p + 1 :]] for p in axes[1:last])]
         if turned:  # rows of HBM may lie along another axis in most accesses
             orders += [[*axes[:p], *axes[p + 1 :], p] for p in axes[:last]]
         beside = [sum(_alike(one, other) for other in accesses) for one in accesses]
+        beside = [count if a.view.node is not INDEX else 0 for count, a in zip(beside, accesses, strict=True)]
         found = []
         for order in orders:
             behind = 1
@@ -222,8 +224,8 @@ class Choices:
                 extent = extents[order[axis]]
                 for part in range(1, min(extent, max(1, limit // behind)) + 1):
                     if extent % part == 0:
-                        moved = [tuple(one[at] for at in order) for one in rows]
-                        heads, _, columns = cut_behind([extents[at] for at in order], moved, axis, part)
+                        placed = [tuple(one[at] for at in order) for one in rows]
+                        heads, _, columns = cut_behind([extents[at] for at in order], placed, axis, part)
                         found.append((self._time(heads, part * behind, columns, beside), order, axis, part))
                 behind *= extent
                 if behind > limit:
@@ -233,13 +235,17 @@ class Choices:
     def _time(self, extents: Sequence[int], width: int, columns: Sequence[Axes], beside: Sequence[int]) -> float:
         """Return an estimate of the cycles that an element-wise region takes with so many columns.
 
-        ``columns`` has the column axes of each access, ``beside`` the number of accesses that differ only in their offsets.
+        ``columns`` has the column axes of each access, ``beside`` the number of accesses that differ only in their offsets;
+        0 for positions, which the chip itself counts.
         """
         rows = max(extents, key=lambda n: min(n, PARTITIONS), default=1)
         size = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
         tiles = math.prod(extents) // rows * -(-rows // size)
         cycles = float(len(self.nodes) * (width + START))
         for axes, alike in zip(columns, beside, strict=True):
+            if not alike:
+                cycles += START + width
+                continue
             ranged = _ranged(axes)
             together = bool(ranged) and 1 < ranged[-1][1] <= alike  # such accesses are one transfer of contiguous rows
             run = ranged[-1][0] if ranged and (ranged[-1][1] == 1 or together) else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from acceld.lowering.graph import dense
@@ -16,6 +16,7 @@ from acceld.lowering.statements import (
     Affine,
     Block,
     Call,
+    Declaration,
     Gathered,
     HbmTensor,
     Kernel,
@@ -42,12 +43,12 @@ class _Held:
     piece: Piece
 
 
-def forwarded(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
+def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
     """Return a kernel that loads no value that a tile still has, and stores no value that nothing reads.
 
-    ``sizes`` has the bytes of an element by dtype.
+    ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
     """
-    pass_ = _Pass(extents(kernel.body), sizes)
+    pass_ = _Pass(extents(kernel.body), sizes, fresh)
     body = pass_.block(kernel.body, [])
     read = Counter(tensor for tensor in _read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
@@ -58,9 +59,10 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
 class _Pass:
     """One pass over the statements of a kernel, in the order in which they run."""
 
-    def __init__(self, trips: Mapping[str, int], sizes: Mapping[str, int]) -> None:
-        self.trips, self.sizes = trips, sizes
+    def __init__(self, trips: Mapping[str, int], sizes: Mapping[str, int], fresh: Callable[[str], str]) -> None:
+        self.trips, self.sizes, self.fresh = trips, sizes, fresh
         self.used: set[Tile] = set()
+        self.stored: list[Block] = []
 
     def block(self, statements: Iterable[Statement], held: list[_Held]) -> list[Statement]:
         """Return statements of one body. ``held`` has what tiles still have before them, and is changed by them."""
@@ -69,8 +71,16 @@ class _Pass:
             if isinstance(statement, Loop):
                 written, stored = _changed(statement.body)
                 kept = [one for one in held if one.piece.tile not in written and one.block.tensor not in stored]
-                body = self.block(statement.body, list(kept))
+                passed = self._passed_on(statement) if statement.ordered else []
+                body = self.block(statement.body, [*kept, *(one for one, _ in passed)])
                 held[:] = kept
+                for one, store in passed:
+                    if one.piece.tile in self.used:
+                        first = Block(one.block.tensor, Affine(one.block.offset.constant), one.block.pattern)
+                        shape = tuple(count for _, count in first.pattern)
+                        whole = replace(one.piece, reshaped=shape) if len(shape) > 2 else one.piece
+                        made += [Declaration(one.piece.tile), Call("dma_copy", whole, (("src", first),))]
+                        body.append(Call("tensor_copy", one.piece, (("src", store),)))
                 made.append(Loop(statement.variable, statement.count, statement.ordered, body))
             elif isinstance(statement, Call):
                 made.append(self._call(statement, held))
@@ -78,12 +88,40 @@ class _Pass:
                 made.append(statement)
         return made
 
+    def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
+        """Return what a step of a loop can have of the step before, in tiles that are declared before the loop, and the piece
+        that each step leaves there.
+
+        The part of the first step has to be stored before the loop.
+        """
+        found: list[tuple[_Held, Piece]] = []
+        stores = [one for one in loop.body if isinstance(one, Call) and isinstance(one.dst, Block)]
+        for store in stores:
+            block, piece = store.dst, dict(store.args).get("src")
+            assert isinstance(block, Block)
+            by = dict(block.offset.terms).get(loop.variable, 0)
+            before = Block(block.tensor, block.offset + -by, block.pattern)
+            start = Block(block.tensor, Affine(before.offset.constant), block.pattern)
+            own = block.offset.terms == ((loop.variable, by),) and start in self.stored
+            if not own or not isinstance(piece, Piece) or len(piece.spans) > 2 or not self._fits(piece, block):
+                continue
+            after = loop.body[loop.body.index(store) + 1 :]
+            others = [*loop.body[: loop.body.index(store)], *after]
+            if block.tensor in _changed(others)[1] or piece.tile in _changed(after)[0]:
+                continue
+            rows, columns = piece.spans[0].count or 1, piece.spans[1].count or 1
+            tile = Tile(self.fresh("state"), (rows, columns), piece.tile.dtype)
+            whole = Piece(tile, (Span(Affine(), rows), Span(Affine(), columns)))
+            found.append((_Held(before, whole), replace(piece, reshaped=None)))
+        return found
+
     def _call(self, call: Call, held: list[_Held]) -> Call:
         """Return an instruction, or the copy on the chip that replaces a load."""
         source = dict(call.args).get("src")
         if isinstance(call.dst, Block):
             # Further stores to a tensor may overwrite what a tile was stored to.
             held[:] = [one for one in held if one.block.tensor != call.dst.tensor]
+            self.stored.append(call.dst)
             if isinstance(source, Piece) and self._fits(source, call.dst):
                 held.append(_Held(call.dst, source))
             return call
@@ -100,7 +138,8 @@ class _Pass:
                 ),
                 None,
             )
-        held[:] = [one for one in held if one.piece.tile != call.dst.tile]
+        written = _changed([call])[0]
+        held[:] = [one for one in held if one.piece.tile not in written]
         if found is None:
             return call
         self.used.add(found[0].piece.tile)

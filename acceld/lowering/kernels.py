@@ -88,7 +88,7 @@ def lowered(
         part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
-    return forwarded(kernel, BYTES)
+    return forwarded(kernel, BYTES, found.build.fresh)
 
 
 @functools.lru_cache(maxsize=1)
