@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
 from acceld.lowering.choices import BYTES, WIDEST, HbmPlacement, Rolled
+from acceld.lowering.engines import balanced
 from acceld.lowering.forwarding import forwarded
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
 from acceld.lowering.loops import vectorized
@@ -88,7 +89,8 @@ def lowered(
         part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
-    return forwarded(kernel, BYTES, found.build.fresh)
+    kernel = forwarded(kernel, BYTES, found.build.fresh)
+    return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)
 
 
 @functools.lru_cache(maxsize=1)

@@ -52,6 +52,9 @@ class Spelling:
     False for the legacy API, whose compiler would then compute the activation twice.
     """
 
+    chooses_engines: bool
+    """True if the API's compiler divides copies among the engines by itself."""
+
 
 SPELLINGS = {
     "nki": Spelling(
@@ -59,12 +62,14 @@ SPELLINGS = {
         returns_results=False,
         has_patterns=True,
         sums_beside=True,
+        chooses_engines=False,
     ),
     "nki_legacy": Spelling(
         ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
         returns_results=True,
         has_patterns=False,
         sums_beside=False,
+        chooses_engines=True,
     ),
 }
 
@@ -313,7 +318,7 @@ class _Printer:
             case Condition(variables):
                 return " + ".join(variables) + " > 0"
             case str():
-                return f"nisa.reduce_cmd.{value}" if name == "reduce_cmd" else f"nl.{value}"
+                return f"nisa.{name}.{value}" if name in ("reduce_cmd", "engine") else f"nl.{value}"
             case _:
                 return repr(value)
 
