@@ -63,10 +63,11 @@ def _moved(statements: Sequence[Statement]) -> set[int]:
             transfers += trips * _bytes(call) / BYTES_PER_NS
         elif call.operation not in _ELSEWHERE:
             vector += on_vector
-            if call.operation == "tensor_copy" and _of_floats(call) and call.dst.tile in multiplied:
+            if (call.operation == "tensor_copy" and _of_floats(call) and call.dst.tile in multiplied) or _scales(call):
                 copies.append((call, on_vector, on_scalar))
     moved: set[int] = set()
-    for call, on_vector, on_scalar in copies:
+    # What the tensor engine waits for is moved first.
+    for call, on_vector, on_scalar in sorted(copies, key=lambda one: _scales(one[0])):
         if max(transfers, scalar + on_scalar) <= vector - on_vector:
             scalar, vector = scalar + on_scalar, vector - on_vector
             moved.add(id(call))
@@ -91,6 +92,14 @@ def _columns(call: Call) -> int:
         elif isinstance(value, Strided):
             sizes.append(math.prod(count for _, count in value.pattern))
     return max(sizes)
+
+
+def _scales(call: Call) -> bool:
+    """Return True if an instruction multiplies values in PSUM by one number, and nothing else."""
+    given = dict(call.args)
+    data = given.get("data")
+    plain = call.operation == "tensor_scalar" and set(given) == {"data", "op0", "operand0"}
+    return plain and given["op0"] == "multiply" and isinstance(data, Piece) and data.tile.space == "psum" and isinstance(given["operand0"], float)
 
 
 def _bytes(call: Call) -> int:
