@@ -44,6 +44,8 @@ _MOST_TURNS = 2**15
 _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
+_EXPONENT_BITS = 7
+"""Bits of an exponent of float32 by which a number can be multiplied."""
 MOST_SORTED = 512
 """Limit on the elements along an axis of which every two are compared."""
 MOST_APART, MOST_MEDIAN = 8, 25
@@ -202,9 +204,12 @@ def _rounded(a: Any, decimals: int = 0) -> Any:
 
 
 def _quotient(x: Any, y: Any, name: str) -> Any:
-    """Return ``x // y`` for a positive number ``y``. Messages call the numpy function ``name``."""
-    if isinstance(y, Traced) or not isinstance(y, int | float | np.number) or y <= 0:
-        return refused(f"np.{name} by anything but a positive number", "divide by / and round by np.floor")
+    """Return ``x // y`` of integers, or for a positive number ``y``. Messages call the numpy function ``name``."""
+    positive = not isinstance(y, Traced) and isinstance(y, int | float | np.number) and y > 0
+    if not positive:
+        if "f" in (kind_of(x), kind_of(y)):
+            return refused(f"np.{name} of floats by anything but a positive number", "divide by / and round by np.floor")
+        return _quotient_of_integers(x, y)
     found = _below(x * (1.0 / float(y)))
     if math.frexp(float(y))[0] == 0.5:  # for a power of two, the product with the reciprocal is exact
         return found
@@ -212,16 +217,78 @@ def _quotient(x: Any, y: Any, name: str) -> Any:
     return found + (rest >= y) - (rest < 0)
 
 
+def _quotient_of_integers(x: Any, y: Any) -> Any:
+    """Return ``x // y``; 0 where ``y`` is 0, as in numpy."""
+    sign, size = np.sign(y), np.abs(y)
+    above = x * sign
+    found = _below(wrapped(above).astype(np.float32) / wrapped(np.maximum(size, 1)).astype(np.float32))
+    rest = above - found * size
+    return np.where(np.equal(size, 0), 0, found + (rest >= size) - (rest < 0))
+
+
 @lowers("floor_divide", ufunc=True)
 def _floor_divided(x: Any, y: Any) -> Any:
     found = by_formula(np.floor_divide, x, y)
-    return _quotient(x, y, "floor_divide") if found is None else found
+    return _whole_number(_quotient(x, y, "floor_divide"), x, y) if found is None else found
 
 
 @lowers("remainder", "mod", ufunc=True)
 def _remainder(x: Any, y: Any) -> Any:
     found = by_formula(np.remainder, x, y)
-    return x - _quotient(x, y, "remainder") * float(y) if found is None else found
+    if found is not None:
+        return found
+    rest = _whole_number(x - _quotient(x, y, "remainder") * y, x, y)
+    # numpy's remainder by 0 is 0
+    return np.where(np.equal(y, 0), 0, rest) if isinstance(y, Traced) and y.kind != "f" else rest
+
+
+def _whole_number(found: Any, x: Any, y: Any) -> Any:
+    """Return a quotient or a rest with the kind that numpy gives it: an integer for integers."""
+    return Traced(wrapped(found).view, "i") if "f" not in (kind_of(x), kind_of(y)) else found
+
+
+@lowers("ldexp", ufunc=True)
+def _with_exponent(x1: Any, x2: Any) -> Any:
+    if not isinstance(x2, Traced) or x2.known() is not None and np.ndim(x2.known()) == 0:
+        return x1 * np.ldexp(1.0, int(x2.known() if isinstance(x2, Traced) else x2))
+    # a product of exact powers of two, one for each bit of the exponent
+    size = np.minimum(np.abs(x2), 2**_EXPONENT_BITS - 1)
+    power = x1
+    for bit in range(_EXPONENT_BITS):
+        factor = np.where(np.less(x2, 0), 2.0 ** -(2**bit), 2.0 ** (2**bit))
+        power = power * np.where(((size >> bit) & 1) > 0, factor, 1.0)
+    return power
+
+
+@lowers("bitwise_count", ufunc=True)
+def _ones_of(x: Any) -> Any:
+    if (found := by_formula(np.bitwise_count, x)) is not None:
+        return found
+    bits = x.dtype.itemsize * 8 if x.dtype.kind == "u" else min(31, x.dtype.itemsize * 8)
+    size = x if x.dtype.kind == "u" else np.abs(x)
+    return sum(((size >> bit) & 1 for bit in range(1, bits)), start=size & 1).astype(np.uint8)
+
+
+def _by_segments(name: str, array: Any, indices: Any, axis: int) -> Any:
+    """Return the folds of the parts of an array that begin at ``indices``, as ``np.add.reduceat`` and the like do."""
+    given = indices.known() if isinstance(indices, Traced) else np.asarray(indices)
+    if given is None:
+        return refused(f"np.{name}.reduceat at positions that depend on an input", "sum what np.where chooses")
+    a = wrapped(array)
+    at, starts = axis % a.ndim, [int(one) for one in given]
+    ends = [*starts[1:], a.shape[at]]
+    lead = (slice(None),) * at
+    parts = [
+        getattr(np, name).reduce(a[(*lead, slice(first, end))], axis=at) if first < end else a[(*lead, first)]
+        for first, end in zip(starts, ends, strict=True)
+    ]
+    return np.stack(parts, axis=at)
+
+
+for _name in ("add", "multiply", "maximum", "minimum"):
+    FUNCTIONS[f"{_name}.reduceat"] = lambda array, indices, axis=0, dtype=None, _name=_name: _by_segments(
+        _name, array if dtype is None else wrapped(array).astype(dtype), indices, axis
+    )
 
 
 @lowers("nan_to_num")

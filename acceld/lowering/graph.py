@@ -100,6 +100,10 @@ class View:
     strides: Shape
     offset: int = 0
 
+    def __call__(self, *args: object, **further: object) -> None:
+        """Raise TypeError: a reference that calls ``x.view()`` gets here, because the tracer's arrays have views."""
+        raise TypeError("ndarray.view is not lowered; use x.copy() for the same elements, x.astype() for another type")
+
     @property
     def dtype(self) -> str:
         """Return the dtype of the node's result."""
