@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 # Importing these modules registers their functions in FUNCTIONS.
-from acceld.lowering import composed, contractions, elementary, functions, indexing
+from acceld.lowering import composed, contractions, elementary, functions, indexing, rows
 from acceld.lowering.arrays import (
     ELEMENTWISE,
     SOURCE,
@@ -30,7 +30,7 @@ from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, w
 from acceld.lowering.indexing import constant
 from acceld.lowering.masked import Masked
 
-assert composed and contractions and elementary and functions and indexing
+assert composed and contractions and elementary and functions and indexing and rows
 
 
 def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:

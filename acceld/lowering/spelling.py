@@ -526,10 +526,10 @@ def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> str:
     """Return a block as text with index grids, for the legacy API, which has no patterns.
 
-    If steps cross the end of an axis, the tensor is reshaped to one axis.
+    If steps cross the end of an axis, or if there is no axis, the tensor is reshaped to one axis.
     """
     walked = list(pattern)
-    parts = _by_axis(block, walked, trips)
+    parts = _by_axis(block, walked, trips) if block.tensor.shape else None  # a tensor without axes has no index
     if parts is not None:
         return f"{block.tensor.name}[{', '.join(parts)}]"
     terms = [] if block.offset == Affine() else [affine(block.offset)]
