@@ -6,7 +6,19 @@ import keyword
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from acceld.lowering.statements import ZERO, Block, Call, Declaration, Loop, Piece, Span, Statement, Strided, Tile, Value
+from acceld.lowering.statements import (
+    ZERO,
+    Block,
+    Call,
+    Declaration,
+    Loop,
+    Piece,
+    Span,
+    Statement,
+    Strided,
+    Tile,
+    Value,
+)
 
 
 class KernelBuilder:

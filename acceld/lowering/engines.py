@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from acceld.chips import CHIPS
 from acceld.lowering.choices import BYTES
-from acceld.lowering.statements import Block, Call, Kernel, Loop, Piece, Statement, Strided
+from acceld.lowering.statements import Block, Call, Kernel, Loop, Piece, Statement, Strided, Tile
 
 LEAST = 64
 """Least cycles that an instruction of either engine takes."""
@@ -63,7 +63,7 @@ def _moved(statements: Sequence[Statement]) -> set[int]:
             transfers += trips * _bytes(call) / BYTES_PER_NS
         elif call.operation not in _ELSEWHERE:
             vector += on_vector
-            if (call.operation == "tensor_copy" and _of_floats(call) and call.dst.tile in multiplied) or _scales(call):
+            if _of_floats(call, multiplied) or _scales(call):
                 copies.append((call, on_vector, on_scalar))
     moved: set[int] = set()
     # What the tensor engine waits for is moved first.
@@ -99,7 +99,13 @@ def _scales(call: Call) -> bool:
     given = dict(call.args)
     data = given.get("data")
     plain = call.operation == "tensor_scalar" and set(given) == {"data", "op0", "operand0"}
-    return plain and given["op0"] == "multiply" and isinstance(data, Piece) and data.tile.space == "psum" and isinstance(given["operand0"], float)
+    return (
+        plain
+        and given["op0"] == "multiply"
+        and isinstance(data, Piece)
+        and data.tile.space == "psum"
+        and isinstance(given["operand0"], float)
+    )
 
 
 def _bytes(call: Call) -> int:
@@ -109,13 +115,13 @@ def _bytes(call: Call) -> int:
     return math.prod(n for _, n in block.pattern) * BYTES[block.tensor.dtype] if isinstance(block, Block) else 0
 
 
-def _of_floats(call: Call) -> bool:
-    """Return True if a copy moves floats, which the scalar engine copies without a change."""
+def _of_floats(call: Call, multiplied: set[Tile]) -> bool:
+    """Return True for a copy of floats to a tile of ``multiplied``. The scalar engine copies floats without a change."""
     source = dict(call.args).get("src")
-    if isinstance(call.dst, Block) or not isinstance(source, Piece | Strided):
+    if call.operation != "tensor_copy" or isinstance(call.dst, Block) or not isinstance(source, Piece | Strided):
         return False
     plain = not (isinstance(source, Piece) and source.bits_as)
-    return plain and call.dst.tile.dtype in _COPIED and source.tile.dtype in _COPIED
+    return plain and call.dst.tile in multiplied and call.dst.tile.dtype in _COPIED and source.tile.dtype in _COPIED
 
 
 def _placed(statements: Iterable[Statement], moved: set[int]) -> list[Statement]:

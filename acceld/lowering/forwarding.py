@@ -220,10 +220,11 @@ def _changed(statements: Iterable[Statement]) -> tuple[set[Tile], set[HbmTensor]
             inner = _changed(statement.body)
             tiles |= inner[0]
             tensors |= inner[1]
-        elif isinstance(statement, Call) and isinstance(statement.dst, Block):
-            tensors.add(statement.dst.tensor)
         elif isinstance(statement, Call):
-            tiles.add(statement.dst.tile)
+            if isinstance(statement.dst, Block):
+                tensors.add(statement.dst.tensor)
+            else:
+                tiles.add(statement.dst.tile)
             tiles |= {value.tile for name, value in statement.args if name == "reduce_res" and isinstance(value, Piece)}
     return tiles, tensors
 

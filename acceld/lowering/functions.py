@@ -208,7 +208,9 @@ def _quotient(x: Any, y: Any, name: str) -> Any:
     positive = not isinstance(y, Traced) and isinstance(y, int | float | np.number) and y > 0
     if not positive:
         if "f" in (kind_of(x), kind_of(y)):
-            return refused(f"np.{name} of floats by anything but a positive number", "divide by / and round by np.floor")
+            return refused(
+                f"np.{name} of floats by anything but a positive number", "divide by / and round by np.floor"
+            )
         return _quotient_of_integers(x, y)
     found = _below(x * (1.0 / float(y)))
     if math.frexp(float(y))[0] == 0.5:  # for a power of two, the product with the reciprocal is exact
@@ -249,8 +251,9 @@ def _whole_number(found: Any, x: Any, y: Any) -> Any:
 
 @lowers("ldexp", ufunc=True)
 def _with_exponent(x1: Any, x2: Any) -> Any:
-    if not isinstance(x2, Traced) or x2.known() is not None and np.ndim(x2.known()) == 0:
-        return x1 * np.ldexp(1.0, int(x2.known() if isinstance(x2, Traced) else x2))
+    held = x2.known() if isinstance(x2, Traced) else np.asarray(x2)
+    if held is not None and not held.ndim:
+        return x1 * np.ldexp(1.0, int(held))
     # a product of exact powers of two, one for each bit of the exponent
     size = np.minimum(np.abs(x2), 2**_EXPONENT_BITS - 1)
     power = x1
@@ -621,13 +624,11 @@ def _parting(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
 @lowers("median")
 def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     if axis is None:
-        x, at = wrapped(a).reshape(-1), 0
+        x, at = wrapped(a).reshape(-1), tuple(range(np.ndim(a)))
     else:
-        axes = [one % a.ndim for one in (axis if isinstance(axis, tuple) else (axis,))]
-        at = axes[0]
-        x = wrapped(np.moveaxis(a, axes, range(-len(axes), 0)))
-        x = x.reshape((*x.shape[: x.ndim - len(axes)], -1)) if len(axes) > 1 else x
-        at = tuple(axes) if len(axes) > 1 else at
+        at = tuple(one % a.ndim for one in (axis if isinstance(axis, tuple) else (axis,)))
+        x = wrapped(np.moveaxis(a, at, range(-len(at), 0)))
+        x = x.reshape((*x.shape[: x.ndim - len(at)], -1)) if len(at) > 1 else x
     extent = x.shape[-1]
     if extent <= MOST_MEDIAN:
         ranks = _apart_in_order(x)
@@ -636,7 +637,7 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
         ranks = [ordered[..., rank] for rank in range(extent)]
     low, high = ranks[(extent - 1) // 2], ranks[extent // 2]
     found = (low + high) * 0.5 if extent % 2 == 0 else low * 1.0
-    return np.expand_dims(found, tuple(range(np.ndim(a))) if axis is None else at) if keepdims else found
+    return np.expand_dims(found, at) if keepdims else found
 
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:

@@ -882,7 +882,7 @@ class Nest(Choices):
         there are no such ranges. Stores have to write all elements of their ranges.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
-        if not self.region.pure or reach.scalar:
+        if reach.scalar or (not self.region.pure and reach.access.role != "store"):
             return [], 0, 0
         tensor = self.memory.tensor(reach.access.view.node)
         found = [
@@ -894,7 +894,12 @@ class Nest(Choices):
         ]
         starts = {self.reach[m].start.constant for m in found}
         if reach.access.role == "store":
-            return self._filled(found, starts, inner)
+            makers = [self.reach[m].access.node for m in found]
+            alike = {(self._group_of(node), id(node) in self.folds) for node in makers} == {
+                (self._group_of(makers[0]), False)
+            }
+            together = alike and all(node.kind in ("elementwise", "scan") for node in makers)
+            return self._filled(found, starts, inner) if together else ([], 0, 0)
         apart = bool(inner) and inner[-1][1] > 1
         if (len(starts) > 1 or apart) and reach.access.view.node is not INDEX and n not in self.broadcast:
             most = min(max(len(starts), SPARSEST if apart else 1) * self.chunk.size, WIDEST)
@@ -1376,9 +1381,7 @@ class Nest(Choices):
             for start, axes in network.rectangles(places):
                 both = _columns_of(data, start, axes), _columns_of(data, start + distance, axes)
                 for op, at in (("minimum", start), ("maximum", start + distance)):
-                    self.build.call(
-                        "tensor_tensor", _columns_of(new, at, axes), data1=both[0], data2=both[1], op=op
-                    )
+                    self.build.call("tensor_tensor", _columns_of(new, at, axes), data1=both[0], data2=both[1], op=op)
             moved = {at + by for at in places for by in (0, distance)}
             for start, axes in network.rectangles([at for at in range(self.chunk.size) if at not in moved]):
                 self.build.call("tensor_copy", _columns_of(new, start, axes), src=_columns_of(data, start, axes))

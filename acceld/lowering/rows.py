@@ -17,12 +17,12 @@ from acceld.lowering.graph import Graph, Node, View, dense, entry, root, whole
 
 @lowers("apply_along_axis")
 def _along(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    every = wrapped(arr)
+    every: Any = wrapped(arr)
     at = axis % every.ndim
     given = wrapped(np.moveaxis(every, at, -1))
     row = entry("row", given.shape[-1:], given.view.dtype)
     found = wrapped(func1d(Traced(whole(row), given.kind), *args, **kwargs))
-    made = Traced(_Rows(row, given.view, found.view).view(found.view), found.kind)
+    made: Any = Traced(_Rows(row, given.view, found.view).view(found.view), found.kind)
     lead = given.ndim - 1
     return np.moveaxis(made, range(lead, made.ndim), range(at, at + found.ndim))
 

@@ -32,7 +32,6 @@ from acceld.lowering.instructions import ALU, BITWISE, INVERSE
 from acceld.lowering.regions import FEW_ROWS, LONG_ROW
 
 
-
 @dataclass(frozen=True, slots=True)
 class Uses:
     """What rules have to know of the uses of nodes: the ids of nodes with one use, and of buffers without a later store."""
@@ -748,7 +747,19 @@ def _counted_operands(node: Node, uses: Uses) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _made_narrow, _constant, _narrow, _neutral, _power, _one_or_zero, _negation, _divided, _turned, _summed),
+    "elementwise": (
+        _copied,
+        _made_narrow,
+        _constant,
+        _narrow,
+        _neutral,
+        _power,
+        _one_or_zero,
+        _negation,
+        _divided,
+        _turned,
+        _summed,
+    ),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _by_elements, _gathered, _scaled_product),
 }

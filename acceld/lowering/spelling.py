@@ -297,7 +297,7 @@ class _Printer:
         text = self._value("dst", piece)
         return text if text.endswith("]") else f"{text}[...]"
 
-    def _shape(self, piece: Piece | Block) -> str:
+    def _shape(self, piece: Piece | Strided | Block) -> str:
         """Return the shape of a piece as text."""
         assert isinstance(piece, Piece)
         return str(tuple(span.count for span in piece.spans if span.count is not None))

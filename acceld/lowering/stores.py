@@ -104,7 +104,12 @@ def _order(view: View) -> tuple[int, ...] | None:
     order = tuple(sorted(range(len(view.shape)), key=lambda axis: (-view.strides[axis], axis)))
     if view.node.kind not in COMPUTED or view.whole or order[-1:] != (len(order) - 1,):
         return None
-    return order if view.mapped(lambda array: array.transpose(order)).whole else None
+    return order if _with_axes(view, order).whole else None
+
+
+def _with_axes(view: View, order: tuple[int, ...]) -> View:
+    """Return a view with its axes in another order."""
+    return view.mapped(lambda array: array.transpose(order))
 
 
 def _with_turned_targets(graph: Graph) -> Graph:
@@ -116,7 +121,7 @@ def _with_turned_targets(graph: Graph) -> Graph:
         value = args[-1] if node.kind == "buffer" and args else None
         order = _order(value) if isinstance(value, View) else None
         if order is not None and isinstance(value, View) and target is not None:
-            target, value = (one.mapped(lambda array, order=order: array.transpose(order)) for one in (target, value))
+            target, value = _with_axes(target, order), _with_axes(value, order)
             args = (*args[:-1], value)
         if args != node.args or target != node.target:
             made[id(node)] = replace(node, args=args, target=target)
@@ -126,8 +131,7 @@ def _with_turned_targets(graph: Graph) -> Graph:
         order = _order(view)
         if order is not None:
             held = whole(Node("buffer", "", (), view.shape, view.dtype, view.node.line))
-            target, value = (one.mapped(lambda array, order=order: array.transpose(order)) for one in (held, view))
-            view = whole(stored(None, value, target, view.node.line))
+            view = whole(stored(None, _with_axes(view, order), _with_axes(held, order), view.node.line))
         outputs.append(view)
     return Graph(graph.inputs, tuple(outputs), graph.lines)
 
