@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, prefix, squeezed
+from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, squeezed
 from acceld.lowering.bounds import NARROW_INTEGERS
 from acceld.lowering.graph import (
     INDEX,
@@ -684,6 +684,41 @@ def _cut_depth(node: Node, uses: Uses) -> View | None:
     return found
 
 
+def _folded_apart(node: Node, uses: Uses) -> View | None:
+    """Fold over rows first and over a few neighbors afterwards, if other elements lie between the rows, as in a norm of
+    groups of the last axis. In one fold, each partition would have a few elements.
+    """
+    source = node.views[0]
+    kept = len(source.shape) - node.folded
+    axes = [axis for axis in zip(source.shape, source.strides, strict=True) if axis[0] > 1]
+    results = [axis for axis in zip(source.shape[:kept], source.strides[:kept], strict=True) if axis[0] > 1]
+    ordered = sorted(axes, key=lambda axis: axis[1])
+    if not results or ordered[0][1] <= 0 or any(n * s > t for (n, s), (_, t) in itertools.pairwise(ordered)):
+        return None
+    least = min(s for _, s in results)
+    folds = list(zip(source.shape[kept:], source.strides[kept:], strict=True))
+    rows, near = [axis for axis in folds if axis[1] > least], [axis for axis in folds if axis[1] < least]
+    terms = math.prod(n for n, _ in near)
+    if not rows or not 1 < terms < LEAST_CYCLES or math.prod(n for n, _ in rows) < PARTITIONS:
+        return None
+    inner = merged([tuple(sorted((*results, *near), key=lambda axis: -axis[1]))])[0]
+    shape, strides = tuple(n for n, _ in (*inner, *rows)), tuple(s for _, s in (*inner, *rows))
+    made = Node("reduce", node.name, (View(source.node, shape, strides, source.offset),), shape[: len(inner)], node.dtype)
+    made = replace(made, line=node.line, folded=len(rows))
+    made.order = node.order
+    own = dense(made.shape)
+
+    def placed(axis: tuple[int, int]) -> int:
+        """Return the stride of an axis of the source in the result of the first fold."""
+        return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
+
+    ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]
+    view = View(made, tuple(n for n, _ in ends), tuple(placed(axis) if axis[0] > 1 else 0 for axis in ends))
+    last = replace(node, args=(view,), folded=len(near))
+    last.order = node.order
+    return whole(last)
+
+
 def _folded_twice(node: Node, uses: Uses) -> View | None:
     """Fold many elements into few results by two folds, because each result would be computed on one partition.
 
@@ -769,5 +804,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_counted_operands, _rolled_terms)}
 """Rules that are applied after :data:`RULES`, when sums of products have become single products."""
 
-LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_twice,)}
+LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_apart, _folded_twice)}
 """Rules that are applied at the end, because they undo results of other rules."""

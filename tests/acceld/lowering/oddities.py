@@ -1258,3 +1258,11 @@ def states_that_pass_through_two_products(x: Array, w: Array, g: Array) -> Any:
         s = s - 0.1 * (w[t] @ s)
         out[t] = s * 2
     return out
+
+
+@odd((2, 260, 12), (2, 260, 12))
+def groups_of_the_last_axis(x: Array, y: Array) -> Any:
+    groups = x.reshape(2, 260, 3, 4)
+    mean = groups.mean((1, 3), keepdims=True)
+    both = ((groups - mean) ** 2).mean((1, 3))
+    return both, groups.max((1, 3)), (x * y).reshape(2, 260, 4, 3).sum((1, 3)), y.reshape(2, 260, 3, 4).min((3, 1))
