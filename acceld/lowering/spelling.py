@@ -195,6 +195,8 @@ class _Printer:
             return self._gathered(call, source)
         if self.spelling.returns_results and call.operation == "dma_copy":
             return self._transfer(call)
+        if call.operation == "dma_copy":
+            call = self._in_slices(call)
         dst = self._value("dst", call.dst)
         args = [f"{name}={self._value(name, value)}" for name, value in call.args]
         if not self.spelling.returns_results:
@@ -221,6 +223,24 @@ class _Printer:
         if operation in _TYPED and given - {_dtype(call.dst)}:
             args.append(f"dtype={_nl(_dtype(call.dst))}")
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
+
+    def _in_slices(self, call: Call) -> Call:
+        """Return a transfer whose part of HBM slices can select, if that is possible after its axes are divided.
+
+        A compiler sees from slices, better than from strides, which transfers touch the same elements.
+        """
+        source = dict(call.args).get("src")
+        block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
+        if not isinstance(block, Block) or not isinstance(piece, Piece) or sliced(block, self.trips) is not None:
+            return call
+        divided = replace(block, pattern=tuple(walks(block)))
+        found = sliced(divided, self.trips)
+        if found is None or sum(span.count is not None for span in found) != len(divided.pattern):
+            return call
+        shaped = replace(piece, reshaped=tuple(count for _, count in divided.pattern))
+        if isinstance(call.dst, Block):
+            return replace(call, dst=divided, args=(("src", shaped),))
+        return replace(call, dst=shaped, args=(("src", divided),))
 
     def _counted(self, call: Call) -> str:
         """Return an ``iota`` instruction as text."""
