@@ -137,7 +137,9 @@ def _ranged(columns: Axes) -> Axes:
     """Return column axes as they are loaded or stored: if they turn a range of elements, as that range."""
     apart = tuple(axis for axis in columns if axis[1])
     ordered = merged([tuple(sorted(apart, key=lambda axis: -axis[1]))])[0]
-    return ordered if ordered and ordered[-1][1] == 1 and apart[-1][1] != 1 else merged([apart])[0]
+    reach = 1 + sum((extent - 1) * stride for extent, stride in apart)
+    dense = reach <= min(SPARSEST * math.prod(extent for extent, _ in apart), WIDEST)
+    return ordered if dense and ordered and ordered[-1][1] == 1 and apart[-1][1] != 1 else merged([apart])[0]
 
 
 def _alike(one: Access, other: Access) -> bool:
