@@ -65,6 +65,8 @@ ROW = 0.8
 SPARSEST = 4
 """Elements of a contiguous range for each element that is needed of it, with which loading the range takes less time than
 loading each element by itself, about."""
+STRIP = 400
+"""Cycles of a transfer and of the instructions that turn it, beside one cycle for each row, about."""
 FLOATS = ("float32", "bfloat16", "float16")
 """Types of the tensor engine's operands."""
 
@@ -131,6 +133,11 @@ class Reach:
     def dtype(self) -> str:
         """Return the dtype of the elements."""
         return self.access.view.dtype
+
+
+def _turned(columns: Axes) -> bool:
+    """Return True if columns lie so far apart that they are loaded transposed, if rows are contiguous."""
+    return len(columns) == 1 and columns[0][0] >= 32 and columns[0][1] not in (0, 1)
 
 
 def _ranged(columns: Axes) -> Axes:
@@ -227,26 +234,33 @@ class Choices:
                 for part in range(1, min(extent, max(1, limit // behind)) + 1):
                     if extent % part == 0:
                         placed = [tuple(one[at] for at in order) for one in rows]
-                        heads, _, columns = cut_behind([extents[at] for at in order], placed, axis, part)
-                        found.append((self._time(heads, part * behind, columns, beside), order, axis, part))
+                        heads, apart, columns = cut_behind([extents[at] for at in order], placed, axis, part)
+                        found.append((self._time(heads, part * behind, apart, columns, beside), order, axis, part))
                 behind *= extent
                 if behind > limit:
                     break
         return min(found, key=lambda one: one[0])[1:]
 
-    def _time(self, extents: Sequence[int], width: int, columns: Sequence[Axes], beside: Sequence[int]) -> float:
+    def _time(
+        self, extents: Sequence[int], width: int, heads: Sequence[Axes], columns: Sequence[Axes], beside: Sequence[int]
+    ) -> float:
         """Return an estimate of the cycles that an element-wise region takes with so many columns.
 
-        ``columns`` has the column axes of each access, ``beside`` the number of accesses that differ only in their offsets;
-        0 for positions, which the chip itself counts.
+        ``heads`` and ``columns`` have the row axes and the column axes of each access, ``beside`` the number of accesses that
+        differ only in their offsets; 0 for positions, which the chip itself counts.
         """
-        rows = max(extents, key=lambda n: min(n, PARTITIONS), default=1)
+        place = max(range(len(extents)), key=lambda at: (min(extents[at], PARTITIONS), at), default=-1)
+        rows = extents[place] if extents else 1
         size = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
         tiles = math.prod(extents) // rows * -(-rows // size)
         cycles = float(len(self.nodes) * (width + START))
-        for axes, alike in zip(columns, beside, strict=True):
+        for lead, axes, alike in zip(heads, columns, beside, strict=True):
             if not alike:
                 cycles += START + width
+                continue
+            if lead and lead[place][1] == 1 and _turned(axes) and size >= 32:
+                strips = -(-axes[0][0] // PARTITIONS)
+                cycles += TRANSFER + strips * (STRIP + ROW * PARTITIONS + size)
                 continue
             ranged = _ranged(axes)
             together = bool(ranged) and 1 < ranged[-1][1] <= alike  # such accesses are one transfer of contiguous rows

@@ -89,7 +89,8 @@ def lowered(
         part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
-    kernel = forwarded(kernel, BYTES, found.build.fresh)
+    if pieces.nodes >= MOST_NODES:  # with smaller pieces, values are to go through HBM
+        kernel = forwarded(kernel, BYTES, found.build.fresh)
     return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)
 
 
