@@ -67,6 +67,8 @@ from acceld.lowering.statements import (
 )
 
 Pattern = tuple[tuple[int, int], ...]
+MOST_AXES = 4
+"""Most axes of the elements of a partition that an instruction takes."""
 TURNED_TOGETHER = 4
 """Transposes that are written to one PSUM bank, from which a single copy moves them to SBUF."""
 
@@ -882,7 +884,7 @@ class Nest(Choices):
         there are no such ranges. Stores have to write all elements of their ranges.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
-        if reach.scalar or (not self.region.pure and reach.access.role != "store"):
+        if reach.scalar or len(inner) > MOST_AXES or (not self.region.pure and reach.access.role != "store"):
             return [], 0, 0
         tensor = self.memory.tensor(reach.access.view.node)
         found = [
