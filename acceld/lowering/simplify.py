@@ -703,7 +703,9 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
         return None
     inner = merged([tuple(sorted((*results, *near), key=lambda axis: -axis[1]))])[0]
     shape, strides = tuple(n for n, _ in (*inner, *rows)), tuple(s for _, s in (*inner, *rows))
-    made = Node("reduce", node.name, (View(source.node, shape, strides, source.offset),), shape[: len(inner)], node.dtype)
+    made = Node(
+        "reduce", node.name, (View(source.node, shape, strides, source.offset),), shape[: len(inner)], node.dtype
+    )
     made = replace(made, line=node.line, folded=len(rows))
     made.order = node.order
     own = dense(made.shape)
