@@ -120,7 +120,7 @@ class Nest(Choices):
         self.ones: dict[str, Tile] = {}
         """Tiles of ones that sum over partitions in a product, by their type."""
         self.parts_stored: dict[int, int] = {}
-        """How many parts of the ranges that stores fill together are computed, by the access that begins first."""
+        """Number of parts, of the ranges that stores fill together, that are computed, by the access that begins first."""
 
     def write(self) -> None:
         """Append the statements of the loop nest to the kernel."""

@@ -34,7 +34,7 @@ from acceld.lowering.regions import FEW_ROWS, LONG_ROW
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What rules have to know of the uses of nodes: the ids of nodes with one use, and of buffers without a later store."""
+    """The ids of nodes with one use, and of buffers without a later store, which rules have to know."""
 
     once: set[int] = field(default_factory=set)
     lasting: set[int] = field(default_factory=set)
