@@ -28,15 +28,17 @@ Python (announcement of 16 October 2026).
 """
 
 STATIONARY_COLUMNS = 128
-"""Free elements of a product's stationary operand (isa, nc_matmul)."""
+"""Most elements in the free dimension of a matrix product's stationary operand (NKI's ISA reference, nc_matmul)."""
 TENSOR_TRANSPOSE, VECTOR_TRANSPOSE = 128, 32
-"""Edge of the tile that an engine transposes (isa, nc_transpose)."""
+"""Edge, in elements, of the largest tile that the engine transposes (NKI's ISA reference, nc_transpose)."""
 BN_STATS_ELEMENTS = 512
-"""Free elements that bn_stats takes (isa)."""
+"""Most elements in the free dimension that bn_stats takes (NKI's ISA reference)."""
 MAX8_ELEMENTS = (8, 16384)
-"""Least and greatest number of free elements of max8 and similar instructions (isa)."""
+"""Least and greatest number of elements in the free dimension that max8 and similar instructions take (NKI's ISA
+reference).
+"""
 FREE_AXES = 4
-"""Axes of an engine's access pattern beside the partitions (architecture guides)."""
+"""Most axes of an engine's access pattern in addition to the partition axis (architecture guides)."""
 LEGACY_RESERVED_SBUF_BYTES = 16 * 1024
 """Bytes at the end of each partition that the legacy compiler keeps for itself (direct allocation guide)."""
 
@@ -63,7 +65,7 @@ class ChipSpec:
     """Bytes of PSUM per partition that one matrix product may write.
 
     That is a PSUM bank. From NeuronCore-v4 on it is the whole PSUM, which holds 4096 float32 or 8192 bfloat16 columns
-    (isa, nc_matmul).
+    (NKI's ISA reference, nc_matmul).
     """
     sbuf_bytes_per_partition: int
     psum_banks: int
@@ -74,16 +76,17 @@ class ChipSpec:
     dma_engines: int
     """Number of DMA engines of one core."""
     dma_practical_bytes_per_us: float
-    """Rate of one DMA engine for long rows."""
+    """Bytes per microsecond of one DMA engine for long rows."""
     dma_wire_bytes_per_us: float
-    """Rate of one DMA engine for the bytes of a descriptor."""
+    """Bytes per microsecond of one DMA engine within one descriptor."""
     dma_descriptor_us: float
     """Microseconds that one DMA engine takes for each descriptor, in addition to the time for the descriptor's bytes.
     """
     dma_long_row_bytes_per_us: float
-    """Rate of one DMA engine for the longest rows, at which the engine saturates."""
+    """Bytes per microsecond of one DMA engine for the longest rows, at which the engine saturates."""
     tensor_ramp_us: float
-    """Time over which the tensor engine must be busy to run at its full rate; 0 if it does not throttle."""
+    """Microseconds for which the tensor engine must be busy before it runs at its full rate; 0 if it does not throttle.
+    """
     hbm_bytes_per_us: float
     """One core's share of HBM bandwidth as the profiler counts it, bytes per microsecond."""
     matmul_tflops: Mapping[str, float]

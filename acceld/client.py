@@ -1,5 +1,5 @@
-"""Provide a blocking client of the daemon. It needs only the standard library, so that ``acceld status`` starts
-quickly.
+"""Provide a blocking client of the daemon. The module imports only the standard library, so that ``acceld status``
+starts quickly.
 """
 
 from __future__ import annotations
@@ -143,17 +143,21 @@ class Client:
         return True
 
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
-        """Yield every event after a number, without end: the existing ones, then each new one, as :meth:`pages` does."""
+        """Yield every event after a number, without end: the existing events, then each new event, as :meth:`pages`
+        does.
+        """
         for page in self.pages(after, run, wait_s):
             yield from page
 
     def pages(
         self, after: int, run: int | None = None, wait_s: float = 20.0, lost: Callable[[str], None] | None = None
     ) -> Iterator[list[dict[str, Any]]]:
-        """Yield the events after a number, without end, as lists: an empty one after ``wait_s`` without an event.
+        """Yield the events after a number, without end, as lists. After ``wait_s`` seconds without an event the list is
+        empty.
 
-        ``run`` restricts them to one run. A restart of the daemon within ``RETURN_S`` seconds loses no event.
-        ``lost`` is called with a sentence when the daemon has gone. Raises DaemonError if the daemon stays away for longer.
+        ``run`` restricts the events to one run. A restart of the daemon within ``RETURN_S`` seconds loses no event.
+        ``lost`` is called with a sentence when the daemon has gone. Raises DaemonError if the daemon stays away for
+        longer.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
         gone: float | None = None

@@ -117,11 +117,11 @@ class SearchConfig:
     )
     polish: int = _option("polish", "Used with the proposer both")
     patience: int = _option("patience")
-    target_percent: float | None = _option("target_percent", "Not set: no such end")
+    target_percent: float | None = _option("target_percent", "Not set: no run ends for this reason")
     max_usd_per_percent: float | None = _option(
         "max_usd_per_percent",
         "The trend of the last three iterations counts, with models and with devices at devices.usd_per_hour. Not "
-        "set: no such end",
+        "set: no run ends for this reason",
     )
     time_limit_s: float | None = _option("time_limit_s", "Not set: no limit")
 
@@ -356,11 +356,11 @@ class ToolsConfig:
     turns: int = _key(
         4, "Answers of the executor that call tools. Each is a call of the model, which is paid for like any other."
     )
-    tokens: int = _key(120_000, "Input and output tokens of these calls of the model together.")
+    tokens: int = _key(120_000, "Input and output tokens of the executor's answers that call tools, together.")
     seconds: float = _key(300.0, "Seconds that the called tools may run together.")
     usd: float | None = _key(
         None,
-        "Cost in USD of these calls of the model. Not set: no limit besides the budget. With a limit, a model "
+        "Cost in USD of the executor's answers that call tools. Not set: no limit besides the budget. With a limit, a model "
         "without a known price gets no tools after its first call.",
     )
 
@@ -520,7 +520,7 @@ class DaemonConfig:
     )
     tcp: str = _key(
         "",
-        "Loopback address where the daemon listens too, such as 127.0.0.1:7431. Clients need its token there too. "
+        "Loopback address where the daemon listens too, such as 127.0.0.1:7431. Clients need the daemon's token for this address too. "
         "Empty: its unix socket alone.",
         trusted=True,
     )
@@ -707,7 +707,7 @@ def project_file(folder: Path) -> Path | None:
 def settings_file(folder: Path | None = None) -> Path:
     """Return the file that a message should name when a person has to set a key.
 
-    It is the nearest acceld.toml; else the user's own file, if that exists; else an acceld.toml in ``folder``
+    The file is the nearest acceld.toml; else the user's own file, if that exists; else an acceld.toml in ``folder``
     (default: the current folder), which does not exist yet.
     """
     folder = folder or Path.cwd()

@@ -17,7 +17,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _MOST_THREADS = 4
-"""Limit on threads, because each needs address space and blocks of its own, and other evaluations run meanwhile."""
+"""Greatest number of threads: each needs address space and arrays of its own, and other evaluations run at the same
+time.
+"""
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Number of processor cores that this process may use."""
 THREADS = min(CORES, _MOST_THREADS)
@@ -25,7 +27,7 @@ THREADS = min(CORES, _MOST_THREADS)
 
 
 _own = threading.local()
-"""``busy`` is True in the threads of the pool."""
+"""Data of each thread. ``busy`` is True in the threads of the pool."""
 
 
 def on_several_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -50,8 +52,8 @@ def _pool(process: int) -> ThreadPoolExecutor:
     """Return the thread pool of the process with this id; a forked process has no threads, so it gets a pool of its
     own.
 
-    The threads live as long as the process. The reason is that a jail limits the number of threads, and the system
-    counts a thread for a while after its end.
+    The threads live as long as the process. New threads for each call could exceed the sandbox's limit on threads,
+    because the system counts a thread for a while after its end.
     """
     from concurrent.futures import ThreadPoolExecutor
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 REFERENCE_DEADLINE_S = 300
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
-"""Names of forward's parameters that a kernel's argument does not get: a lowered kernel means something else by them.
+"""Names that mean something else in a lowered kernel. If a parameter of ``forward`` has such a name, the kernel's
+argument gets another name.
 """
 _ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?P<dtype>\w+)$")
 
@@ -176,7 +177,7 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
     hint = (
-        f"It was called with {called}: change --arg, or mend the reference."
+        f"The reference was called with {called}: change --arg, or mend the reference."
         if called
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
@@ -459,7 +460,8 @@ def workload_toml(
 def write_kernel(kernel: Kernel, folder: Path) -> dict[str, str]:
     """Write a kernel and the modules that it imports into a workload's folder, and return the folder's baselines.
 
-    A kernel with such modules keeps its file name and place, because relative imports between them depend on both.
+    A kernel with such modules keeps its file name and place, because relative imports between them depend on file name
+    and place.
     """
     baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
     for name, text in {**kernel.closure, baseline: kernel.text}.items():

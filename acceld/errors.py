@@ -119,12 +119,13 @@ MOST_NAMED = 40
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` with the known name that is most like ``name``; empty if no name is
-    similar.
+    similar. The dashes before an option do not make it similar to another one.
     """
     import difflib  # imported here, because most commands get only known names
 
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"Did you mean {near[0]!r}?" if near else ""
+    bare = {one.lstrip("-"): one for one in known}
+    near = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
+    return f"Did you mean {bare[near[0]]!r}?" if near else ""
 
 
 def nearest_of(name: str, known: Iterable[str]) -> str:

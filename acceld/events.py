@@ -47,7 +47,7 @@ class EventKind(StrEnum):
 
 
 KINDS = frozenset(EventKind)
-"""All kinds of events, to test whether a text is one."""
+"""All kinds of events, to test whether a text is a kind of event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class TimedAgain:
     """All kernels of a run were timed again, because something that its latencies depend on has changed, such
     as the performance model.
 
-    Events with the new results follow. The earlier results do not count any more.
+    Events with the new results follow. Earlier results of the run do not count.
     """
 
     kind: ClassVar = EventKind.TIMED_AGAIN

@@ -191,8 +191,8 @@ def change(parameter: str, title: str) -> str:
 
 
 def core_use(statistics: Mapping[str, Any]) -> list[str]:
-    """Return, for each backend with cores, how much of their time was used since it started: ``37 % of neuron
-    cores``.
+    """Return, for each backend with cores, which share of the cores' time was used since the backend started: ``37 % of
+    neuron cores``.
     """
     return [
         f"{100 * reported['utilization']:.0f} % of {name or 'all'} cores" for name, reported in _with_cores(statistics)
@@ -219,8 +219,8 @@ def _cores(reported: Mapping[str, Any]) -> str:
 
 
 def crossed(partner: int | None) -> str:
-    """Return text to put behind a step's title if the step joined two kernels: it names the second parent.
-    Empty for None.
+    """Return text to put after the title of a step that joined two kernels. The text names the second parent, and is
+    empty for None.
     """
     return "" if partner is None else f" (crossover with c{partner})"
 

@@ -29,7 +29,7 @@ LEAST_US = 0.05
 def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str, cores: int = 1) -> Json:
     """Return the summary of an evaluation on ``cores`` cores of a chip.
 
-    ``text`` is the kernel's source. ``found`` is the workload; without one (None) the summary has no floor.
+    ``text`` is the kernel's source. ``found`` is the workload; without a workload (None) the summary has no floor.
     """
     answer: Json = {"status": str(evaluation.status), "on": core_words(chip, cores)}
     if evaluation.failure is not None:

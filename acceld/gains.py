@@ -2,8 +2,8 @@
 or apply a win. The functions are pure.
 
 - A predicted speed-up is a win if it exceeds its band (:func:`simulated_band`). Both latencies need a validated
-  interval, and must come from the same version of the performance model. Kernels whose transfers may not start within
-  their latencies need none if the gain holds however long the starts take (:func:`_however_started`).
+  interval, and must come from the same version of the performance model. A latency of which only the starts of
+  transfers are in doubt needs no interval, if the gain holds however long the starts take (:func:`_however_started`).
 - A measured speed-up is a win if both kernels were timed interleaved and the candidate was faster. A chain of steps
   counts too, if each step was timed against its parent. Without such timing the speed-up must exceed the band that both
   measurements state.
@@ -39,11 +39,13 @@ TWO_SOURCES = "one simulated, one measured"
 APART = "not timed interleaved"
 """Reason of a tie: the latencies were measured at different times, and state no band."""
 MORE_WORK = 0.01
-"""Busy time that an engine may have in addition, as a share of the slower kernel's latency: less is noise
-of the schedule.
+"""Additional busy time of an engine, as a share of the slower kernel's latency, up to which a faster kernel still
+counts as working less: such small times come from the schedule.
 """
 EXPLAINED = 0.25
-"""Least share of a gain that has to come from the busy time saved by one engine."""
+"""Least share of a gain that has to come from the busy time saved by one engine, for the faster kernel to count as
+working less.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,13 @@ class Bands:
 
 
 UNTESTED = Bands(SIMULATED_TIE_PERCENT, SIMULATED_LESS_WORK_PERCENT, SIMULATED_LESS_WORK_PERCENT)
-"""The bands of a chip on which no measured pairs test narrower ones."""
+"""The bands of every chip for which no measured pairs of kernels justify narrower bands."""
 SIMULATED_BANDS: Mapping[str, Bands] = {"trn2": Bands(22.0, SIMULATED_LESS_WORK_PERCENT, 5.0)}
-"""The bands of each chip whose measured pairs test narrower ones. Development pairs on trn2 that are predicted further
-apart than 22 % and do not work less: 188 of 189 are in order. Those that work less and share most of their program, from
-5 to 17 %: 36 of 36, of two families of kernels. Trainium1 has too few such pairs.
+"""The bands of each chip for which measured pairs of kernels justify narrower bands. On trn2, 189 development pairs in
+which the faster kernel does not work less are predicted more than 22 % apart: 188 of them were measured in the
+predicted order. Of the pairs in which it works less and shares most of its program with the slower kernel, 36, of two
+families of kernels, are predicted 5 to 17 % apart: all 36 were measured in the predicted order. Trainium1 has too few
+such pairs.
 """
 WORK = (
     "instruction_count", "dma_rows", "hbm_read_bytes", "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes",
@@ -71,7 +75,8 @@ WORK = (
 )  # fmt: skip
 """Counters that count the work of a program."""
 ALIKE = 0.7
-"""Least ratio of each counter of :data:`WORK` for which two kernels share most of their program."""
+"""Least ratio between the two values of each counter of :data:`WORK` for which two kernels share most of their program.
+"""
 
 DETAILS = ("paired", "prediction", "tie_percent")
 """The details of a profile on which a gain depends."""
@@ -221,11 +226,11 @@ def gain(
 def simulated_band(one: Profile, other: Profile) -> float:
     """Return the percent by which the ratio of two predicted latencies may be off.
 
-    The percentage is smaller if the faster kernel does less work on each engine. A wrong price of an
-    instruction then changes the size of the gain, but hardly its sign. It is smallest if the two kernels also
-    share most of their program, because a wrong price then is in both latencies. If work moves from one engine to
-    another, the sign depends on two prices. If only the schedule differs, the gain depends on waits, which are
-    the least certain part of the model. Measured pairs of the chip decide each percentage.
+    The percentage is smaller if the faster kernel does less work on each engine. A wrongly modelled time of an
+    instruction then changes the size of the gain, but hardly its sign. The percentage is smallest if the two kernels
+    also share most of their program, because a wrong time then is in both latencies. If work moves from one engine to
+    another, the sign depends on the modelled times of both engines. If only the schedule differs, the gain depends on
+    waits, which are the least certain part of the model. Measured pairs of the chip decide each percentage.
     """
     if (one.chip, one.api) != (other.chip, other.api) or not one.latency_us or not other.latency_us:
         return SIMULATED_TIE_PERCENT
@@ -250,11 +255,11 @@ def _works_less(one: Profile, other: Profile) -> bool:
 
 
 def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
-    """Return the gain of two predictions of which one at least has no interval.
+    """Return the gain between two predictions of which at least one has no interval.
 
-    The gain is a win or a loss under two conditions. Only the starts of transfers are in doubt. And the ratio exceeds
-    its band both if starts take no time and if each transfer waits for the one before. For times between these two the
-    ratio lies between the two ratios.
+    The gain is a win or a loss under two conditions. First, only the time that starts of transfers take is in doubt.
+    Second, the speed-up exceeds its band in both extreme cases: if starts take no time, and if each transfer waits for
+    the transfer before it. In all other cases the speed-up lies between these two.
     """
     started_before, started_after = starts_us(before), starts_us(after)
     if not started_before or not started_after:
@@ -266,8 +271,8 @@ def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
 
 
 def starts_us(profile: Profile | None) -> float | None:
-    """Return a predicted latency with its transfers started one after the other, in microseconds; None if more than
-    that is in doubt, or the latency is measured.
+    """Return the predicted latency in microseconds for transfers that start one after the other. Return None if more
+    than the starts of transfers is in doubt, or if the latency is measured.
     """
     if profile is None or profile.source is not Source.SIMULATED:
         return None

@@ -56,7 +56,7 @@ class Home:
 
     @property
     def daemon_file(self) -> Path:
-        """Path of the file about the daemon: pid, socket, version, start. It exists while a daemon runs."""
+        """Path of the file about the daemon: pid, socket, version, start. The file exists while a daemon runs."""
         return self.path / "daemon.json"
 
     @property
@@ -94,8 +94,8 @@ class Home:
         return self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
-        """Return the path for the socket of a new daemon. It lies in the user's runtime folder, which is
-        created, because a socket's path has to be short.
+        """Return the path for the socket of a new daemon. The path lies in the user's runtime folder, which is created,
+        because a socket's path has to be short.
         """
         name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12] + ".sock"
         for folder in _runtime_folders():
@@ -151,8 +151,8 @@ class Home:
             os.close(descriptor)
 
     def _own(self) -> None:
-        """Record an empty folder as this user's. Raises UsageError for a folder that has content from
-        elsewhere.
+        """Record an empty folder as this user's. Raises UsageError for a folder with content that this user neither
+        made nor trusts.
         """
         if origins.is_ours(self.path):
             return
@@ -225,7 +225,7 @@ def dataset_folder(state: Path) -> Path:
     """Return the folder for data sets, made private: a folder in the user's cache, which all state folders
     share.
 
-    It lies in the state folder instead if the cache is on a network file system, where locks do not work
+    The folder lies in the state folder instead if the cache is on a network file system, where locks do not work
     reliably, or if other users have access to the cache.
     """
     shared = user_folder("XDG_CACHE_HOME", ".cache") / DATASETS

@@ -14,7 +14,7 @@ from acceld.parsing import parse
 PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
 """API of a kernel by the package that it imports."""
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py")
-"""Files and folders by which the folder of a project is known."""
+"""Names of files and folders of which the top folder of a project contains at least one."""
 MAX_FILE_BYTES = 2 * 2**20
 MAX_CLOSURE_FILES = 200
 
@@ -119,10 +119,11 @@ def read(path: Path) -> str:
 def package_root(path: Path, text: str) -> Path:
     """Return the folder in which Python looks for the absolute imports of the kernel at ``path`` with source ``text``.
 
-    The folder is above all folders with an ``__init__.py``. If relative imports of the file reach higher, it is above the
-    highest folder that they reach, because a folder without ``__init__.py`` can be a package too. If none of the file's
-    absolute imports is found there, the folder is the nearest one above where an import is found: that is where people
-    start ``python -m tests.test_kernel``. Above the project's folder, only a package that the file itself lies in counts.
+    The folder is above all folders with an ``__init__.py``. If relative imports of the file reach higher, the folder is
+    above the highest folder that they reach, because a folder without ``__init__.py`` can be a package too. If none of
+    the file's absolute imports is found there, the folder is the nearest folder above in which an import is found,
+    because people start ``python -m tests.test_kernel`` in that folder. Above the project's folder, an import counts
+    only if the file lies in the imported package.
     """
     above = path.resolve().parents
     folder = above[0]
@@ -145,8 +146,8 @@ def package_root(path: Path, text: str) -> Path:
 
 
 def _absolute_imports(nodes: list[ast.AST]) -> Iterator[list[str]]:
-    """Yield the parts of each module that absolute imports may mean, without Python's own modules and the packages of
-    kernels.
+    """Yield the name, split at its dots, of each module that an absolute import may mean. Python's own modules and the
+    packages of kernels are left out.
     """
     for node in nodes:
         if isinstance(node, ast.Import):

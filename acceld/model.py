@@ -39,20 +39,21 @@ FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
 """The name of each status in flashinfer-bench."""
 
 SIMULATED_TIE_PERCENT = 34.0
-"""Greatest percent by which a ratio of two predictions may be off; a ratio nearer to one is a tie. The model was tested on
-measured pairs that it was not fitted to: of 92 that it predicts further apart, 89 were measured in that order (97 %).
-Kernels that have much in common have a lower percentage (:data:`acceld.gains.SIMULATED_BANDS`).
+"""Greatest percent by which a ratio of two predictions may be off; a ratio nearer to one is a tie. The model was tested
+on measured pairs that it was not fitted to: of 92 pairs that it predicts further apart, 89 were measured in the
+predicted order (97 %). Kernels that have much in common have a lower percentage (:data:`acceld.gains.SIMULATED_BANDS`).
 """
 
 SIMULATED_LESS_WORK_PERCENT = 17.0
-"""The same percent if the faster kernel works less: no engine is longer busy, and the work that one engine saves is a
-part of the gain (:func:`acceld.gains.simulated_band`). All pairs of the development sets that are predicted further
-apart were measured in the predicted order, except one.
+"""As :data:`SIMULATED_TIE_PERCENT`, for pairs in which the faster kernel works less: no engine is busy for longer, and
+the work that one engine saves is a part of the gain (:func:`acceld.gains.simulated_band`). All pairs of the development
+sets that are predicted further apart were measured in the predicted order, except one.
 """
 
 SIMULATED_LESSON_PERCENT = 17.0
-"""Percent beyond which a ratio of two predictions may teach an insight: 116 of 124 such pairs are in order (94 %). This
-percentage is smaller than that of a tie, because a wrong insight costs a few plans, but a wrong win costs a deployment.
+"""Percent beyond which a ratio of two predictions may teach an insight. Of 124 pairs that are predicted further apart,
+116 were measured in the predicted order (94 %). This percentage is smaller than that of a tie, because a wrong insight
+costs a few plans, but a wrong win costs a deployment.
 """
 
 LEAST_STEP_PERCENT = 0.5
@@ -73,7 +74,7 @@ class Gate(StrEnum):
     """Set of checks that a candidate passed: from timing alone to the strict gate, which every winner passes."""
 
     TIMING = "timing"
-    """Legal and timed by the simulator, not run on data: ends ``untested``."""
+    """Legal and timed by the simulator, not run on data. Such an evaluation has the status ``untested``."""
     SEARCH = "search"
     """Correct on one secret data set."""
     STRICT = "strict"
@@ -103,7 +104,7 @@ MODELS_PREFIX = "models: "
 
 
 def waits_for_remedy(state: str, message: str) -> bool:
-    """Tell whether a run has paused itself. It then waits until a person raises its cap or repairs its models'
+    """Tell whether a run has paused itself. Such a run waits until a person raises its cap or repairs its models'
     setup.
     """
     return state == RunState.PAUSED and message.startswith((BUDGET_PREFIX, MODELS_PREFIX))
@@ -139,9 +140,9 @@ class Kernel:
     lnc: int = 1
     filename: str = "kernel.py"
     trusted: bool = False
-    """True if a person gave the kernel. It runs in the same jail, without the import policy."""
+    """True if a person gave the kernel. Such a kernel runs in the same sandbox as others, but may import anything."""
     closure: Mapping[str, str] = field(default_factory=dict)
-    """Modules it imports from its own package, by path relative to the kernel's folder."""
+    """Texts of the modules that the kernel imports from its own package, by path relative to the kernel's folder."""
 
     @property
     def sha256(self) -> str:
@@ -340,8 +341,8 @@ class Candidate:
     plan: int | None = None
     attempt: int | None = None
     order: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """(parent's place in the beam, plan, attempt, fix): the order in which selection breaks ties. It never depends on
-    the order of arrival.
+    """(parent's place in the beam, plan, attempt, fix): the order in which selection breaks ties. The order of arrival
+    never matters.
     """
     evaluation: Evaluation | None = None
     id: int = 0
@@ -370,9 +371,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """A lesson of one rewrite, in words. It always describes the change from the slower kernel to the faster
-    one.
-    """
+    """A lesson of one rewrite, in words. The lesson always describes the change from the slower to the faster kernel."""
 
     title: str
     strategy: str
@@ -401,9 +400,9 @@ class Insight:
     novelty: float = 1.0
     """One minus the similarity (0 to 1) to the most similar older insight."""
     change: str = ""
-    """Change class of the plan that it was learned from; empty if none is known."""
+    """Change class of the plan that taught the insight; empty if it is not known."""
     operations: tuple[str, ...] = ()
-    """Kinds of operations in the kernels that it was learned from, such as ``matmul``; the same words for all APIs."""
+    """Kinds of operations in the kernels that taught the insight, such as ``matmul``; the same words for all APIs."""
     held: tuple[Held, ...] = ()
     """The places where the insight held, in order of time. Insights of earlier versions of acceld have no places."""
     tie_percent: float | None = None
@@ -414,7 +413,7 @@ class Insight:
 
     @property
     def confirmations(self) -> int:
-        """Number of further rewrites that taught the same strategy."""
+        """Number of rewrites, after the first one, that taught the same strategy."""
         return max(0, sum(place.times for place in self.held) - 1)
 
 
@@ -548,7 +547,7 @@ class RunSpec:
     """Specification of a run, as a person asked for it: workload, target, proposer and search parameters."""
 
     workload: str
-    """A workload's name, or ``kernel`` for a kernel without one."""
+    """A workload's name, or ``kernel`` for a kernel without a workload."""
     chip: str = "trn1"
     api: str = "nki_legacy"
     backend: str = "simulator"

@@ -27,9 +27,9 @@ from acceld.origins import is_ours
 from acceld.workloads import Workload, load_workload, workload
 
 VERIFIER = "acceld verify"
-"""Author of the marks that ``acceld check --all`` writes (this name is stored in histories, so it stays)."""
+"""Author of the notes that ``acceld check --all`` writes. Histories have this name, so it must not change."""
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
-"""Prefixes of notes that mark a kernel as holding or broken."""
+"""Beginnings of the notes that mark a kernel as still right and fast, or as broken."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
 MOST_CORES = 2
 """Number of physical cores of the largest logical core, on which a current kernel may be launched."""

@@ -404,9 +404,9 @@ class Environment:
         """Evaluate a new text or edits of the current kernel. Return observation, reward, terminated, truncated
         and info.
 
-        A kernel's value is log2 of its speed-up over the baseline, 0 for a tie. The reward of a step that
-        passes is the value of the new kernel minus that of the former one. So the rewards of an episode without
-        failures add up to the value of its last kernel.
+        A kernel's value is log2 of its speed-up over the baseline, 0 for a tie. The reward of a step that passes is the
+        value of the new kernel minus the value of the former kernel. So the rewards of an episode without failures add
+        up to the value of its last kernel.
         """
         if not self._text:
             raise UsageError("step() was called before reset()", hint="call reset() on the Environment first")

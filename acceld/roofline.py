@@ -91,7 +91,8 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
         float16=79e12,
     ),
 }
-"""The paper's peaks. The narrow types are four times float32, as on the tensor engine."""
+"""The paper's peaks. The rates of products of narrow types are four times the rate of float32, as on the tensor engine.
+"""
 
 
 def peak_source(chip: str) -> str:
@@ -148,7 +149,7 @@ def percent_of_peak(evaluated: Assessed, latency_us: float, chip: str) -> float 
     """Return the paper's roofline time as a percentage of ``latency_us``; None if the work or a rate is not
     known.
 
-    It is 0-100 for a kernel that does the declared work as declared.
+    The percentage is 0-100 for a kernel that does the declared work as declared.
     """
     shortest_us = roofline_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us

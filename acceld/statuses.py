@@ -1,7 +1,7 @@
 """Define the statuses of an evaluation, and the failure of a kernel.
 
-:mod:`acceld.model` exports both. They have a module of their own because the sandbox's processes need nothing
-else of :mod:`acceld.model`.
+:mod:`acceld.model` exports both. The two have a module of their own because the sandbox's processes need nothing else
+of :mod:`acceld.model`.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The operator of a workload. ``parameters`` has, by name, the path in the submodule of each argument that
-    is a parameter or buffer.
+    """A PyTorch operator that computes a workload. ``parameters`` has, by name, the path in the submodule of each
+    argument that is a parameter or buffer.
     """
 
     workload: Workload
@@ -54,8 +54,8 @@ class Operator:
 class Replaced(torch.nn.Module):
     """Module that calls an operator in place of the module that it replaces.
 
-    The replaced module itself is called in training mode, and for shapes, types or other arguments that differ
-    from those the operator was made for.
+    The replaced module itself is called in training mode, and for shapes, types or other arguments that differ from
+    those that the operator was made for.
     """
 
     def __init__(self, module: torch.nn.Module, operator: Operator) -> None:
@@ -267,7 +267,7 @@ def _replace(
         called = graph.call_function(operator.call, tuple(graph.call_method("contiguous", (one,)) for one in given))
         for place, name in enumerate(program.outputs):
             result = graph.call_function(getitem, (called, place))
-            # What stands before is a part of regions that go: nothing may read a value before it is made.
+            # Only later nodes read the result. Earlier readers are parts of replaced regions, which are removed.
             nodes[name].replace_all_uses_with(result, delete_user_cb=lambda user: order.get(user, -1) > order[last])
             nodes[name] = result
 
@@ -302,9 +302,10 @@ def _operator(workload: Workload, home: str | None) -> Operator:
         )
 
     def plain(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run the reference on the arrays, in their own type or in float32."""
+        """Return the reference's outputs for the arrays, computed in the arrays' own type or in float32."""
         given = [one.detach().cpu() for one in arrays]
-        result = reference.forward(*((one.float() if one.dtype in _HALVES else one).numpy() for one in given))
+        with np.errstate(all="ignore"):  # torch is silent too, such as about the logarithm of 0
+            result = reference.forward(*((one.float() if one.dtype in _HALVES else one).numpy() for one in given))
         every = result if isinstance(result, tuple) else (result,)
         kinds = [getattr(torch, output.dtype) for output in workload.outputs]
         return [torch.from_numpy(np.ascontiguousarray(one)).to(k) for one, k in zip(every, kinds, strict=True)]
@@ -338,8 +339,8 @@ def _registered(
 ) -> None:
     """Register a function as a PyTorch operator.
 
-    It is registered with ``nki_op`` if torch-neuronx is installed, so that its compiler sees the kernel.
-    Otherwise it is a custom operator.
+    If torch-neuronx is installed, the function is registered with ``nki_op``, so that Neuron's compiler sees the
+    kernel. Otherwise the function becomes a custom operator of PyTorch.
     """
     parameters = [
         inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor) for one in arguments

@@ -10,6 +10,7 @@ tests/goldens/rules_public.json, has hashes alone. It was made from aws-neuron's
 at d2ad3a57 and nki-moe at f7424185, awslabs' nki-autotune at d57bcc3b, ucb-bar's autocomp at dd26a565 and
 KevGomes1403's nki-moe-megakernel at 621932e8. The record of public kernels is not made again together with rules.json.
 If a rule was changed after it was made (``git log`` has the dates), a difference may come from that earlier change.
+``--write`` lists the differences from the record that it replaces.
 
 ``--show`` writes what is hashed into a folder, so that two versions can be compared by ``diff -r``. The exit code is 1 if
 something differs.
@@ -179,13 +180,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         listed = [one for one in listed if any(word in one.name for word in arguments.only)]
     made = entries(listed, arguments.show)
     known = goldens.record(name)
+    compared = {one: value for one, value in known.items() if one in made} if arguments.only else known
+    lines = goldens.differences(compared, made)
     if arguments.write:
         goldens.write(name, known | made if arguments.only else made)
-        print(f"{name}: wrote {len(made)} entries")
-        return 0
-    lines = goldens.differences({one: value for one, value in known.items() if one in made}, made)
-    print(f"{name}: {len(made)} of {len(known)} entries, {len(lines)} differences", *lines, sep="\n  ")
-    return 1 if lines else 0
+    what = f"wrote {len(made)}" if arguments.write else f"{len(made)} of {len(known)}"
+    print(f"{name}: {what} entries, {len(lines)} differences", *lines, sep="\n  ")
+    return 1 if lines and not arguments.write else 0
 
 
 if __name__ == "__main__":

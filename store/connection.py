@@ -47,7 +47,7 @@ class WriterLock:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise StoreError(
                     f"another process writes {path}",
-                    hint="A daemon has it open (acceld status shows it): use that daemon, or end it with acceld stop.",
+                    hint="A daemon has the file open (acceld status shows the daemon): use that daemon, or end it with acceld stop.",
                 ) from error
             raise _cannot_write(path, error) from error
 
@@ -82,7 +82,7 @@ def refuse_emptied(path: Path) -> None:
     if path.exists() and not path.stat().st_size and not _logged(path) and any(copies.glob("*.db")):
         raise StoreError(
             f"{path} is empty, and there are copies of it in {copies}",
-            hint="`acceld db restore FILE` puts a copy there. To start a new history, delete the empty file.",
+            hint="`acceld db restore FILE` replaces the file by a copy. To start a new history, delete the empty file.",
         )
 
 
@@ -103,7 +103,7 @@ def refuse_damaged(path: Path) -> None:
     if path.exists() and index.exists() and not log.exists():  # SQLite deletes the index before the log
         raise StoreError(
             f"{log} was deleted after a daemon was killed, so the newest changes are missing in {path.name}",
-            hint=f"`acceld db restore FILE` puts a copy there (copies lie in {path.parent / 'backups'}). To go on without "
+            hint=f"`acceld db restore FILE` replaces the database by a copy (copies lie in {path.parent / 'backups'}). To go on without "
             f"the newest changes, delete {index}.",
         )
     if not _logged(path):
@@ -206,9 +206,9 @@ def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
     if "not a database" not in text and "malformed" not in text:
         return None
     copies = path.parent / "backups"
-    hint = f"`acceld db restore FILE` puts a copy there and keeps the damaged file; copies lie in {copies}."
+    hint = f"`acceld db restore FILE` replaces the file by a copy and keeps the damaged file; copies lie in {copies}."
     if not any(copies.glob("*.db")):
-        hint = f"`acceld db restore FILE` puts a copy there, but {copies} holds none. To begin anew, move {path.name} away."
+        hint = f"`acceld db restore FILE` would replace the file by a copy, but {copies} holds no copy. To begin anew, move {path.name} away."
     return StoreError(f"{path} is damaged or is not a database: {text}", hint=hint)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from acceld.errors import StoreError, UsageError
 
 WHERE_LISTED = {
-    "run": "acceld runs lists them",
-    "candidate": "acceld tree r12 lists those of a run",
-    "insight": "acceld insights lists them",
-    "evaluation": "acceld query 'select id, candidate from evaluations' lists them",
-    "call": "acceld query 'select id, run, role from llm_calls' lists them",
+    "run": "acceld runs lists the runs",
+    "candidate": "acceld tree r12 lists the candidates of a run",
+    "insight": "acceld insights lists the insights",
+    "evaluation": "acceld query 'select id, candidate from evaluations' lists the evaluations",
+    "call": "acceld query 'select id, run, role from llm_calls' lists the calls",
 }
 """Hint for each kind of record: the command that lists the ids that exist."""
 

@@ -149,7 +149,7 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
         if found != "ok":
             raise StoreError(
                 f"{path} is damaged, so it was not copied: {found.splitlines()[-1]}",
-                hint="Put an older copy there with acceld db restore FILE.",
+                hint="Replace the database by an older copy: acceld db restore FILE.",
             )
         yield part
     except sqlite3.Error as error:

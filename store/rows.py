@@ -165,7 +165,7 @@ def attempt_of(row: Row, text: str | None) -> Attempt:
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
     """Return a row of ``sources``, with the columns ``filename`` and ``trusted`` added, as a record.
 
-    Raise StoreError if the kernel's hash is not the stored one, because another program changed a text in the
+    Raise StoreError if the kernel's hash differs from the stored hash, because another program changed a text in the
     database.
     """
     grid, trusted = tuple(load(row["grid"])), bool(row["trusted"])
@@ -173,7 +173,7 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
     if kernel.sha256 != row["sha256"]:
         raise StoreError(
             f"the text of {kernel.filename} is not the one that was evaluated: its hash is not {row['sha256'][:12]}",
-            hint="Another program changed the database: `acceld db restore FILE` puts a copy there.",
+            hint="Another program changed the database: `acceld db restore FILE` replaces the database by a copy.",
         )
     return kernel
 

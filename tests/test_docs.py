@@ -161,7 +161,17 @@ def test_the_figures_of_the_changelog_are_counted() -> None:
     kinds = Counter(type(rule).__module__.rpartition(".rules")[0] for rule in all_rules())
     for package, what in (("acceld.proposers", "NKI"), ("acceld.devices.cpu", "C"), ("acceld.devices.cuda", "Triton")):
         count = words.get(kinds[package], str(kinds[package]))
-        assert re.search(rf"\b{count} (rewrite )?rules for {what}\b", page)
+        assert re.search(rf"\b{count} (rewrite )?rules for {what}\b", page), (
+            f"CHANGELOG.md: acceld has {count} rules for {what}"
+        )
+
+
+def test_every_rule_has_an_entry_in_the_page_of_rules() -> None:
+    page = text("rules.md")
+    for rule in all_rules():
+        assert f"**`{rule.name}`.**" in page or f"| `{rule.name}` |" in page, (
+            f"docs/rules.md has no entry for {rule.name}"
+        )
 
 
 def test_every_table_has_its_rows_directly_below_its_head() -> None:

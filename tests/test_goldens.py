@@ -21,7 +21,7 @@ def assert_as_recorded(name: str, found: Entries, *, all_of_it: bool) -> None:
         pytest.skip(f"evaluations were recorded in a sandbox of level {level}")
     kept = known if all_of_it else {entry: value for entry, value in known.items() if entry in found}
     kept, found = ({entry: value for entry, value in one.items() if entry != "sandbox"} for one in (kept, found))
-    assert goldens.differences(kept, found) == []
+    assert goldens.differences(kept, found) == [], "if this is meant: python scripts/goldens.py --write"
 
 
 def test_small_kernels_are_the_programs_they_were_with_the_same_profiles() -> None:

@@ -29,10 +29,10 @@ def kernel(x):
 
 def assert_as_recorded(listed: list[rule_goldens.Read]) -> None:
     known = goldens.record(rule_goldens.NAME)
-    named = {one.name for one in listed}
-    assert {one: value for one, value in known.items() if one in named}.keys() == named
-    found = rule_goldens.entries(listed)
-    assert goldens.differences({one: value for one, value in known.items() if one in named}, found) == []
+    recorded = {one.name: known[one.name] for one in listed if one.name in known}
+    assert goldens.differences(recorded, rule_goldens.entries(listed)) == [], (
+        "if this is meant: python scripts/rule_goldens.py --write"
+    )
 
 
 def test_rules_do_with_a_sample_of_kernels_what_they_did() -> None:
@@ -62,3 +62,16 @@ def test_kernels_of_a_folder_are_recorded_by_hashes_alone(tmp_path: Path) -> Non
     (one,) = rule_goldens.public_kernels(tmp_path)
     assert one.entry == "kernel" and "kernel" not in one.name
     assert one.name in rule_goldens.entries([one])
+
+
+def test_a_record_that_is_written_says_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(goldens, "FOLDER", tmp_path)
+    told = []
+    for words in (["--write"], ["--write"], []):
+        assert rule_goldens.main(["--only", "workloads/silu/kernel_legacy.py", *words]) == 0
+        told.append(capsys.readouterr().out)
+    new, *same = told
+    assert new.startswith("rules: wrote 1 entries, 1 differences\n  workloads/silu/kernel_legacy.py: new, {")
+    assert same == ["rules: wrote 1 entries, 0 differences\n", "rules: 1 of 1 entries, 0 differences\n"]

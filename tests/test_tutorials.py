@@ -216,7 +216,7 @@ def test_the_page_on_pytorch_goes_from_a_model_to_workloads(tmp_path: Path) -> N
     printed = reader.follow(page, without="## Optimize")
     assert unprinted(page, "region ", printed["acceld model config.json --tp 4 --seq 2048"]) == []
     assert (tmp_path / "step" / "norm_gate_up" / "kernel.py").is_file()
-    assert "agrees with it" in printed[next(line for line in printed if "--module" in line)]
+    assert "agrees with the module" in printed[next(line for line in printed if "--module" in line)]
     assert (tmp_path / "regions" / "up" / "kernel.py").is_file()
     scripts = [
         block

@@ -66,7 +66,7 @@ QUEUE_S = 2.0
 
 
 class Styled(LineFilter):
-    """Line filter of Textual that gives every segment a style, because other filters need one."""
+    """Line filter of Textual that gives every segment a style, because other filters need a style."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments. Those without a style get an empty one."""

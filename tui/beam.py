@@ -16,11 +16,12 @@ from acceld.model import FAILED, Status
 from acceld.tui.state import CandidateView, RunView
 
 NEAR = 0.005
-"""Relative distance of two latencies below which siblings are shown as one."""
+"""Relative distance of two latencies below which siblings are shown as one line."""
 SHOWN = 6
-"""Number of children of an open candidate that are shown in addition to the important ones."""
+"""Number of children of an open candidate that are shown in addition to those that are never folded (:func:`kept_of`).
+"""
 UNFOLDED = 500
-"""Limit on the number of children that are shown of a family that a person unfolds."""
+"""Limit on the number of children that are shown for a candidate whose folded line a person has opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,8 @@ def _like(run: RunView, one: CandidateView, shown: Iterable[int]) -> int | None:
 
 
 def _note(run: RunView, rest: list[int], shown: list[int]) -> str:
-    """Return the text of a folded line, such as ``5 like c12, 3 failed``. It counts the candidates in ``rest`` that are
-    as fast as a sibling in ``shown``, and the others by status.
+    """Return the text of a folded line, such as ``5 like c12, 3 failed``. The text counts the candidates in ``rest``
+    that are as fast as a sibling in ``shown``, and the other candidates by status.
     """
     counts: Counter[str] = Counter()
     for number in rest:

@@ -65,9 +65,9 @@ class Offer:
 
 
 def chips_of(found: Workload, resolved: config.Resolved) -> tuple[str, ...]:
-    """Return the chips that the workload's kernels run on; the configured one, or else the first, stands first.
+    """Return the chips that the workload's kernels run on. The configured chip comes first, if it is one of them.
 
-    If its kernels run on none, return all chips: starting the run then says what is wrong.
+    If the kernels run on no known chip, return all chips; the daemon's refusal of the run then says what is wrong.
     """
     settings = resolved.config
     configured = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
@@ -103,7 +103,7 @@ def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
 
 
 class NewRun(ModalScreen[int | None]):
-    """Window that starts a run. It closes with the run's id. If the daemon refuses the run, the window stays open."""
+    """Window that starts a run. Its result is the run's id. If the daemon refuses the run, the window stays open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", "Back", id="new.back"),
@@ -187,7 +187,9 @@ class NewRun(ModalScreen[int | None]):
 
     @property
     def chip(self) -> str:
-        """Chip of the new run: the one chosen last if the workload runs on it, else the workload's first chip."""
+        """Chip of the new run: the chip that was chosen last if the workload runs on it, else the workload's first
+        chip.
+        """
         chips = self._offers[self._workload].chips
         return self._chip if self._chip in chips else chips[0]
 

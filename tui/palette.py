@@ -47,12 +47,16 @@ THEMES = (
 
 
 _REVERSED = Style(reverse=True, color="default", dim=False)
-"""The cursor's line in the terminal's own colors: one block, since a reversed color is a bar and a reversed grey is faint."""
+"""Style of the cursor's line in themes with the terminal's own colors: foreground and background exchanged, without the
+colors of the words. A reversed color would be a bar, and reversed grey is hard to read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles by what they mean. A symbol or a word stands beside each color, so nothing depends on color alone."""
+    """Styles of the UI by meaning, such as ``good`` and ``warn``. A symbol or a word stands beside each color, so
+    nothing depends on color alone.
+    """
 
     text: Style
     muted: Style

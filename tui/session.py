@@ -36,7 +36,7 @@ class Session:
         """The live state from all events so far, also while a replay is shown."""
         self.run = run if replay is None else replay.run
         self._candidate: tuple[int | None, int | None] = (None, None)
-        """The run and the candidate that were chosen together."""
+        """Ids of the run and of the candidate that were chosen together."""
         self.marked: int | None = None
         """The marked candidate, with which another candidate can be compared."""
         self.banner = ""
@@ -143,7 +143,7 @@ class Session:
             view.rows = Rows.UNREAD
         await self.ask_queue()
         self.lost = False
-        self.banner = "read-only history: no daemon is running (acceld start begins one)" if self.read_only else ""
+        self.banner = "read-only history: no daemon is running (acceld start starts one)" if self.read_only else ""
         if self.run is not None and self.run not in self.live.runs:
             try:
                 row = await self.client.get(f"/v1/runs/{self.run}")
@@ -163,7 +163,7 @@ class Session:
         self.live.take_queue(await self.client.get("/v1/queue"))
 
     def lose(self) -> None:
-        """Forget what the daemon was doing, because it does not answer any more."""
+        """Forget what the daemon was doing, because the daemon does not answer."""
         self.lost = True
         self.live.forget_work()
 

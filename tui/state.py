@@ -1,8 +1,8 @@
 """Build the view of one run from its events and rows. The functions are pure.
 
-The view is the same in whatever order events are applied, and if one is applied twice. So rows can be loaded
-first, and events that the rows already contain may follow. Each fact is stored with the number of its event; a
-fact with a higher number wins. Totals are computed from facts by id, and not by counting events.
+The view is the same in whatever order events are applied, and if an event is applied twice. So rows can be loaded
+first, and events that the rows already contain may follow. Each fact is stored with the number of its event; a fact
+with a higher number wins. Totals are computed from facts by id, and not by counting events.
 
 A view needs about 300 bytes for each candidate, and one number for each model call.
 """
@@ -268,12 +268,12 @@ class RunView:
 
     @property
     def best(self) -> Best | None:
-        """The best kernel now; None before there is one."""
+        """The run's best kernel so far; None before a kernel has passed."""
         return self.bests[-1] if self.bests else None
 
     @property
     def baseline(self) -> CandidateView | None:
-        """First candidate without a parent; None before there is one."""
+        """First candidate without a parent; None before the view has such a candidate."""
         roots = self.children.get(0)
         return self.candidates.get(roots[0]) if roots else None
 

@@ -26,8 +26,9 @@ NOT_APPLIED = "this console has written no file for the run"
 def origin(baseline: Mapping[str, Any], folder: str, state: str = "") -> str:
     """Return the path of the file that a run began with; empty if that file is not found.
 
-    The file has the name and the text of the baseline. It is looked for in ``folder``, the workload's, and then in the
-    current folder. Files of acceld itself do not count: neither its own workloads nor files below the folder ``state``.
+    The file has the name and the text of the baseline. The file is looked for in ``folder``, the workload's folder, and
+    then in the current folder. Files of acceld itself do not count: neither its own workloads nor files below the
+    folder ``state``.
     """
     name, text = baseline.get("filename") or "", baseline.get("text")
     own = [workloads_folder().resolve(), *([Path(state).resolve()] if state else [])]

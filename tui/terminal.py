@@ -1,4 +1,4 @@
-"""Use the terminal from any screen: copy a text, edit one, or show an error."""
+"""Use the terminal from any screen: copy a text, edit a text, or show an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from textual.dom import DOMNode
 from acceld.errors import AcceldError
 
 APPLY, UNDO = "app.steer('apply_best')", "app.steer('undo_apply')"
-"""Actions whose keys are named in texts."""
+"""Names of the actions whose keys messages mention."""
 LONG = 200
 """Number of characters above which a terminal may cut off a copied text."""
 

@@ -16,7 +16,7 @@ def start(
     group: str = "default",
     exclusive: bool = False,
 ) -> None:
-    """Start ``work`` in the background. It ends when ``node`` is removed. An error in it does not end the
+    """Start ``work`` in the background. The work ends when ``node`` is removed. An error of the work does not end the
     application.
 
     ``work`` is a function that returns a coroutine. A coroutine itself would cause a warning if the application

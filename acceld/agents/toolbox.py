@@ -1,7 +1,7 @@
 """Implement the tools for agents as calls of the daemon's API.
 
-Answers are JSON-able and small enough for a model's context; the full record is available by its id. An agent's
-kernels are evaluated like any candidate, in the jail and under the policy. Paths must lie below the folders that the
+Answers are JSON-able and small enough for a model's context; the full record is available by its id. An agent's kernels
+are evaluated like any candidate, in the sandbox and under the policy. Paths must lie below the folders that the
 server's user opened (:mod:`acceld.agents.places`).
 """
 
@@ -635,7 +635,7 @@ class Toolbox:
         gained = worth(found) if found["best"] is not None else {}
         word = gained.get("verdict")
         if row["state"] == RunState.PAUSED:
-            following = f"It is paused. resume_run r{run} continues it, cancel_run ends it."
+            following = f"The run is paused. resume_run r{run} continues it, cancel_run ends it."
         elif found["best"] is None:
             following = f"Nothing passed. details r{run} has more."
         elif word is not None and word.worth_applying:
@@ -718,7 +718,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
         return suggested(kernel.text, kernel.api, rule, shapes, dtypes, entry=kernel.entry)
     except RuleRefused as error:
         raise UsageError(
-            f"the rules can not read this kernel: {error}", hint="check_kernel says if it is one"
+            f"the rules can not read this kernel: {error}", hint="check_kernel says what is wrong with it"
         ) from error
     except RecursionError as error:
         raise UsageError(

@@ -37,9 +37,9 @@ def _refusal(scope: Scope, home: Home, host: str) -> tuple[int, str] | None:
     for name, value in scope["headers"]:
         headers.setdefault(name.lower(), []).append(value)
     if headers.get(b"host") != [host.encode()]:
-        return 403, "the Host is not this server"
+        return 403, "the header Host does not name this server"
     if headers.get(b"origin", [f"http://{host}".encode()]) != [f"http://{host}".encode()]:
-        return 403, "the Origin is not this server"
+        return 403, "the header Origin does not name this server"
     if headers.get(b"sec-fetch-site", [b"none"]) not in ([b"none"], [b"same-origin"]):
         return 403, "requests from another web site are refused"
     try:

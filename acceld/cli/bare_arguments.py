@@ -101,7 +101,7 @@ def check_order(kernel: Kernel, reference: Path) -> None:
         raise UsageError(
             f"{_of(kernel)} takes {', '.join(first)}, and forward in {reference} takes {', '.join(known)}: both get their "
             "arguments by position",
-            hint="write the parameters of one of them in the other's order",
+            hint="write the parameters of the kernel and of forward in the same order",
         )
 
 

@@ -37,7 +37,7 @@ class BestKernel:
         gained = figures.gained(run["speedup"], self.verdict, run["tie_band"])
         say(f"c{run['best']} of r{run['id']}: {latency}, {gained} over the baseline")
         if self.verdict is None or not self.verdict.worth_applying:
-            own = "it is the baseline itself" if run["best"] == run["baseline"] else "it is no win"
+            own = "this kernel is the baseline itself" if run["best"] == run["baseline"] else "this speed-up is no win"
             say(f"{own}; acceld show r{run['id']} says why, and what to try next")
 
     def record(self) -> dict[str, Any]:

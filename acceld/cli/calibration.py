@@ -46,7 +46,7 @@ class Measurement:
     kernel: Kernel
     arguments: tuple[Value, ...]
     chain: str
-    """The workload, or the arguments' shapes. Predictions of the kernels of one chain have similar errors."""
+    """Name of a group of kernels whose predictions have similar errors: the workload, or the arguments' shapes."""
     chip: str
     latency_us: float
     sdk: str = ""
@@ -87,7 +87,7 @@ def learn(arguments: argparse.Namespace) -> int:
         print_json({"calibrations": [one.plain() for one in fitted.values()], "written": str(path)})
         return 0
     _show(list(fitted.values()))
-    say(f"written to {path}; latencies name their calibration and are not compared with earlier ones")
+    say(f"written to {path}; a latency names its calibration, and latencies of two calibrations are not compared")
     return 0
 
 
@@ -110,8 +110,8 @@ def _show(found: Sequence[Calibration]) -> None:
 
 
 async def _samples(found: Sequence[Measurement], settings: config.Config, state: Path) -> list[Sample]:
-    """Trace each measured kernel in the jail, and return what the fit needs of it. A kernel that can not be
-    traced is left out, and a message names it.
+    """Trace each measured kernel in the sandbox, and return the samples to which the calibration is fitted. A kernel
+    that can not be traced is left out, and a message names the kernel.
     """
     from acceld.evaluate.simulated.programs import traced_program
 

@@ -22,7 +22,7 @@ from acceld.home import Home, find_home
 
 
 def connected(home: str | None) -> tuple[Home, Client]:
-    """Return the state folder and a client of its daemon. Without a daemon one is started, which ends when
+    """Return the state folder and a client of its daemon. If no daemon runs, start a daemon, which ends when it is
     idle.
     """
     from acceld.daemon.launch import ensure

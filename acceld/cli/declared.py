@@ -55,10 +55,10 @@ async def judged_at(
     state: Path,
     lowered: Kernel | None = None,
 ) -> Judged:
-    """Return how the first kernel of the workload in ``folder`` does on the backend and chip of ``where``.
+    """Return the judgement of the first kernel of the workload in ``folder``, on the backend and chip of ``where``.
 
-    The simulator also times ``lowered``, the kernel that is lowered from the workload's reference. A device judges by the
-    search gate alone, because the strict gate may compile there for minutes.
+    The simulator also times ``lowered``, the kernel that is lowered from the workload's reference. On a device only the
+    search gate is run, because the strict gate may compile for minutes.
     """
     from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
 
@@ -91,7 +91,7 @@ def say_judged(found: Judged, folder: Path, api: str) -> None:
         say(f"note: {folder}/workload.toml does not propose the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
     if found.refused:
         say(
-            'note: candidates are not tried on these inputs; once a kernel is right there, write "declared" in [distributions]'
+            'note: candidates are not tried on these inputs; once a kernel is right on them, write "declared" in [distributions]'
         )
     if found.fixed:
         say(
@@ -109,7 +109,7 @@ def say_judged(found: Judged, folder: Path, api: str) -> None:
 
 
 async def judged(evaluate: Evaluate, folder: Path) -> Judged:
-    """Return how the kernel of the workload in ``folder`` does: by the search gate, then by the strict gate.
+    """Return the judgement of the kernel of the workload in ``folder``, by the search gate and then by the strict gate.
 
     The strict gate draws fresh data of every declared distribution, and tries the hidden shapes. A distribution on
     which the kernel is wrong is refused in the workload's file, and the strict gate is run again. If the reference
@@ -156,7 +156,9 @@ def _expected_s(searched: Evaluation, loaded: Workload) -> float:
 
 
 def _wrong(evaluation: Evaluation) -> dict[str, str]:
-    """Return the distribution, with the reason, on which alone a kernel failed. The result is empty for other failures."""
+    """Return the distribution on which a kernel failed, with the reason, if the kernel failed on no other one.
+    Otherwise return an empty dict.
+    """
     if evaluation.status is not Status.INCORRECT_NUMERICAL or evaluation.correctness is None:
         return {}
     failed = [check for check in evaluation.correctness.checks if not check.passed]

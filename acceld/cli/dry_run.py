@@ -113,7 +113,7 @@ def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
 
 def _told(tokens_by_model: Mapping[str, str]) -> str:
     """Return in words for which models prompt tokens were counted, and for which they were estimated.
-    ``tokens_by_model`` has that by model.
+    ``tokens_by_model`` has, by model, the words for how its tokens were found.
     """
     ways: dict[str, list[str]] = {}
     for name, way in tokens_by_model.items():

@@ -14,18 +14,18 @@ _SETTINGS = ("config", "models", "prompts", "workloads")
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A former command. ``words`` translates the words behind the command's name; it returns None if they are a
-    present command.
+    """A former command. ``words`` translates the words that follow the command's name; it returns None if these words
+    belong to a current command.
     """
 
     words: Callable[[list[str]], list[str] | None]
     now: str
-    """The new command, as the message shows it."""
+    """The current command that replaces this one, as the message shows it."""
 
 
 def current_words(name: str, rest: Sequence[str]) -> tuple[list[str], str]:
-    """Return the words of the present command, and a message about it if ``name`` and ``rest`` were a former command
-    (else empty).
+    """Return the words of the current command that ``name`` and ``rest`` mean, and a message that names this command if
+    the two are a former command (else an empty text).
     """
     former = FORMER.get(name)
     found = former.words(list(rest)) if former is not None else None
@@ -58,8 +58,8 @@ def _without(words: Sequence[str], flags: Mapping[str, bool]) -> tuple[list[str]
 
 
 def _history(rest: list[str]) -> list[str]:
-    """Return the present form of ``acceld history``: ``acceld runs`` with a condition. Without a condition its
-    table would lack columns that ``history`` had.
+    """Return the current form of ``acceld history``: ``acceld runs`` with a condition. Without a condition the table of
+    ``acceld runs`` lacks columns of ``acceld history``.
     """
     conditions = ("--sort", "--saved", "--search")
     asked = any(word.partition("=")[0] in (*conditions, "-h", "--help") for word in rest)

@@ -22,8 +22,8 @@ from acceld.errors import AcceldError, UsageError, did_you_mean
 
 INTERRUPTED = 130
 _COLLECTED = 50_000
-"""Number of new objects after which Python collects garbage. It is high because what a command imports is needed until
-the command ends.
+"""Number of new objects after which Python collects garbage. The number is high because what a command imports is
+needed until the command ends.
 """
 
 
@@ -55,7 +55,7 @@ COMMANDS: dict[str, Command] = {
     "workloads": Command("workloads", "search", "list workloads, or show one", paged=True),
     "model": Command("model", "search", "divide a model's step into regions; write a suite of their workloads"),
     "find": Command(
-        "find", "search", "rank the operators of a captured profile by what a better kernel could give back"
+        "find", "search", "rank the operators of a captured profile by the time that a better kernel could save"
     ),
     "suite": Command("suite", "search", "optimize many kernels under one budget"),
     "ablate": Command("ablate", "search", "repeat a search with one setting changed at a time, at equal cost"),
@@ -73,14 +73,14 @@ COMMANDS: dict[str, Command] = {
     "insights": Command(
         "insights", "history", "list the optimization memory; pin, mute or delete insights", paged=True
     ),
-    "replay": Command("replay", "history", "repeat a run's decisions from its rows; exit 1 on the first difference"),
+    "replay": Command("replay", "history", "repeat a run's decisions from its rows; exit code 1 if one differs"),
     "export": Command("export", "history", "write runs as a report, or as data sets for training or other tools"),
     "dataset": Command("dataset", "history", "make programs with checked slow-fast pairs of kernels, for training"),
     "import": Command("import_", "history", "read workloads and results of other projects"),
     "check": Command(
         "check",
         "check",
-        "evaluate kernels again by the strict gate: files, winners, a branch; 7 if one fails",
+        "evaluate kernels again by the strict gate: files, winners, a branch; exit code 7 if one fails",
         first=True,
     ),
     "doctor": Command(
@@ -122,9 +122,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def with_signed_values(words: Sequence[str]) -> list[str]:
-    """Return the words with ``--sort`` and ``-COLUMN`` joined, because argparse would take the second for an
-    option.
-    """
+    """Return the words with ``--sort`` and ``-COLUMN`` joined, because argparse would take ``-COLUMN`` for an option."""
     found: list[str] = []
     for word in words:
         if found and found[-1] == "--sort" and re.fullmatch("-[a-z_]+", word):

@@ -81,10 +81,12 @@ def module_reference(request: ModuleRequest) -> ModuleReference:
     if isinstance(found, Refused):
         raise UsageError(f"{found.module}: {found.why}")
     if found.difference is None:
-        say(f"note: {found.module} is too large to be run here: its reference was not compared with it")
+        say(
+            f"note: {found.module} is too large to be run here, so the numpy reference was not compared with the module"
+        )
     else:
         say(
-            f"{found.module}: its reference in numpy agrees with it (relative distance {found.difference:.1g} in float64)"
+            f"{found.module}: the numpy reference agrees with the module (relative distance {found.difference:.1g} in float64)"
         )
     return found
 

@@ -16,13 +16,11 @@ from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
 REASONS_OF_A_TIE = 5
-"""Greatest number of reasons for refused proposals that are shown when nothing was gained. These reasons are then the
-result.
-"""
+"""Greatest number of reasons for refused proposals that are shown after a run that gained nothing."""
 
 
 def screening(counts: dict[str, int]) -> str:
-    """Return a line with the numbers of candidates that the simulator screened on a device."""
+    """Return a line on the candidates of a run on a device that the simulator's predictions kept from being measured."""
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
         text += f"; of {counts['measured']} measured nevertheless {counts['wrong']} were faster"
@@ -113,7 +111,9 @@ def _say_next(steps: Iterable[tuple[str, str]]) -> None:
 
 
 def _at_shape(one: dict[str, Any]) -> str:
-    """Return the speed-up and the latencies at one shape. The rows above say whether they are simulated."""
+    """Return, as text, the speed-up and the latencies at one shape. Earlier rows of the table say whether latencies are
+    simulated.
+    """
     latencies = f"{figures.duration(one['baseline_latency_us'])} → {figures.duration(one['best_latency_us'])}"
     return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 

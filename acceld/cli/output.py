@@ -14,7 +14,7 @@ from acceld.cli.streams import writes_unicode
 from acceld.errors import UsageError
 
 JSON_VERSION = 1
-"""Version of every ``--json`` answer. It grows when a key is removed or changes its meaning."""
+"""Version of every ``--json`` answer. The version grows when a key is removed or changes its meaning."""
 
 
 def print_json(value: dict[str, Any]) -> None:

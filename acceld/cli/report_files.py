@@ -21,7 +21,9 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.report.page import page
 
     if not arguments.runs:
-        raise UsageError("a report needs a run, and none is named", hint="acceld export r12; acceld runs lists them")
+        raise UsageError(
+            "a report needs a run, and none is named", hint="acceld export r12; acceld runs lists the runs"
+        )
     if arguments.output and arguments.format in ("md", "json"):
         raise UsageError(
             f"the format {arguments.format} is printed, so it takes no -o",

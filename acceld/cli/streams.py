@@ -15,13 +15,11 @@ SIMILAR = str.maketrans(
     "≈≠±×·–—…→←↑↓›²µ✓✗∅⊘◷○●★◆■▶▸▾─━│‖├└" + "▁▂▃▄▅▆▇█▉▊▋▌▍▎▏",
     "~!~x---.><^v>2u+x0#@oo*oo>>v--||||" + "_" * 4 + "#" * 11,
 )
-"""For each character that acceld prints, one ASCII character, so that columns stay in line."""
+"""One ASCII character for each other character that acceld prints, so that columns stay in line."""
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Handle characters that an encoding lacks: return the text to write instead, and the position to continue
-    at.
-    """
+    """Return the text to write in place of characters that an encoding lacks, and the position to continue at."""
     assert isinstance(error, UnicodeEncodeError)
     similar = error.object[error.start : error.end].translate(SIMILAR)
     return "".join(one if one.isascii() else "?" for one in similar), error.end

@@ -1,5 +1,5 @@
-"""Trust for ``acceld config trust``: an acceld.toml that may send data elsewhere or run commands, or a history
-from elsewhere.
+"""Record, for ``acceld config trust``, whom the user trusts: a folder whose acceld.toml may send data elsewhere or run
+commands, or a state folder that somebody else made.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 GLYPHS = {True: "✓", False: "✗", None: "·"}
 INDENT = "    "
-"""Begins a line that belongs to the step above."""
+"""Beginning of each further line of a result."""
 DISAGREEMENTS = "disagreements.jsonl"
-"""File in the state folder for measurements outside the band of their prediction."""
+"""File in the state folder for measured latencies that lie outside the predicted interval."""
 
 
 class WatchConsole:
@@ -143,7 +143,7 @@ class WatchConsole:
             sys.stderr.flush()
 
     def _keep(self, step: SaveResult) -> None:
-        """Append a measurement that contradicts its prediction to the file ``DISAGREEMENTS`` of the state
+        """Append a measured latency that lies outside the predicted interval to the file ``DISAGREEMENTS`` of the state
         folder.
         """
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,12 +169,12 @@ class WatchConsole:
                 continue
             self._applied[one.path] = (backup, seen(one.path))
             watcher.wrote(one.path)
-            self.say(f"{one.path} written; the old one is {backup.name}; u restores it")
+            self.say(f"{one.path} written; the former text is in {backup.name}; u restores it")
 
     def undo(self, watcher: Watcher) -> None:
         """Put back the files that were overwritten last, unless they were edited since."""
         if not self._applied:
-            self.say("nothing was applied")
+            self.say("nothing to undo: no file was overwritten")
         for path, (backup, written_sha256) in list(self._applied.items()):
             try:
                 restore(path, backup, written_sha256)

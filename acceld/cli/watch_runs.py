@@ -66,7 +66,7 @@ class WatchRuns:
         return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
 
     async def cancel(self, run: int) -> None:
-        """Cancel a search. Used when its kernel was edited."""
+        """Cancel a search, because its kernel was edited."""
         task = self._following.pop(run, None)
         if task is not None and not task.done():
             task.cancel()

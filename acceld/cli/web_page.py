@@ -1,5 +1,5 @@
-"""Write the page of ``acceld web``. It loads nothing from other machines, and its policy makes the browser
-refuse to.
+"""Write the page of ``acceld web``. The page loads nothing from other machines, and its Content-Security-Policy forbids
+the browser to do so.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from string import Template
 
 
 def policy(host: str, nonce: str) -> str:
-    """Return the Content-Security-Policy for every answer. It allows only this server's files and its socket."""
+    """Return the Content-Security-Policy for every answer. The policy allows only this server's files and its socket."""
     return "; ".join(
         (
             "default-src 'none'",

@@ -71,7 +71,7 @@ class Served:
         return await _value(self._host.health())
 
     async def doctor(self) -> Any:
-        """Return the findings of the host's own doctor."""
+        """Return what ``acceld doctor`` finds on the host's devices."""
         assert self._host is not None, "described before it is asked"
         return await _value(self._host.doctor())
 

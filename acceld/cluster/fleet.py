@@ -1,10 +1,10 @@
 """Send each evaluation to one of many hosts.
 
 :mod:`acceld.cluster.schedule` chooses the host. Before a host's results count for a run, the run's baseline (the
-canary) must pass there. A defective host can fail a good kernel or pass a bad one. So two kinds of result are
-confirmed by a second host: a failure that the machine could have caused, and a pass of the strict gate. A third host
-decides if the first two disagree. The host that differs from the other two then evaluates the kernel again. If its
-result is the same as before, the host is set aside; if not, the kernel is not deterministic.
+canary) must pass there. A defective host can fail a good kernel or pass a bad one. So two kinds of result are confirmed
+by a second host: a failure that the machine could have caused, and a pass of the strict gate. A third host decides if
+the first two disagree. The host that differs from the other two then evaluates the kernel again. If its result is the
+same as before, the host is set aside; if the result differs, the kernel is not deterministic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIRST_LOOK_S = 5.0
 SILENT_S = 20.0
 """Seconds without an answer after which a host gets no work, and its running work is queued again."""
 _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
-"""Failures that a defective host can cause for a good kernel."""
+"""Statuses of failures that a defective host can cause for a good kernel."""
 _WRONG = frozenset({Status.INCORRECT_NUMERICAL, Status.SUSPECT})
 """Results that a correct kernel never gets on any host."""
 _REMEMBERED = 4096
@@ -228,7 +228,7 @@ class Fleet:
         self._pump()
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Return the findings of a host's own doctor. Raise UsageError for an unknown host, DeviceError if it does not
+        """Return what ``acceld doctor`` finds on a host's devices. Raise UsageError for an unknown host, DeviceError if it does not
         answer.
         """
         self._seat(name)
@@ -592,7 +592,8 @@ class Fleet:
 
 def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
     """Return True for a result that a second host must confirm: a failure that a machine could have caused, or a pass
-    of the strict gate. A practice request needs no second host.
+    of the strict gate. A request of a model's tool (``practice``) needs no second host, because its result decides
+    nothing.
     """
     if request.practice:
         return False

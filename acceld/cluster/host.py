@@ -76,7 +76,7 @@ class Host(Protocol):
         ...
 
     async def doctor(self) -> list[Finding]:
-        """Return the findings of the host's own doctor."""
+        """Return what ``acceld doctor`` finds on the host's devices."""
         ...
 
 

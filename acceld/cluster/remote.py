@@ -133,7 +133,7 @@ class RayHost:
         return found
 
     async def doctor(self) -> list[Finding]:
-        """Return the findings of the host's own doctor."""
+        """Return what ``acceld doctor`` finds on the host's devices."""
         found: list[Finding] = await self._bridge.call("ask", self._actor, "doctor")
         return found
 
@@ -204,7 +204,7 @@ class _Bridge:
                     future.set_exception(HostLostError("Ray's process has ended"))
 
     async def stop(self) -> None:
-        """End the child."""
+        """End the child process that talks to Ray."""
         self.ended = True
         if self._writer is not None:
             self._writer.close()

@@ -93,7 +93,8 @@ class Seat:
 
     @property
     def room(self) -> int:
-        """Return the greatest number of jobs on the host: one for each slot, and some more that wait there for a free slot.
+        """Return the greatest number of jobs on the host: one for each slot, and some more that wait on the host for a
+        free slot.
 
         The additional jobs are the share :data:`AHEAD` of the slots.
         """
@@ -119,7 +120,9 @@ class Schedule:
         self.seats: dict[str, Seat] = {}
         self.waiting: dict[int, Job] = {}
         self._lanes: dict[Lane, list[int]] = {}
-        """Heaps of job numbers by lane. The number of a job that no longer waits is dropped when it reaches the top."""
+        """Heaps of job numbers by lane. The number of a job that has stopped waiting is dropped when the number reaches
+        the top of its heap.
+        """
         self._lane_of: dict[int, Lane] = {}
         """Lane of each waiting job."""
         self._of_run: Counter[int] = Counter()
@@ -223,14 +226,14 @@ class Schedule:
         return found
 
     def end(self, name: str, job: Job, *, answered: bool) -> None:
-        """Record that a host no longer runs a job; ``answered`` says whether it gave an answer."""
+        """Record that a host has stopped running a job; ``answered`` says whether the host gave an answer."""
         seat = self.seats.get(name)
         if seat is not None and seat.running.pop(job.number, None) is not None:
             seat.done += answered
             self._of_run[job.run] -= 1
 
     def settle(self, job: Job) -> None:
-        """Remove a job from the queue, because it has its answer or nobody waits for it any more."""
+        """Remove a job from the queue, because the job has its answer or nobody waits for the answer."""
         job.settled = True
         self._take_off(job)
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
 TUNING = {"tune": "promise", "evolve": "evolve"}
-"""The tuner's strategy for each search strategy that tunes sequences of rewrites."""
+"""Strategy of the tuner, which times sequences of rewrites, by the search strategy that uses the tuner."""
 TIMED_A_PLAN = 20
 """Number of kernels that a tuner times for each plan of a parent."""
 
@@ -231,8 +231,8 @@ class SearchBuilder:
         return Search(run, parts, control)
 
     def _model(self, spec: RunSpec) -> str:
-        """Return the version of the performance model for a run. A device uses the uncalibrated model, because it only
-        screens by predictions.
+        """Return the version of the performance model for a run. A run on a device uses the uncalibrated model, because
+        its predictions only decide which candidates are measured.
         """
         found = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
         return model_of(found)
@@ -331,7 +331,7 @@ class SearchBuilder:
             if not self._config.models:
                 raise ConfigError(
                     f"no model is configured in {settings_file()}",
-                    hint="Add a section [models.NAME] there, and name it in [llm.planner] models and [llm.executor] models.",
+                    hint="Add a section [models.NAME] to that file, and name the model in [llm.planner] models and [llm.executor] models.",
                 )
             llm, roles = self._config.llm, RoleTable.from_config(self._config)
             models, batchers, journal = {}, {}, StoreJournal(self._store)
@@ -375,7 +375,7 @@ def model_proposer(
     home: Home,
     shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
 ) -> LLMProposer:
-    """Return the proposer that asks models about a workload. It serves a run, or shows a run's prompts."""
+    """Return the proposer that asks models about a workload, to serve a run or to show a run's prompts."""
     from acceld.proposers.llm.proposer import LLMProposer
 
     return LLMProposer(
@@ -392,7 +392,7 @@ def model_proposer(
 
 
 def both_proposer(models: Proposer, spec: RunSpec, timed: Clock) -> BothProposer:
-    """Return the proposer in which models and rules alternate. It serves a run, or shows a run's prompts.
+    """Return the proposer in which models and rules alternate, to serve a run or to show a run's prompts.
 
     On the simulator the rules propose whole sequences of rewrites, the fastest by ``timed``; elsewhere single
     rewrites.

@@ -42,7 +42,7 @@ def hook_for(event: Event, hooks: HooksConfig) -> tuple[str, str]:
 
 
 async def run_hooks(store: Store, hooks: HooksConfig) -> None:
-    """Run the hook of each new event, one after another. This never returns; cancel it."""
+    """Run the hook of each new event, one after another, until the caller cancels the task."""
     if not (hooks.on_best or hooks.on_end or hooks.on_alarm):
         return
     async for event in store.subscribe(store.hub.last_seq):

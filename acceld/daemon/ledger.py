@@ -31,7 +31,7 @@ class StoreLedger:
         return await self._store.change(begin_call, intent)
 
     async def sent(self, call: int) -> None:
-        """Record that the call's first request is sent now."""
+        """Record that the call's first request is about to be sent."""
         await self._store.change(call_sent, call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:

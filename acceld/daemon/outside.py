@@ -100,8 +100,8 @@ def _list(against: Any) -> list[Any]:
 
 
 def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
-    """Return a kernel with which the evaluated one is compared; None if that is the baseline, and the workload has no
-    baseline for ``api``.
+    """Return the kernel that ``given`` names for a comparison with the evaluated kernel. Return None if ``given`` is
+    the word ``baseline`` and the workload has no baseline for ``api``.
     """
     if given == BASELINE:
         found = specs.workload_of(asked, config)
@@ -116,13 +116,14 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
 
 
 def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kernel:
-    """Return the kernel. Entry, grid and LNC come from its workload if ``given`` does not set them."""
+    """Return the kernel with the workload's entry, grid and LNC in place of those that ``given`` does not set."""
     lnc = kernel.lnc if "lnc" in given else found.lnc
     return replace(kernel, entry=kernel.entry or found.entry or "", grid=kernel.grid or found.grid, lnc=lnc)
 
 
 FINDINGS = ("binding", "hot_spots", "unproven")
-"""Details of a profile that say what binds a kernel, and what its latency rests on."""
+"""Names of the profile's details that say what limits a kernel's speed, and which assumptions its latency depends on.
+"""
 
 
 def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class FleetControl(Protocol):
         ...
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Return the findings of a host's own doctor."""
+        """Return what ``acceld doctor`` finds on a host's devices."""
         ...
 
 

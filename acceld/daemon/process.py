@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE = 4
 _OPEN_FILES = 256
-"""Number of open files that a daemon needs: its own, four a child and one a client (an estimate with room)."""
+"""Number of open files that a daemon needs: its own files, four for each child process and one for each client (an
+estimate with room).
+"""
 _ADDRESSES = 1 << 30
 """Bytes of addresses that a daemon needs: a daemon that had only started used 652 MB (measured), searches need more."""
 
@@ -164,7 +166,7 @@ def check_addresses() -> None:
         raise DaemonError(
             f"this process may use {soft >> 20} MiB of addresses, and a daemon needs {_ADDRESSES >> 20}",
             hint="Raise the limit where acceld is started: ulimit -v unlimited, or LimitAS=infinity in the unit of a service. "
-            "MemoryMax= there, or the limit of a container, bounds the memory itself.",
+            "To bound the memory itself, use MemoryMax= in the unit, or the limit of a container.",
         )
 
 

@@ -15,8 +15,8 @@ STAGE = "settings"
 
 
 async def follow_settings(settings: SettingsFiles, store: Store, take: Callable[[Validation], None]) -> None:
-    """Call ``take`` with each valid change of the settings, and record every change, valid or not. This never returns;
-    cancel it.
+    """Call ``take`` with each valid change of the settings, and record every change, valid or not, until the caller
+    cancels the task.
     """
     files = await asyncio.to_thread(settings.files)
     saved = await asyncio.to_thread(SavedFiles, files, quiet_s=settings.settings.watch.debounce_ms / 1000)

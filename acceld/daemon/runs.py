@@ -1,5 +1,5 @@
-"""Queue runs: a limited number search at the same time, the others wait in order of arrival. No error of a run ends
-the daemon.
+"""Queue runs: a limited number of runs search at the same time, the other runs wait in order of arrival. No error of a
+run ends the daemon.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RunQueue:
             task.cancel()
             await asyncio.wait([task])
         record = await self._store.read(load_run, run)
-        if record.state.ended:  # it ended before it could be cut off
+        if record.state.ended:  # the run ended before its work could be ended
             raise ConflictError(f"r{run} has ended ({record.state})", hint="acceld optimize begins a new run")
         await self._paused(run)
 

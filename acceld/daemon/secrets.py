@@ -26,7 +26,9 @@ def key_variables(config: Config) -> frozenset[str]:
 
 
 def take_keys(config: Config, environ: MutableMapping[str, str] | None = None) -> dict[str, str]:
-    """Remove the keys of models from the environment, so that no child process inherits one. Return them by variable."""
+    """Remove the keys of models from the environment, so that no child process inherits a key. Return the keys by
+    variable.
+    """
     environ = os.environ if environ is None else environ
     return {name: environ.pop(name) for name in key_variables(config) if environ.get(name)}
 

@@ -1,8 +1,8 @@
 """Run the daemon: build the parts, own the task group, answer the routes, start and stop in order.
 
-It starts store, recovery, parts (models), evaluator, server and runs, in this order. It stops in this order: runs take
-no further step, running evaluations get their grace period, calls are cancelled, children end, the server closes, the
-store closes.
+The daemon starts store, recovery, parts (models), evaluator, server and runs, in this order. The daemon stops in this
+order: runs take no further step, running evaluations get their grace period, calls are cancelled, children end, the
+server closes, the store closes.
 """
 
 from __future__ import annotations
@@ -141,9 +141,11 @@ class Daemon:
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
-            unfinished = await self._stored(self.store.change(recover_runs, "the daemon ended while it was under way"))
+            unfinished = await self._stored(
+                self.store.change(recover_runs, "the daemon ended while this was under way")
+            )
             if self.store.migrated_from is not None:
-                text = f"The history was brought to a newer schema; the old one is {self.store.migrated_from}"
+                text = f"The history was brought to a newer schema; its former content is in {self.store.migrated_from}"
                 await self.store.change(write_notice, None, "info", text)
             self._parts = await self._make_parts(self._config, self.home, self.store, self._keys)
             stack.push_async_callback(self._parts.close)
@@ -365,7 +367,7 @@ class Daemon:
         return [{**host, **{k: prices.get(host["host"], unknown)[k] for k in unknown}} for host in hosts]
 
     async def doctor_of(self, host: str) -> list[dict[str, Any]]:
-        """Return the findings of a host's own doctor. Raise UsageError without a fleet or for an unknown host."""
+        """Return what ``acceld doctor`` finds on a host's devices. Raise UsageError without a fleet or for an unknown host."""
         return [asdict(one) for one in await self._fleet().doctor(host)]
 
     async def change_host(self, host: str, action: str) -> None:

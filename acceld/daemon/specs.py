@@ -116,7 +116,7 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
 
 
 def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
-    """Return a kernel that a person gives. It is trusted, so the import policy does not apply, unless the request says
+    """Return a kernel that a person gives. The kernel is trusted, so it may import anything, unless the request says
     otherwise.
 
     The kernel's API is taken from the first of these that gives one: its own field ``api``, the argument ``api``, the

@@ -37,7 +37,7 @@ NANOSECONDS = 1_000_000_000
 QUEUE_GAUGES = {
     "acceld.queue.waiting": ("waiting", "evaluations that wait for a slot"),
     "acceld.queue.slots_in_use": ("slots_in_use", "slots that evaluate something"),
-    "acceld.queue.oldest_waiting": ("oldest_waiting_s", "seconds that the oldest one has waited"),
+    "acceld.queue.oldest_waiting": ("oldest_waiting_s", "seconds that the oldest waiting evaluation has waited"),
 }
 
 Statistics = Callable[[], Mapping[str, Any]]
@@ -176,7 +176,7 @@ def _ns(at: float) -> int:
 
 
 async def export(store: Store, config: TelemetryConfig, statistics: Statistics) -> None:
-    """Export events from now on; this never returns, so cancel it. Without an endpoint in [telemetry], return at once."""
+    """Export new events until the caller cancels the task. Without an endpoint in [telemetry], return at once."""
     if not config.endpoint:
         return
     telemetry, shut_down = _exporting(config, statistics)

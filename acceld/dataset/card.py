@@ -18,10 +18,9 @@ def card(
     taken: Mapping[int, int],
     tried: Iterable[Program],
 ) -> tuple[str, dict[str, int]]:
-    """Return (README of a data set; number of failed programs by the reason of the failure).
-
-    ``rows`` has the number of rows of each format, by split. ``taken`` has the number of pairs of each program.
-    ``tried`` has all programs up to the last program in the data set.
+    """Return the README of a data set, and the number of failed programs by the reason of the failure. ``rows`` has the
+    number of rows of each format, by split. ``taken`` has the number of pairs by program. ``tried`` has all programs,
+    failed ones too, up to the last program in the data set.
     """
     families, sizes, failed, rejected = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     messages: dict[str, str] = {}
@@ -79,7 +78,7 @@ def card(
             "(`first`) and the fastest (`best`). `trl-sft`: the pairs as conversations. The name of a program, `workload`, joins "
             "them."
         ),
-        "- Split by formula: the text of `forward`, which holds no size. No formula of a split is in another one, at any size.",
+        "- Split by formula: the text of `forward`, which holds no size. No formula of a split is in another split, at any size.",
         "",
         "## How it was made",
         "",
@@ -91,7 +90,7 @@ def card(
         "3. Rewrite rules make further kernels of each.",
         (
             f"4. Each kernel ({kernels} of these programs) was run in a jail on one data set drawn from the seed, and is within "
-            "the tolerance of the reference in float64. It passed the search gate, not the strict one."
+            "the tolerance of the reference in float64. It passed the search gate, not the strict gate."
         ),
         "5. A pair is two kernels of a program whose simulated speed-up is certain by acceld's rule: beyond the band of two "
         "predictions." + (f" The speed-ups are {min(ratios):.2f}x to {max(ratios):.2f}x." if ratios else ""),

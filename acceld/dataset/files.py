@@ -18,20 +18,20 @@ from acceld.report.datasets import ROWS, Material, three_way_split
 from acceld.report.row_files import write_lines
 
 FORMATS = ("pairs", "numpy-nki", "trl-sft")
-"""The formats that are written, each in a folder of its own; docs/history.md describes them."""
+"""The formats that are written, each into a folder of its own; docs/history.md describes the formats."""
 SPLITS = ("train", "validation", "test")
 LARGER = "Work in larger pieces: keep more values on the chip between two steps, and take more columns at a time."
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The written data: the number of programs, and the rows of each format by split."""
+    """Figures of the written files: the number of programs, and the number of rows of each format by split."""
 
     programs: int
     pairs: int
     rows: Mapping[str, Mapping[str, int]]
     rejected: Mapping[str, int]
-    """Numbers of whole programs that failed, by reason."""
+    """Number of whole programs that failed, by reason."""
 
 
 def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]) -> Written:
@@ -65,8 +65,8 @@ def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]
 
 
 def allotted(available: Mapping[int, int], wanted: int) -> dict[int, int]:
-    """Return how many pairs to take of each program, by the program's number, so that there are ``wanted`` pairs in
-    all. ``available`` has the number of pairs that each program has. The numbers taken are as equal as possible.
+    """Return how many of its pairs each program gives, by the program's number, so that there are ``wanted`` pairs in
+    all. ``available`` has the number of pairs of each program. The returned numbers are as equal as possible.
     """
     taken = dict.fromkeys(available, 0)
     left = wanted
@@ -83,10 +83,9 @@ def _of(journal: Journal, taken: Mapping[int, int], part: str) -> Iterator[Progr
 
 
 def material(program: Program, pairs: int, order: Order) -> Material:
-    """Return a program in the form of a run's records, from which the rows of every format are made.
-
-    The program's kernels are candidates without a parent. Each pair adds one candidate, the fast kernel as a child of
-    the slow one.
+    """Return a program in the form of a run's records, from which the rows of every format are made. The program's
+    kernels are candidates without a parent. For each pair, the fast kernel is added once more, as a child of the slow
+    kernel.
     """
     spec = RunSpec(
         program.name,
@@ -116,7 +115,7 @@ def _candidate(
 
 
 def _plan(program: Program, pair: Pair, number: int) -> Plan | None:
-    """Return the plan that leads from the slow kernel of a pair to the fast one; None if no single change does."""
+    """Return the plan that leads from the slow kernel of a pair to the fast one; None if no single change leads there."""
     slow, fast = program.members[pair.slow], program.members[pair.fast]
     rules = fast.rules_since(slow)
     if rules is not None:

@@ -23,7 +23,7 @@ class Journal:
 
     def __init__(self, folder: Path, basis: Mapping[str, str]) -> None:
         """Open the journal of a folder; create the journal if the folder has none. ``basis`` names everything on which
-        each program depends.
+        each program depends, such as the version of acceld.
 
         Raises UsageError if the folder holds something else, was begun with another basis, or is in use by another
         process.
@@ -40,7 +40,9 @@ class Journal:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise UsageError(f"another acceld works in {folder}", hint="Wait until it ends, or stop it.") from error
+            raise UsageError(
+                f"another acceld works in {folder}", hint="Wait until the other acceld ends, or stop it."
+            ) from error
         try:
             self._connection = sqlite3.connect(place)
             self._begin(folder, basis)
@@ -66,7 +68,7 @@ class Journal:
         if changed:
             raise UsageError(
                 f"{folder} was begun with {'; '.join(changed)}",
-                hint="Go on with what it was begun with, or give a new folder.",
+                hint="Use these again, or give a new folder.",
             )
 
     def __enter__(self) -> Self:
@@ -90,7 +92,9 @@ class Journal:
             connection.execute("insert into programs values (?, ?, ?, ?, ?)", (program.number, record, *spent))
 
     def numbers(self) -> dict[int, bool]:
-        """Return every finished program's number, with True if the program is in the data set and False if it failed."""
+        """Return the number of every finished program, with True if the program is in the data set and False if the
+        program failed.
+        """
         found = self._connection.execute("select number, json_array_length(record, '$.members') > 0 from programs")
         return {number: bool(made) for number, made in found}
 
@@ -113,5 +117,5 @@ class Journal:
 
 
 STAGES = ("lowering", "checking", "rewriting")
-"""Stages of making a program whose time is kept: that of the references' and kernels' own processes, and of the rules.
+"""Stages of making a program whose seconds are kept. Lowering and checking count the seconds of their child processes.
 """

@@ -33,12 +33,13 @@ from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuner
 from acceld.workloads import Workload, load_workload
 
 PLAINER = (Pieces(nodes=1, columns=128), Pieces(nodes=1), Pieces(nodes=2), Pieces(nodes=4), Pieces(nodes=8))
-"""Sizes of the pieces into which a program is divided for its further kernels, the plainest kernel first: there every
-value passes through HBM, 128 columns at a time.
+"""Sizes of the pieces into which a program is divided for its slower kernels, the plainest kernel first. In the
+plainest kernel every value passes through HBM, 128 columns at a time.
 """
 TRIES = {0: 2, 1: 6}
-"""Number of rewrites that are tried from a lowered kernel, by the kernel's place among those of its program: 0 is the
-kernel in the largest pieces, 1 the plainest. From each other kernel :data:`OTHER_TRIES` rewrites are tried.
+"""Number of rewrites that are tried from a lowered kernel, by the kernel's position in its program: 0 is the kernel
+that computes the program in the largest pieces, 1 the plainest. From a kernel at another position :data:`OTHER_TRIES`
+rewrites are tried.
 """
 OTHER_TRIES = 2
 MOST_PAIRS = 32
@@ -46,11 +47,11 @@ MOST_PAIRS = 32
 MOST_FAILED = 20
 """Number of programs that may fail before the first program is made."""
 RUN = 1
-"""Run number of all kernels, so that those of one program use one data set."""
+"""Run number of all kernels, so that the kernels of one program use one data set."""
 WRONG = frozenset(
     {Status.INCORRECT_NUMERICAL, Status.INCORRECT_SHAPE, Status.INCORRECT_DTYPE, Status.RUNTIME_ERROR, Status.REJECTED}
 )
-"""Statuses of a kernel that acceld should not have written."""
+"""Statuses that show a defect of acceld, because acceld wrote the kernel."""
 _MESSAGE = 400
 
 
@@ -67,10 +68,9 @@ async def make(
     settings: EvaluateConfig,
     on_program: Callable[[Program], None] = lambda _: None,
 ) -> None:
-    """Make the programs of an order that the journal lacks, as many at the same time as ``settings`` have slots.
-
-    ``folder`` is for temporary files, and is removed at the end. The data set has the programs with the lowest numbers
-    that can be made, whichever program is ready first.
+    """Make those programs of an order that the journal lacks. As many are made at the same time as ``settings`` have
+    slots. ``folder`` is for temporary files, and is removed at the end. The data set has the programs with the lowest
+    numbers that can be made, whichever program is ready first.
     """
     known = journal.numbers()
     await asyncio.to_thread(shutil.rmtree, folder, True)
@@ -104,7 +104,7 @@ async def make(
                             first = program.rejected[0]
                             raise AcceldError(
                                 f"none of the first {failed} programs could be made; {program.name}: {first.message}",
-                                hint="Give a new folder once the reason is gone: this one keeps the failures.",
+                                hint="Give a new folder once the reason is gone: this folder keeps the failures.",
                             )
             finally:
                 for task in running:
@@ -115,7 +115,7 @@ async def make(
 
 
 def _unlike(seed: int) -> Iterator[Drawn]:
-    """Yield the programs that a seed draws, without programs whose reference was drawn before."""
+    """Yield the programs that a seed draws; a program whose reference was drawn before is left out."""
     seen: set[str] = set()
     number = 0
     while True:
@@ -178,8 +178,8 @@ class _Family:
         self.rejected: list[Rejected] = []
 
     async def grow(self, root: int, text: str, seed: int) -> None:
-        """Add a lowered kernel, and kernels that rules make from it. A kernel is added if it is correct and its
-        program is new.
+        """Add a lowered kernel, and kernels that rules make from it. A kernel is added if it is correct and no member
+        has the same instructions.
         """
         tuner = Tuner(self._clock, self._moves, limit=TRIES.get(root, OTHER_TRIES), seed=seed)
         first = await tuner.root(text)
@@ -201,7 +201,7 @@ class _Family:
         reported = await self._maker.evaluator.evaluate(request)
         self._seconds["checking"] += sum(reported.seconds.values())
         if reported.status is not Status.PASSED or reported.latency_us is None:
-            message = reported.failure.message if reported.failure else "its latency depends on data"
+            message = reported.failure.message if reported.failure else "the kernel's latency depends on data"
             wrong = text if reported.status in WRONG else ""
             self.rejected.append(Rejected(str(reported.status), message[:_MESSAGE], text=wrong))
             return None
@@ -218,8 +218,8 @@ class _Family:
 
 
 def _kept(reported: Evaluation) -> Evaluation:
-    """Return a result without its timeline, and without what depends on machine or moment. What a pair's gain depends on
-    stays.
+    """Return an evaluation without its timeline, and without what depends on the machine or the moment. Everything on
+    which a pair's gain depends stays.
     """
     assert reported.profile is not None
     profile = replace(reported.profile, details=compared(reported.profile.details), notes=())
@@ -227,10 +227,9 @@ def _kept(reported: Evaluation) -> Evaluation:
 
 
 def paired(members: Sequence[Member]) -> list[Pair]:
-    """Return at most :data:`MOST_PAIRS` pairs of a slow and a fast kernel whose gain is certain.
-
-    Pairs of which rules alone made one kernel from the other come first, then pairs of kernels that are in few pairs
-    so far, then the greatest gains.
+    """Return at most :data:`MOST_PAIRS` pairs of a slow and a fast kernel whose gain is certain. First come pairs whose
+    fast kernel was made from the slow one by rules alone, then pairs of kernels that are in few pairs so far, then
+    pairs with the greatest gain.
     """
     left: dict[Pair, tuple[bool, float]] = {}
     for slow, before in enumerate(members):

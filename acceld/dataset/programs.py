@@ -1,7 +1,7 @@
 """Draw programs: numpy references of parts of language models, with random steps and shapes. This module is pure.
 
 A program depends on its seed and its number alone. ``forward`` contains no size; sizes are in ``get_inputs``. So the
-formula has the same text at every size, and programs are divided into training and test data by its hash.
+formula has the same text at every size, and the hash of the formula decides whether a program is training or test data.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The extents from which the programs of one class of size are drawn."""
+    """The ranges of extents from which programs of one size class are drawn."""
 
     share: float
-    """Share of all programs that belong to this size class."""
+    """Share (0 to 1) of all programs that belong to this size class."""
     rows: Sequence[int]
     columns: Sequence[int]
     inner: Sequence[int]
-    """Columns of products."""
+    """Columns of an operand of a product."""
     heads: Sequence[int]
     keys: Sequence[int]
     head: Sequence[int]
-    """Width of a head."""
+    """Width of an attention head."""
     steps: Sequence[int]
     """Time steps of recurrences, which numpy computes one by one."""
 
@@ -68,7 +68,7 @@ SIZES: Mapping[str, Size] = {
 a model of 1 to 8 billion parameters.
 """
 NARROW_SHARE = 0.15
-"""Share of the programs in bfloat16, with float32 inside."""
+"""Share (0 to 1) of the programs whose arrays are bfloat16; these programs compute in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +151,11 @@ class _Text:
         self.rng, self.size = rng, size
         self.lines: list[str] = []
         self.arguments: list[tuple[str, Shape, float]] = []
-        """Name, shape and scale of each argument."""
+        """Names, shapes and scales of the arguments."""
         self.words: list[str] = []
         self.value, self.shape = "", ()  # type: str, Shape
         self.kept: list[tuple[str, Shape]] = []
-        """Names and shapes of earlier values."""
+        """Names and shapes of earlier values that later steps can read."""
         self._count = 0
 
     def argument(self, name: str, *shape: int, scale: float = 1.0) -> str:
@@ -170,8 +170,8 @@ class _Text:
         self.value, self.shape = self.argument(name, *shape), shape
 
     def let(self, expression: str, *shape: int) -> None:
-        """Bind an expression to a new name, and make it the current value. Without ``shape`` it has the shape of the
-        value before.
+        """Bind an expression to a new name, and make it the current value. Without ``shape`` the new value has the
+        shape of the current value.
         """
         self.kept.append((self.value, self.shape))
         self._count += 1
@@ -186,11 +186,11 @@ class _Text:
         return f"h{self._count}"
 
     def say(self, words: str) -> None:
-        """Add words to the docstring of ``forward``."""
+        """Add words to the docstring of the written ``forward``."""
         self.words.append(words)
 
     def pick(self, extents: Sequence[int]) -> int:
-        """Return one of the extents, drawn at random."""
+        """Return one of ``extents``, drawn at random."""
         return self.rng.choice(extents)
 
     def chance(self, share: float) -> bool:
@@ -390,7 +390,7 @@ def _turned(text: _Text) -> None:
 
 
 def rows(text: _Text) -> None:
-    """Write steps on the rows of one array, sometimes with a reduction at the end."""
+    """Write steps on the rows of one array; some programs end with a reduction."""
     text.start("x", text.pick(text.size.rows), text.pick(text.size.columns))
     _steps(text, text.rng.choice((1, 2, 2, 3, 3, 4)))
     if text.chance(0.25):
@@ -479,7 +479,7 @@ def attention(text: _Text) -> None:
 
 
 def convolution(text: _Text) -> None:
-    """Write a convolution of a sequence, in each channel alone or over all channels, or of an image."""
+    """Write a convolution of a sequence (each channel alone, or over all channels) or of an image."""
     kind = text.rng.randrange(3)
     if kind == 0:
         channels, length, taps = text.pick(text.size.rows), text.pick(text.size.columns), text.rng.choice((2, 3, 4))
@@ -572,7 +572,7 @@ FAMILIES: Mapping[str, tuple[int, Callable[[_Text], None]]] = {
     "convolution": (7, convolution),
     "scan": (8, scan),
 }
-"""The kinds of programs, each with its weight."""
+"""The functions that write a kind of program, each with its weight in the draw."""
 
 
 def drawn(seed: int, number: int) -> Drawn:
@@ -595,7 +595,8 @@ def _formula(text: _Text, narrow: bool) -> str:
     body += text.lines
     body.append(f"return {text.value}.astype(dtype)" if narrow else f"return {text.value}")
     forward = "\n    ".join([f"def forward({', '.join(names)}):", *body])
-    imports = ["import ml_dtypes", "import numpy as np"] if narrow else ["import numpy as np"]  # get_inputs needs both
+    # get_inputs needs these imports
+    imports = ["import ml_dtypes", "import numpy as np"] if narrow else ["import numpy as np"]
     helpers = [helper for name, helper in HELPERS.items() if f"{name}(" in forward]
     return "\n\n\n".join(["\n".join(imports), *helpers, forward]) + "\n"
 

@@ -9,7 +9,8 @@ from acceld.model import Evaluation
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The choices of a data set's maker. The same order and version of acceld give the same bytes."""
+    """The choices of a person who makes a data set. The same order gives the same bytes with the same version of
+    acceld."""
 
     programs: int
     pairs: int
@@ -24,16 +25,18 @@ class Member:
 
     text: str
     root: int
-    """Place of the lowered kernel from which rules made this kernel, among the program's lowered kernels. 0 is the
-    kernel in the largest pieces.
+    """Position, among the program's lowered kernels, of the kernel from which rules made this kernel. 0 is the kernel
+    that computes the program in the largest pieces.
     """
     steps: tuple[str, ...]
-    """The rewrites from the lowered kernel ``root`` to this kernel; empty for a lowered kernel."""
+    """The rewrites from the lowered kernel ``root`` to this kernel; () for a lowered kernel."""
     rules: tuple[str, ...]
     evaluation: Evaluation
 
     def rules_since(self, other: Member) -> tuple[str, ...] | None:
-        """Return the rules that made this kernel from ``other``; None if anything but rules lies between them."""
+        """Return the rules that made this kernel from ``other``; None if this kernel was not made from ``other`` by
+        rules alone.
+        """
         known = len(other.steps)
         made = self.root == other.root and len(self.steps) > known and self.steps[:known] == other.steps
         return self.rules[known:] if made else None
@@ -47,7 +50,7 @@ class Rejected:
     """A status of an evaluation; ``not_lowered`` or ``no_reference`` for a program without any kernel."""
     message: str
     text: str = ""
-    """Text of the kernel if its numbers are wrong, which is a defect of acceld; else empty."""
+    """Text of a kernel with wrong results, which is a defect of acceld; empty for any other reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A finished program: its kernels and their pairs. Without members it has failed, for the reason in the first
-    entry of ``rejected``.
+    """A finished program: its kernels and their pairs. A program without members has failed, for the reason in the
+    first entry of ``rejected``.
     """
 
     number: int

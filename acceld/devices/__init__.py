@@ -1,1 +1,1 @@
-"""Devices that candidates run on: one folder for each."""
+"""Run candidates on devices; each device has a folder of its own."""

@@ -1,1 +1,3 @@
-"""Evaluate candidates in three kinds of process (tracer, oracle, judge), cheap checks first."""
+"""Evaluate candidates in three kinds of child process, cheap checks first: the tracer runs a kernel's Python, the
+oracle the reference, the judge the kernel's program.
+"""

@@ -8,7 +8,7 @@ from acceld.model import Kernel
 from acceld.workloads import Workload
 
 TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
-"""A chip for each API, for cases where only a kernel's results matter and not its latency."""
+"""A chip for each API, for callers that need only a kernel's results and not its latency."""
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:
@@ -35,6 +35,6 @@ def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
         if api in found.baselines:
             return baseline_kernel(found, api), chip
     raise WorkloadError(
-        f"workload {found.name} has neither a reference nor an NKI baseline to stand in for it",
+        f"workload {found.name} has neither a reference nor an NKI baseline to stand in for a reference",
         hint=f"Write {found.folder / 'reference.py'} with a function forward.",
     )

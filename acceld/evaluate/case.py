@@ -48,18 +48,18 @@ class Case:
     checks: list[Check] = field(default_factory=list)
     """Checks in the order in which they ended; after :meth:`order`, in the order of their trials."""
     tried: dict[Trial, Check] = field(default_factory=dict)
-    """The check of each trial."""
+    """The check of each trial, by trial."""
     worst_row: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     published: bool | None = None
     """Result of the published gate; None if the gate was not run."""
     log: str = ""
     reused: bool = False
-    """True if nothing was run because the result of the same program is known."""
+    """True if no stage ran because the result of the same program is known."""
 
     @property
     def workload(self) -> Workload:
-        """Return the workload. A caller must not ask for it in the evaluation of a kernel without a workload."""
+        """Return the workload. Not for the evaluation of a kernel without a workload."""
         assert self.loaded is not None
         return self.loaded
 
@@ -70,8 +70,8 @@ class Case:
 
         If the workload has hidden shapes, the source's hash is appended to the program's.
         """
-        # Two sources may make the same program at this shape and different ones at a hidden shape, so the source counts
-        # too.
+        # Two sources may make the same program at this shape and different programs at a hidden shape, so the source
+        # counts too.
         source = self.request.kernel.sha256 if self.workload.hidden else ""
         return self.workload.hash, self.request.chip, self.program_sha256 + source
 
@@ -80,7 +80,7 @@ class Case:
         return correctness_of(gate, self.checks, self.worst_row, self.published)
 
     def spend(self, seconds: Mapping[str, float]) -> None:
-        """Add seconds to the stages that are named by the keys."""
+        """Add seconds to the stages that are the keys of ``seconds``."""
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
 
@@ -110,13 +110,14 @@ class Case:
     def order(self, trials: Sequence[Trial]) -> None:
         """Sort the checks by the order of ``trials``. Checks without a trial go to the end.
 
-        This matters because trials that run at the same time can end in another order than they began.
+        The order can be wrong before, because trials that run at the same time can end in another order than they
+        began.
         """
         others = [check for check in self.checks if check not in self.tried.values()]
         self.checks = [*(self.tried[trial] for trial in trials if trial in self.tried), *others]
 
     def _add(self, check: Check, trial: Trial | None) -> None:
-        """Record a check, and remember it as the check of ``trial`` unless that is None."""
+        """Record a check, and remember it as the check of ``trial`` unless ``trial`` is None."""
         self.checks.append(check)
         if trial is not None:
             self.tried[trial] = check

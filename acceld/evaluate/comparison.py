@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SESSIONS = 5
-"""Fewest sessions for a win. The range of five medians misses the true median in one of sixteen cases."""
+"""Fewest sessions for a win. With five sessions, the range of the medians misses the true median in one of sixteen
+cases.
+"""
 _RESAMPLES = 2000
 _LOW, _HIGH = 2.5, 97.5
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median and its 95 % bootstrap interval (percentile method), in the unit of the samples."""
+    """A median and its 95 % bootstrap interval (percentile method), both in the unit of the samples."""
 
     middle: float
     low: float

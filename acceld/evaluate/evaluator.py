@@ -41,9 +41,9 @@ from acceld.workloads import Arguments, Workload, load_workload, workload
 C = TypeVar("C", bound=Case)
 T = TypeVar("T")
 Ended = Failed | Status
-"""The end of an evaluation before its last stage: a failure, or a status that is no failure, such as ``untested``."""
+"""The end of an evaluation before its last stage: a failure, or a status such as ``untested`` that is not a failure."""
 Started = Callable[[EvaluationRequest, str], Awaitable[None]]
-"""Called when an evaluation gets a slot, with its request and the slot's name."""
+"""Function that is called when an evaluation gets a slot, with the evaluation's request and the slot's name."""
 
 
 class OrderedEvaluator(ABC, Generic[C]):
@@ -82,7 +82,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def start(self) -> None:
         """Find the devices and the sandbox level, and start the child processes.
 
-        Raises DeviceError if something is missing, or if the sandbox level is below the configured one.
+        Raises DeviceError if something is missing, or if the sandbox level is below the configured level.
         """
         slots = await self.find()
         self._queue = SlotQueue(slots, self._config.queue_size)
@@ -95,7 +95,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             raise
 
     def _demand(self, report: SandboxReport) -> None:
-        """Raise DeviceError if the sandbox level is below the one that ``evaluate.sandbox`` demands."""
+        """Raise DeviceError if the sandbox level is below the level that ``evaluate.sandbox`` demands."""
         wanted = self._config.sandbox
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
@@ -105,9 +105,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             )
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new evaluations and give running ones ``grace_s`` seconds to end. Then end every child
-        process.
-        """
+        """Refuse new evaluations and give running evaluations ``grace_s`` seconds to end. Then end every child process."""
         self._queue.close()
         running = [task for task in self._running if task is not asyncio.current_task()]
         if running:
@@ -180,7 +178,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             await self.release(case)
 
     async def _refuse(self, kernel: Kernel) -> Failed | None:
-        """Return a failure if the kernel's code must not run; None if it may run.
+        """Return a failure if the kernel's code must not run; None if the code may run.
 
         Raises DeviceError if the code is untrusted, no sandbox works, and ``allow_unsandboxed`` is off.
         """
@@ -190,7 +188,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         if not (self.report.untrusted_allowed or self._config.allow_unsandboxed):
             raise DeviceError(
                 "no sandbox works here, so untrusted code is not run",
-                hint="`acceld doctor` shows why. To run it nevertheless, set allow_unsandboxed in [evaluate].",
+                hint="`acceld doctor` shows why. To run such code nevertheless, set allow_unsandboxed in [evaluate].",
             )
         broken = await asyncio.to_thread(self.policy, kernel)
         if broken is None:
@@ -292,18 +290,19 @@ class OrderedEvaluator(ABC, Generic[C]):
     def suspicion(self, case: C) -> Failed | None:
         """Return a failure (status ``suspect``) if the latency can not be true; else None.
 
-        By default this is a latency below the physical floor: the least time that the workload's declared work
-        takes.
+        By default a latency can not be true if it is below the physical floor: the least time that the workload's
+        declared work takes.
         """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)
         if latency_us is None or least_us is None:
             return None
-        least_us /= case.request.kernel.lnc  # rates of one core
+        least_us /= case.request.kernel.lnc  # the rates are those of one core
         if latency_us >= least_us:
             return None
         return Failed(
-            Status.SUSPECT, below_floor(latency_us, least_us, "its transfers, products and element-wise work take")
+            Status.SUSPECT,
+            below_floor(latency_us, least_us, "the kernel's transfers, products and element-wise work take"),
         )
 
     def is_enough(self, case: C) -> bool:
@@ -327,7 +326,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         unknown.
         """
         loaded, chip = case.workload, case.request.chip
-        core_us = latency_us * case.request.kernel.lnc  # peaks are those of one core
+        core_us = latency_us * case.request.kernel.lnc  # the peaks are those of one core
         return percent_of_peak(loaded, core_us, chip), percent_of_attainable(loaded, core_us, chip)
 
     async def learn(self, case: C, evaluation: Evaluation) -> None:
@@ -335,7 +334,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return
 
     async def release(self, case: C) -> None:
-        """Free the resources of the case. By default a case has none."""
+        """Free the resources of the case. By default a case has no resources."""
         return
 
 
@@ -344,12 +343,12 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
     takes.
     """
     message = f"{latency_us:.4g} us is less than the {least_us:.4g} us that {work} at least"
-    hint = "Either the kernel leaves out work, or the workload declares too much. Check it by another method."
+    hint = "Either the kernel leaves out work, or the workload declares too much. Check the latency by another method."
     return Failure("below_floor", message, hint=hint)
 
 
 def running(part: T | None) -> T:
-    """Return ``part``. Raises DeviceError if it is None, which means that the evaluator was not started."""
+    """Return ``part``. Raises DeviceError if ``part`` is None, which means that the evaluator was not started."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="call start() first")
     return part

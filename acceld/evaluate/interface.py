@@ -49,7 +49,8 @@ class EvaluationRequest:
     candidate: int = 0
     workload_folder: str = ""
     shape: tuple[tuple[str, int], ...] = ()
-    """Values of the workload's symbols for the one shape to evaluate at; empty for every shape that the workload lists.
+    """Values of the workload's symbols, to evaluate at that one shape; empty to evaluate at every shape that the
+    workload lists.
     """
     gate: Gate = Gate.SEARCH
     priority: Priority = Priority.SEARCH
@@ -74,8 +75,8 @@ class EvaluationRequest:
     interleave: bool = False
     """True if the candidate is timed interleaved with its competitors at the search gate too."""
     practice: bool = False
-    """True for a request of a model's tool. It uses a data set that no gate uses. The result decides nothing and is not
-    stored for reuse.
+    """True for a request of a model's tool. Such a request uses a data set that no gate uses. The result counts for no
+    gate and is not stored for reuse.
     """
     arguments: Arguments | None = None
     """Arguments of a kernel without a workload, which is only timed; None for a kernel with a workload."""
@@ -86,9 +87,8 @@ class EvaluationRequest:
 
     @property
     def needs_proof(self) -> bool:
-        """Tell whether the latency may be shown as a win, so that the workload's checks must be strong enough.
-
-        This is False only for a baseline, because other kernels are compared with it.
+        """Tell whether the latency may be shown as a win, so that the workload's checks must be strong enough to prove
+        it. False only for a baseline, with which other kernels are compared.
         """
         return self.priority is not Priority.BASELINE
 
@@ -111,13 +111,14 @@ class Workplace:
     state_folder: Path
     workload_folders: tuple[Path | str, ...] = ()
     on_start: Callable[[EvaluationRequest, str], Awaitable[None]] | None = None
-    """Called when an evaluation gets a slot or a core, with the slot's name."""
+    """Function that is called when an evaluation gets a slot or a core, with the slot's name."""
     on_notice: Callable[[int, str, str], Awaitable[object]] | None = None
-    """Called with a message for people: run, level, text."""
+    """Function that is called with a message for people: run, level, text."""
     on_device: Callable[[str, str, str], Awaitable[object]] | None = None
-    """Called when the state of a device changes, with the device's name, its state and the reason."""
+    """Function that is called when the state of a device changes, with the device's name, its state and the reason."""
     simulator: Callable[[], Awaitable[Evaluator]] | None = None
-    """Returns the started evaluator that predicts latencies; None if the machine has no such evaluator."""
+    """Function that returns the started evaluator that predicts latencies; None if the machine has no such evaluator.
+    """
     highest: Level | None = None
     """The strictest sandbox level to use; None for the strictest that works."""
 

@@ -45,7 +45,7 @@ def local(workplace: Callable[[], Workplace]) -> Router:
 
 
 def findings(config: Config, folder: Path) -> Iterator[Finding]:
-    """Yield what ``acceld doctor`` shows of each device on this machine. Nothing is measured."""
+    """Yield what ``acceld doctor`` shows of each device on this machine. No kernel is timed."""
     for device in ALL_DEVICES:
         if not device.doctor:
             continue
@@ -55,4 +55,4 @@ def findings(config: Config, folder: Path) -> Iterator[Finding]:
             yield Finding(device.name, "fail", error.message, error.hint)
         # a device from a plug-in may raise anything
         except Exception as error:  # noqa: BLE001  a device of somebody else may fail in any way
-            yield Finding(device.name, "note", f"its own check failed: {type(error).__name__}: {error}")
+            yield Finding(device.name, "note", f"the device's own check failed: {type(error).__name__}: {error}")

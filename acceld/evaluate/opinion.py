@@ -1,8 +1,8 @@
 """Ask AWS's own tools, where they are installed, about a kernel of ``nki`` that passed the strict gate.
 
-These tools are a *second judge*. A second judge gets the kernel's text and public inputs, never a secret data
-set. If it refuses a candidate, the candidate's evaluation fails, because the kernel would not compile for its
-user. A second judge decides nothing about latency.
+These tools are a *second judge*. A second judge gets the kernel's text and public inputs, never a secret data set. If
+it refuses a candidate, the candidate's evaluation fails, because the kernel would not compile for its user. A second
+judge does not judge latency.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from acceld.targets import ALL_DEVICES
 from acceld.workloads import Workload
 
 RULE = "second_opinion"
-"""The rule id of a kernel that the second judge refuses, or that gets no answer although one is required."""
+"""The rule id of a failure because the second judge refuses the kernel, or gives no answer although an answer is
+required.
+"""
 API = "nki"
 """The API whose kernels get a second opinion. The tools of ``neuronxcc.nki`` are not developed further."""
 
@@ -41,7 +43,7 @@ class Opinion:
     seconds: float
     refusal: Failure | None = None
     silence: str = ""
-    """The reason why there is no answer, such as a deadline or a tool that ended; empty if there is an answer. A
+    """The reason why there is no answer, such as a deadline or a tool that ended; empty if the judge answered. A
     missing answer is not the kernel's fault.
     """
     rel_l2: float | None = None
@@ -58,7 +60,7 @@ class Opinion:
         if self.silence:
             return f"{self.judge} ({self.stage}) gave no answer: {self.silence}"
         error = f", relative L2 {self.rel_l2:.2g}" if self.rel_l2 is not None else ""
-        return f"{self.judge} ({self.stage}) takes it{error}"
+        return f"{self.judge} ({self.stage}) accepts the kernel{error}"
 
     def plain(self) -> dict[str, object]:
         """Return the record as a dict for JSON."""
@@ -74,7 +76,7 @@ class Opinion:
 
 
 class Judge(Protocol):
-    """The interface of a second judge. Its child processes start with the first question."""
+    """The interface of a second judge. The judge's child processes start at its first question."""
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
         """Return the opinions of the stages that this machine has, up to the first stage that refuses the kernel.
@@ -88,7 +90,7 @@ class Judge(Protocol):
 
 
 def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> Judge | None:
-    """Return the second judge of this machine; None if there is none, or if second opinions are off.
+    """Return the second judge of this machine; None if the machine has no second judge, or if second opinions are off.
 
     Raises DeviceError if the configuration requires second opinions and there is no judge.
     """
@@ -101,6 +103,6 @@ def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport
     if config.second_opinion == "required":
         raise DeviceError(
             'evaluate.second_opinion = "required", and no interpreter with the package nki is found',
-            hint="install nki in an environment of its own and name it: evaluate.second_python; docs/trainium.md says how",
+            hint="install nki in an environment of its own and name that environment's Python: evaluate.second_python; docs/trainium.md says how",
         )
     return None

@@ -22,7 +22,7 @@ MODULES = frozenset(
     "numpy ml_dtypes math functools itertools operator typing dataclasses enum collections collections.abc abc "
     "numbers warnings copy string textwrap __future__ neuronxcc neuronxcc.nki nki".split()
 )
-"""Modules that a candidate may import. It may also import the submodules of neuronxcc.nki and nki."""
+"""Modules that a candidate may import. A candidate may also import the submodules of neuronxcc.nki and nki."""
 ROOTS = ("neuronxcc.nki.", "nki.")
 MODULE_NAMES = {
     "dataclasses": "dataclass field replace asdict astuple fields KW_ONLY FrozenInstanceError",
@@ -42,7 +42,9 @@ MODULE_NAMES = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation",
     "textwrap": "dedent indent fill wrap shorten",
 }
-"""Names that a candidate may use of modules with side effects. Of the other modules every public name is allowed."""
+"""Names that a candidate may use of modules that have side effects. Of any other allowed module a candidate may use
+every public name.
+"""
 NUMPY_NAMES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool intp integer floating number generic "
     "single double half ndarray dtype zeros ones full zeros_like ones_like full_like arange linspace eye "
@@ -62,7 +64,7 @@ TILE_NAMES = frozenset(
     "expand_dim squeeze_dim reshape_dim flatten_dims strides offset get_pattern is_indirect is_contiguous slice select "
     "vector_select rearrange indirect reinterpret_cast p x y z w start stop step with_schedule".split()
 )
-"""Documented attributes of tiles, tensors and grids."""
+"""Documented attributes of tiles, tensors and grids, which a kernel may read."""
 _PLAIN_WORDS = frozenset("label like space slot instruction".split())
 """Names in :data:`HIDDEN_NAMES` that a kernel's own classes may define.
 
@@ -97,7 +99,8 @@ NUMPY_COMPUTE = frozenset(
 NUMPY_REACH = NUMPY_COMPUTE - frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod".split()
 )
-"""Names of numpy that reach beyond arrays, such as files. They are forbidden even in kernels written in numpy."""
+"""Names of numpy that reach beyond arrays, such as files. These names are forbidden even in kernels written in numpy.
+"""
 FRAMES = frozenset(
     "f_locals f_globals f_back f_code f_builtins gi_frame cr_frame ag_frame tb_frame tb_next func_globals mro ctypes "
     "modules meta_path path_hooks settrace setprofile".split()
@@ -107,13 +110,13 @@ _HIDDEN_NAME = re.compile(
 )
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"})
 _GENERIC = frozenset({"Generic", "Protocol"})
-"""Bases that may stand with type variables, as in ``Generic[T]``."""
+"""Names of the base classes that may have type variables, as in ``Generic[T]``."""
 _BASES = _ENUMS | _GENERIC | {"NamedTuple", "object", "ABC", "NKIObject"}
 _BASES |= set(
     "Exception ValueError TypeError IndexError KeyError RuntimeError AssertionError NotImplementedError".split()
 )
 _MEMBERS = frozenset({"str", "int"})
-"""Types that an enumeration's members may have."""
+"""Names of the types that an enumeration's members may have."""
 MAX_CHARACTERS = 1_000_000
 
 
@@ -168,7 +171,7 @@ class _Reader:
         named = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
         self.classes = frozenset(named) - frozenset(dir(builtins))
         self.unused = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        """Expressions whose value nothing uses, such as docstrings."""
+        """Expressions whose value is not used, such as docstrings."""
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:
@@ -192,7 +195,7 @@ class _Reader:
                 self.modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def _finding(self, node: ast.AST) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a node of the syntax tree is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a node of the syntax tree is forbidden; None if the node is allowed."""
         match node:
             case ast.Import():
                 return next(filter(None, (_module(alias.name) for alias in node.names)), None)
@@ -223,9 +226,9 @@ class _Reader:
         return None
 
     def _import_from(self, node: ast.ImportFrom) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a ``from`` import is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a ``from`` import is forbidden; None if the import is allowed."""
         if node.level:
-            return "import", "relative imports are not allowed: a candidate is one file", ""
+            return "import", "relative imports are not allowed: a candidate is a single file", ""
         found = _module(node.module or "")
         if found is not None:
             return found
@@ -243,7 +246,7 @@ class _Reader:
         return None
 
     def _attribute(self, node: ast.Attribute) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if an attribute is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if an attribute is forbidden; None if the attribute is allowed."""
         if node.attr in METHODS and _is_super(node.value):
             return None
         if node.attr.startswith("_"):
@@ -295,7 +298,7 @@ class _Reader:
         return _taken(name) if name in self.defined else _surface(name)
 
     def _call(self, node: ast.Call) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a call is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a call is forbidden; None if the call is allowed."""
         if not isinstance(node.func, ast.Name):
             return None
         if node.func.id in ("getattr", "hasattr"):
@@ -325,14 +328,14 @@ class _Reader:
 
 
 def _module(name: str) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a module may not be imported; None if it may."""
+    """Return (rule, message, hint) if a module may not be imported; None if the module may be imported."""
     if name in MODULES or name.startswith(ROOTS):
         return None
     return "import", f"a candidate may not import {name}", f"allowed: {', '.join(sorted(MODULES - {'__future__'}))}"
 
 
 def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if the member ``name`` of a module may not be used; None if it may."""
+    """Return (rule, message, hint) if the member ``name`` of a module may not be used; None if the member may be used."""
     if module.partition(".")[0] == "numpy":
         if name in library:
             return _library(f"numpy.{name}")
@@ -344,7 +347,7 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 def _plain_template(text: object) -> bool:
     """Tell whether a format string reads no attribute and no item of its arguments."""
     if _HIDDEN_NAME.search(str(text)):
-        return True  # refused already, with a more precise message
+        return True  # this text is refused already, with a more precise message
     try:
         fields = [field for _, field, spec, _ in string.Formatter().parse(str(text)) for field in (field, spec)]
     except ValueError:
@@ -426,7 +429,7 @@ def _is_super(node: ast.expr) -> bool:
 
 
 def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a class is forbidden; None if it is allowed.
+    """Return (rule, message, hint) if a class is forbidden; None if the class is allowed.
 
     A class may extend the classes ``own``, which the same file defines.
     """

@@ -49,7 +49,7 @@ class Occupancy:
     def share(self) -> float | None:
         """Return the mean share of slots in use, 0 to 1, during the time in which requests waited.
 
-        None means that no request ever waited.
+        None if no request ever waited.
         """
         self.note(self._used, waiting=self._waited_for)
         return self._busy_s / self._whole_s if self._whole_s else None
@@ -127,8 +127,8 @@ class SlotQueue:
     def statistics(self) -> dict[str, object]:
         """Return figures on slots and waiting requests by name.
 
-        ``busy_share`` is that of :class:`Occupancy`. ``oldest_waiting_s`` is the age of the oldest request in
-        seconds.
+        ``busy_share`` is the share that :class:`Occupancy` measures. ``oldest_waiting_s`` is the age of the oldest
+        request in seconds.
         """
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {
@@ -143,8 +143,8 @@ class SlotQueue:
 def slots_of(config: EvaluateConfig) -> int:
     """Return how many evaluations run at the same time.
 
-    This is the configured number. If no number is configured, it follows from the cores and the free memory of the
-    machine, or of the container if that allows less.
+    That is the configured number. If no number is configured, the result follows from the cores and the free memory of
+    the machine, or of the container if that allows less.
     """
     if config.slots:
         return config.slots

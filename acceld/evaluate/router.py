@@ -32,7 +32,7 @@ class Router:
         Raises UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
         """
         if backend in self._started:
-            # A started backend does not wait for another one that is starting, which can take minutes.
+            # A started backend does not wait for another backend that is starting, which can take minutes.
             return self._started[backend]
         async with self._starting:
             if backend not in self._started:
@@ -59,7 +59,7 @@ class Router:
                 tasks.create_task(evaluator.stop(grace_s))
 
     def statistics(self) -> dict[str, object]:
-        """Return the figures of the first backend. Those of other started backends are under the key
+        """Return the figures of the first backend's evaluator. The figures of other started backends are under the key
         ``backends``.
         """
         own = self._started.get(self._first)

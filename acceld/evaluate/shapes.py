@@ -1,7 +1,7 @@
 """Evaluate a kernel at several shapes. The kernel must be right at each shape.
 
-Its latency is the weighted geometric mean over the shapes. The ratio of two such means is the weighted
-geometric mean of the speed-ups. So the search compares kernels for several shapes as it compares any others.
+Its latency is the weighted geometric mean over the shapes. The ratio of two such means is the weighted geometric mean
+of the speed-ups. So the search compares kernels for several shapes as it compares any other kernels.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
 from acceld.workloads import WeightedShape, Workload, every_shape, hidden_shapes
 
 OneShape = Callable[[EvaluationRequest, Workload], Awaitable[Evaluation]]
-"""Evaluates a kernel at a single shape."""
+"""Function that evaluates a kernel at a single shape."""
 _ENDED_WELL = (Status.PASSED, Status.UNTESTED)
 
 
 async def over_shapes(request: EvaluationRequest, loaded: Workload, evaluate: OneShape) -> Evaluation:
     """Evaluate a kernel at every shape of its workload, up to the first failure, and return the joined result.
 
-    If the request has ``useful_below_us``, the kernel is first timed at all shapes. It runs on data only if its
+    If the request has ``useful_below_us``, the kernel is first timed at all shapes. The kernel runs on data only if its
     mean latency is useful.
     """
     shapes = await asyncio.to_thread(every_shape, loaded)
@@ -76,7 +76,7 @@ async def timed_with_hidden(
 def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:
     """Return ``request`` changed for the shape of the workload ``shaped``.
 
-    A kernel that has the launch grid of the workload ``own`` gets the launch grid of ``shaped``.
+    A kernel with the same launch grid as the workload ``own`` gets the launch grid of ``shaped``.
     """
 
     def gridded(kernel: Kernel) -> Kernel:
@@ -134,7 +134,7 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     engines = {name for one in profiles for name in one.engines_us}
     intervals = [one.interval_percent for one in profiles if one.interval_percent is not None]
     details = {**own.details, "shapes": listed}
-    if "prediction" in own.details:  # its starts of transfers are those of one shape
+    if "prediction" in own.details:  # the starts of transfers in a timeline are those of one shape
         details["prediction"] = {**own.details["prediction"], "starts_us": None}
     if "paired" in own.details:
         details["paired"] = _interleaved(weights, [one.details.get("paired", ()) for one in profiles])
@@ -164,9 +164,7 @@ def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str,
 
 
 def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Return one comparison made of the comparisons with one competitor at each shape, whose errors are
-    independent.
-    """
+    """Return, for each competitor that was timed at every shape, one comparison over all shapes."""
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 
@@ -185,7 +183,7 @@ def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -
 
 
 def _correctness(shapes: Sequence[WeightedShape], found: Sequence[Correctness]) -> Correctness | None:
-    """Return one record made of the checks at each shape; None if there were no checks."""
+    """Return one record made of the checks at each shape; None if no check was made."""
     if not found:
         return None
     checks = [

@@ -34,8 +34,8 @@ def answer(value: Any, status: int = 200) -> web.Response:
 
 
 def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
-    """Return an error as a JSON response. ``kind`` is the name of the error's class for clients; "" means the nearest
-    class that clients know.
+    """Return an error as a JSON response. ``kind`` is the name of the error's class for clients; with "" it is the
+    error's class, or the nearest base class that clients know.
     """
     reported = {
         "kind": kind or _public_kind(error),
@@ -47,7 +47,7 @@ def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
 
 
 def _public_kind(error: AcceldError) -> str:
-    """Return the name of the nearest error class that clients know."""
+    """Return the name of the error's class, or of the nearest base class that clients know."""
     for kind in type(error).__mro__:
         if kind.__module__ == "acceld.errors":
             return kind.__name__

@@ -39,7 +39,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
 
 
 def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
-    """Return the reason to refuse a request because of its sender; "" if it may pass."""
+    """Return the reason to refuse a request because of its sender; "" if the sender is allowed."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
         return "the sender can not be identified"
@@ -48,10 +48,10 @@ def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
         return "" if uid == os.getuid() else f"user {uid} may not use the daemon of user {os.getuid()}"
     host = request.headers.getall("Host", [])
     if len(host) != 1 or host[0] not in hosts:
-        return "the Host is not this daemon"
+        return "the header Host does not name this daemon"
     origins = request.headers.getall("Origin", [])
     if origins and (len(origins) != 1 or origins[0] not in {f"http://{name}" for name in hosts}):
-        return "the Origin is not this daemon"
+        return "the header Origin does not name this daemon"
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         return "requests from another web site are refused"
     return ""

@@ -115,8 +115,8 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
 
 
 async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of ``work``. It is cancelled when the client disconnects, as a watch does when a file is saved
-    again.
+    """Return the result of ``work``. The work is cancelled when the client disconnects, as ``acceld watch`` does when a
+    file is saved again.
     """
     task = asyncio.create_task(work)
     try:
@@ -129,8 +129,8 @@ async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[st
 
 
 async def _evaluated(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
-    """Return the evaluation of one of many kernels. If it can not be evaluated, return the error instead, so that the
-    others are still evaluated.
+    """Return the evaluation of one of many kernels. If the kernel can not be evaluated, return the error instead, so
+    that the other kernels are still evaluated.
     """
     async with places:
         try:

@@ -158,7 +158,7 @@ class HttpClient:
                         if address != await asyncio.to_thread(self._serving):
                             raise DaemonError(
                                 f"{self.where}: another daemon answers now",
-                                hint="it was replaced, as acceld restart does: connect again, and ask for the events after the last one",
+                                hint="the former daemon was replaced, as acceld restart does: connect again, and ask for the events after the last one",
                             ) from None
                         continue
                     if message.type is not aiohttp.WSMsgType.TEXT:

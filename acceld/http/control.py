@@ -56,7 +56,7 @@ class Control(Protocol):
         ...
 
     async def doctor_of(self, host: str) -> list[Json]:
-        """Return the findings of a host's own doctor. Raise UsageError for an unknown host."""
+        """Return what ``acceld doctor`` finds on a host's devices. Raise UsageError for an unknown host."""
         ...
 
     async def change_host(self, host: str, action: str) -> None:

@@ -17,7 +17,7 @@ async def get_hosts(request: web.Request) -> web.Response:
 
 
 async def get_doctor(request: web.Request) -> web.Response:
-    """Return the findings of a host's own doctor."""
+    """Return what ``acceld doctor`` finds on a host's devices."""
     return answer({"findings": await control_of(request).doctor_of(request.match_info["name"])})
 
 

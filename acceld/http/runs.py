@@ -61,8 +61,8 @@ async def get_run(request: web.Request) -> web.Response:
 
 
 def shown(row: Json, control: Control | None) -> Json:
-    """Return a run's row with the state that people see, which for a stored active run depends on whether a daemon
-    serves it.
+    """Return a run's row with the state that people see. The state of a run that is stored as active depends on whether
+    a daemon serves the run.
     """
     steered = control.steering(row["id"]) if control else {}
     return {**row, "state": shown_state(row["state"], control is not None, bool(steered.get("cancelling")))}

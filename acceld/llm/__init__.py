@@ -1,1 +1,1 @@
-"""Call models: one protocol, the official SDKs behind it, prices, limits and retries."""
+"""Call models: one interface for all models, the official SDKs behind it, prices, limits and retries."""

@@ -1,4 +1,4 @@
-"""Turn a received answer of any API into a completion, or into the error that says why there is none."""
+"""Turn a received answer of any API into a completion, or into the error that says why the answer gives no completion."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from acceld.llm.usage import used as used_by
 
 
 def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer: Received) -> Completion:
-    """Return the completed answer of the model called ``name``. If the provider reported no tokens, they are
-    estimated.
+    """Return the completed answer of the model called ``name``. If the provider reported no token counts, the counts
+    are estimated.
 
     :raises LLMError: the answer has no text, was withheld, or broke off. The error carries the tokens used.
     """

@@ -1,8 +1,8 @@
 """Offer a provider's batch mode as a client: requests are collected, sent together, and answered within a day.
 
-Batches are cheaper than single calls, and slower. Before the client waits, it stores the batch's questions and then
-the batch's id at the provider. If the daemon is killed, the next one finds the batch in the journal, and asks the
-provider for it before sending a question again. So no batch is paid for twice.
+Batches are cheaper than single calls, and slower. Before the client waits, it stores the batch's questions, and then
+the id that the provider gave the batch. If the daemon is killed, the next daemon finds the batch in the journal, and
+asks the provider for that batch before sending a question again. So no batch is paid for twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from acceld.llm.retry import RetryPolicy, with_retries
 from acceld.model_calls import OpenBatch
 
 DEADLINE_S = 26 * 3600.0
-"""Deadline in seconds for a batch. Providers end a batch after 24 hours, finished or not."""
+"""Longest wait in seconds for a batch. Providers end a batch after 24 hours, finished or not."""
 
 MOST = 10_000
 """Limit on requests in one batch. OpenAI takes 50,000, Anthropic 100,000."""
@@ -42,7 +42,7 @@ class BatchJournal(Protocol):
         ...
 
     async def sent(self, token: str, batch: str) -> None:
-        """Record that the batch was sent; ``batch`` is its id at the provider."""
+        """Record that the batch was sent; ``batch`` is the provider's id of the batch."""
         ...
 
     async def collected(self, token: str) -> None:
@@ -51,10 +51,10 @@ class BatchJournal(Protocol):
 
 
 class BatchProvider(Protocol):
-    """Interface of one model's batch mode. Methods raise LLMError, and never an SDK's own errors."""
+    """Interface of one model's batch mode. Its methods raise LLMError, never an SDK's own errors."""
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
-        """Send requests, given by their keys, as one batch. Return the provider's id of the batch."""
+        """Send ``requests``, a mapping from keys to requests, as one batch. Return the provider's id of the batch."""
         ...
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
@@ -89,7 +89,7 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Gathering:
-    """Requests that are collected for the next batch."""
+    """The requests that are being collected for the next batch."""
 
     requests: dict[str, CompletionRequest] = field(default_factory=dict)
     sent: asyncio.Event = field(default_factory=asyncio.Event)
@@ -111,8 +111,8 @@ class Batcher:
         poll_s: float,
         retry: RetryPolicy,
     ) -> None:
-        """Prepare the client. It sends a batch ``quiet_s`` seconds after the batch's last request, and asks every
-        ``poll_s`` seconds whether a batch has ended.
+        """Prepare the client. The client sends a batch ``quiet_s`` seconds after the batch's last request, and asks
+        every ``poll_s`` seconds whether a batch has ended.
         """
         self._model = model
         self._provider = provider
@@ -128,7 +128,7 @@ class Batcher:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def complete(self, request: CompletionRequest, key: str) -> Completion:
-        """Return the answer to one question, from a batch that has the question already or from the next batch.
+        """Return the answer to one question, from a batch that already has the question, else from the next batch.
 
         :raises LLMError: the batch could not be sent, or ended without this answer.
         """
@@ -236,7 +236,7 @@ class Batcher:
         self._follow(replace(batch, batch=number))
 
     async def _answers(self, followed: _Followed) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the raw answers of a batch once it has ended; None if the provider never received it."""
+        """Return the raw answers of a batch once it has ended; None if the provider never received the batch."""
         if followed.answers is None:
             if not followed.known.batch and not await self._found(followed):
                 return None
@@ -245,7 +245,7 @@ class Batcher:
         return await asyncio.shield(followed.answers)
 
     async def _found(self, followed: _Followed) -> bool:
-        """Ask the provider for a batch that may have been sent. Return True if the provider has it."""
+        """Ask the provider for a batch that may have been sent. Return True if the provider has the batch."""
         batch = followed.known
         async with followed.finding:
             if followed.known.batch:

@@ -1,8 +1,8 @@
 """Stop calling a model that fails repeatedly: pause its calls, then let one call (the probe) test whether it works
 again.
 
-While the circuit is open, callers wait and do not fail, because a search can not go on without the model. They fail
-only after several probes in a row failed.
+While the circuit is open, callers wait and do not fail, because a search can not go on without the model. Waiting calls
+fail only after several probes in a row failed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ class BreakerSettings:
 
 
 class Breaker:
-    """The circuit breaker of one model.
-
-    A caller does ``probe = await enter()``, then exactly one of ``succeeded()``, ``failed(error, probe)`` and
-    ``abandoned(probe)``. A rate limit does not count as a failure, because the limiter slows down for it.
+    """The circuit breaker of one model. A caller does ``probe = await enter()``, then exactly one of ``succeeded()``,
+    ``failed(error, probe)`` and ``abandoned(probe)``. A rate limit does not count as a failure, because the limiter
+    slows down for a rate limit.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Breaker:
         self.settings = settings
         self.state: State = "closed"
         self.last: LLMError | None = None
-        """The failure that counted last."""
+        """The newest failure that counted."""
         self._now = now
         self._sleep = sleep
         self._failures = 0
@@ -86,8 +85,8 @@ class Breaker:
         self._settled.set()
 
     def failed(self, error: LLMError, probe: bool) -> None:
-        """Record a failed request. An error about the request alone shows that the model answers, so it counts as an
-        answer.
+        """Record a failed request. An error about the request alone counts as an answer, because it shows that the
+        model works.
         """
         if isinstance(error, LLMRateLimited):
             self.abandoned(probe)

@@ -29,7 +29,7 @@ from acceld.model_calls import CallIntent, CallOutcome, Usage
 
 
 class RoleBudgetError(BudgetError):
-    """A role has used up its share of the run's budget. The run may continue."""
+    """Raised when a role has used up its share of the run's budget. The run may continue."""
 
 
 class Reservation(Protocol):
@@ -66,7 +66,7 @@ class Calls:
         purse: Purse,
         batchers: Mapping[str, Batcher] | None = None,
     ) -> None:
-        """Prepare the client. ``batchers`` are the models' batch modes, for requests that ask for them."""
+        """Prepare the client. ``batchers`` has the batch modes by model, for requests that ask for batch mode."""
         self._models = dict(models)
         self._batchers = dict(batchers or {})
         self._ledger = ledger
@@ -75,7 +75,7 @@ class Calls:
         self._observed: defaultdict[tuple[str, Role], ObservedLengths] = defaultdict(ObservedLengths)
 
     def price(self, name: str, input_tokens: int = 0, tier: str | None = None) -> Price | None:
-        """Return the price of a call to one model, as :meth:`ModelSettings.price_in`; None if it is unknown."""
+        """Return the price of a call to one model, as :meth:`ModelSettings.price_in`; None if the price is unknown."""
         settings, _ = self._model(name)
         return settings.price_in(self._prices, input_tokens, tier)
 
@@ -121,9 +121,7 @@ class Calls:
             )
 
             async def on_send(before: int) -> None:
-                """Before a further request of the call: count the earlier request, which failed but may be billed, and
-                reserve money for the next.
-                """
+                """Count the earlier request, which failed but may be billed, and reserve money for the next request."""
                 nonlocal reservation, booked
                 if not before:
                     await self._ledger.sent(call)
@@ -181,8 +179,8 @@ class Calls:
 
     @staticmethod
     def _of_failure(meter: Meter, error: LLMError | BudgetError) -> Usage:
-        """Return the tokens of a failed call. They include those of its last request, even if the client did not
-        report that one.
+        """Return the tokens of a failed call. The tokens of its last request are included, even if the client did not
+        report that request.
         """
         if isinstance(error, LLMError) and not meter.booked:
             meter.failed(error)
@@ -201,7 +199,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _Charge:
-    """The tokens that a call used, with their price; None if it is unknown."""
+    """The tokens that a call used, with their price; the price is None if it is unknown."""
 
     usage: Usage
     price: Price | None

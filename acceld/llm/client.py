@@ -21,7 +21,7 @@ class Received:
     usage: Usage | None = None
     """Tokens the provider has reported so far."""
     is_counted: bool = False
-    """True once ``usage`` counts the whole answer: a Messages stream reports the prompt's tokens first."""
+    """True once ``usage`` counts the whole answer. A Messages stream first reports the prompt's tokens alone."""
     model: str = ""
     tier: str = ""
     """The tier of service that the provider has reported."""
@@ -38,8 +38,8 @@ class Received:
 
 
 class Progress(Protocol):
-    """Interface of an object that is told of each request of a call: :class:`acceld.llm.meter.Meter` where money is
-    counted.
+    """Interface of an object that is told of each request of a call. Where money is counted, that is
+    :class:`acceld.llm.meter.Meter`.
     """
 
     async def sending(self, answer: Received) -> None:
@@ -50,21 +50,20 @@ class Progress(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """Report that the last request failed. The client may send another one."""
+        """Report that the last request failed. The client may send another request."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Usual lengths, from which the tokens of a call are estimated if the provider does not report them.
-
-    Kernel source and English prose have between 3 and 4 characters a token. The low figure overestimates the tokens.
+    """Usual lengths, from which the tokens of a call are estimated if the provider does not report them. Kernel source
+    and English prose have 3 to 4 characters a token; counting 3 overestimates the tokens.
     """
 
     prompt_chars_per_token: float = 3.3
     answer_chars_per_token: float = 3.3
     answer_tokens: int = 2000
-    """Tokens of an answer of which nothing arrived."""
+    """Tokens that are assumed for an answer of which nothing arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Completion:
 
 
 class LLMClient(Protocol):
-    """Interface of a model. Raises acceld.llm.errors.LLMError, and never an SDK's own errors."""
+    """Interface of a model. Its methods raise :class:`acceld.llm.errors.LLMError`, never an SDK's own errors."""
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the answer to one request."""

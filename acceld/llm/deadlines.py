@@ -67,7 +67,7 @@ class DeadlineWatch:
             late = LLMTimedOut(
                 f"model {self._model!r} passed {self._current} ({limit_s:g} s)",
                 deadline=self._current,
-                hint=f"Raise {self._current} for this model if it is only slow.",
+                hint=f"Raise {self._current} for this model if the model is only slow.",
                 partial=self.text,
             )
             late.started = self.started

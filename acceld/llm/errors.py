@@ -35,7 +35,7 @@ Deadline = Literal["connect_s", "first_token_s", "idle_s", "total_s"]
 
 
 class LLMError(AcceldError):
-    """A model's answer did not arrive, or can not be used."""
+    """Raised when a model's answer did not arrive, or can not be used."""
 
     retryable = False
     outcome = "failed"
@@ -76,28 +76,28 @@ class LLMError(AcceldError):
 
 
 class LLMRateLimited(LLMError):
-    """The provider asks for fewer requests."""
+    """Raised when the provider asks for fewer requests."""
 
     retryable = True
     outcome = "rate_limited"
 
 
 class LLMUnavailable(LLMError):
-    """The provider can not be reached, or has a fault of its own."""
+    """Raised when the provider can not be reached, or has a fault of its own."""
 
     retryable = True
     outcome = "unavailable"
 
 
 class LLMCircuitOpen(LLMUnavailable):
-    """The model failed several times in a row, and later test calls (probes) failed too."""
+    """Raised when the model failed several times in a row, and later test calls (probes) failed too."""
 
     retryable = False
     outcome = "circuit_open"
 
 
 class LLMTimedOut(LLMError, DeadlineError):
-    """One of the deadlines of a request passed; ``deadline`` names it."""
+    """Raised when a request misses one of its deadlines; ``deadline`` names the deadline."""
 
     outcome = "timed_out"
 
@@ -107,45 +107,45 @@ class LLMTimedOut(LLMError, DeadlineError):
 
     @property
     def may_be_retried(self) -> bool:
-        """True if the connection stayed silent; False if the time for the whole answer is used up."""
+        """True if nothing arrived over the connection; False if the time for the whole answer is used up."""
         return self.deadline != "total_s" and not self.started
 
 
 class LLMInterrupted(LLMError):
-    """The answer broke off in the middle."""
+    """Raised when the answer broke off in the middle."""
 
     outcome = "interrupted"
 
 
 class LLMRefused(LLMError, CredentialError):
-    """The key is missing, wrong, or has no permission for the request."""
+    """Raised when the key is missing, wrong, or has no permission for the request."""
 
     outcome = "refused"
     lasting = True
 
 
 class LLMQuotaExceeded(LLMError, CredentialError):
-    """The account has no credit left, or its own spending limit is reached."""
+    """Raised when the account has no credit left, or its own spending limit is reached."""
 
     outcome = "quota_exceeded"
     lasting = True
 
 
 class LLMBadRequest(LLMError):
-    """The provider refuses this request, and would refuse it again."""
+    """Raised when the provider refuses this request, and would refuse it again."""
 
     outcome = "bad_request"
 
 
 class LLMUnknownModel(LLMBadRequest):
-    """The endpoint does not serve this model."""
+    """Raised when the endpoint does not serve this model."""
 
     outcome = "unknown_model"
     lasting = True
 
 
 class LLMUnsupportedParameter(LLMBadRequest):
-    """The endpoint does not accept one of the request's settings; ``parameter`` names it."""
+    """Raised when the endpoint does not accept one of the request's settings; ``parameter`` names the setting."""
 
     outcome = "unsupported_parameter"
 
@@ -155,20 +155,20 @@ class LLMUnsupportedParameter(LLMBadRequest):
 
 
 class LLMContextTooLong(LLMBadRequest):
-    """Prompt and answer do not fit the model's context."""
+    """Raised when prompt and answer do not fit the model's context."""
 
     outcome = "context_too_long"
 
 
 class LLMContentFiltered(LLMError):
-    """The provider withheld the answer."""
+    """Raised when the provider withheld the answer."""
 
     outcome = "content_filtered"
 
 
 class LLMEmpty(LLMError):
-    """An answer without text, or bytes that are no answer."""
+    """Raised for an answer without text, or for bytes that are not an answer."""
 
     outcome = "empty"
     exhausted = False
-    """True if the answer's whole cap was used up by reasoning, so that only a higher cap helps."""
+    """True if reasoning used up all tokens that the answer may have, so that only a higher limit helps."""

@@ -13,8 +13,8 @@ class Ledger(Protocol):
     """Interface of the stored record of calls. Every write is durable when it returns."""
 
     async def answer(self, key: str) -> CallOutcome | None:
-        """Return the stored outcome of an identical question, so that no answer is paid for twice; None if there is
-        none.
+        """Return the stored outcome of an identical question, so that no answer is paid for twice; None if no outcome
+        is stored.
         """
         ...
 
@@ -40,7 +40,7 @@ class MemoryLedger:
         self.marked: set[int] = set()
 
     async def answer(self, key: str) -> CallOutcome | None:
-        """Return the stored outcome of an identical question; None if there is none."""
+        """Return the stored outcome of an identical question; None if no outcome is stored."""
         for call, intent in self.intents.items():
             outcome = self.outcomes.get(call)
             if intent.key == key and outcome is not None and outcome.outcome == "answered":

@@ -31,7 +31,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Rate limits of one model; None means no limit."""
+    """Rate limits of one model. A limit that is None does not exist."""
 
     concurrency: int = 8
     requests_per_minute: int | None = None

@@ -1,7 +1,8 @@
 """Count the tokens of one call over all its requests, so that its exact cost is stored.
 
-A call may take several requests: one that missed its deadline is sent again, and both may be billed. The client
-reports each request before it is sent, together with the record that the answer will fill. The ledger stores the sum.
+A call may take several requests: a request that missed its deadline is sent again, and both requests may be billed. The
+client reports each request before it is sent, together with the record that the answer will fill. The ledger stores the
+sum.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Meter:
         self._answer, self.booked = answer, False
 
     def failed(self, error: Exception) -> None:
-        """Count the last request as failed. The client may send another one."""
+        """Count the last request as failed. The client may send another request."""
         if isinstance(error, LLMError):
             self._lost = _sum(self._lost, self._of_failed(error))
         self._answer, self.booked = None, True
@@ -70,8 +71,8 @@ class Meter:
         """Return the tokens of a failed request: as the provider reported them, else estimated from the pieces that
         arrived.
 
-        A request that stayed silent until its deadline may have been answered unseen. An answer of usual length is
-        counted for it, and the difference to the longest possible answer as uncertain.
+        If nothing arrived before a deadline, the provider may still have made an answer. Then an answer of usual length
+        is counted, and the difference to the longest possible answer counts as uncertain.
         """
         answer = self._answer or Received()
         if error.usage is not None:

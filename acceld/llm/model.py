@@ -25,15 +25,15 @@ from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens
 
 LONG_S = 5.0
-"""Shortest wait in seconds, before a request is sent again, that runs are told of."""
+"""Waits of at least this many seconds, before a request is sent again, are reported to the run."""
 
 
 class Model:
     """A model that answers requests despite temporary faults of its provider."""
 
     on_wait: Callable[[int, str], Awaitable[object]] | None = None
-    """Called with a run's id and a text when the run's calls begin to wait for :data:`LONG_S` or longer, because the
-    provider fails; not again until an answer has come.
+    """Function that is called with a run's id and a text when the run's calls begin to wait for :data:`LONG_S` or
+    longer because the provider fails. The function is called again only after an answer has come.
     """
 
     def __init__(self, settings: ModelSettings, client: LLMClient) -> None:
@@ -99,7 +99,9 @@ class Model:
                     request.progress.failed(error)
                 self.breaker.failed(error, probe)
                 raise
-            except BaseException:  # cancelled, or a defect of acceld: this says nothing about the model
+            except (
+                BaseException
+            ):  # the call was cancelled, or acceld has a defect: neither says anything about the model
                 self.breaker.abandoned(probe)
                 raise
             self.breaker.succeeded()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MILLION = Decimal(1_000_000)
 
 CACHE_WRITE = Decimal("1.25")
-"""Price of a token that is written to the cache, as a multiple of the input price, if only the input price is
-declared. This is the rate of Anthropic's models and of OpenAI's current models (genai-prices has both).
+"""Price of a token that is written to the cache, as a multiple of the input price, where only the input price is
+declared. That is the rate of Anthropic's models and of OpenAI's current models (genai-prices lists both prices).
 """
 
 BATCH_SHARE = Decimal("0.5")
@@ -63,7 +63,7 @@ class Price:
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
     def or_dearer(self, other: Price) -> Price:
-        """Return a price with the higher of both rates for each kind of token, for a call to which either price may
+        """Return a price with the higher of the two rates for each kind of token, for a call to which either price may
         apply.
         """
         return Price(
@@ -85,7 +85,7 @@ class Price:
         )
 
     def as_dict(self) -> dict[str, str]:
-        """Return the price as the JSON-able data that is stored with a call."""
+        """Return the price as data for JSON, which is stored with a call."""
         return {
             "input_usd_per_mtok": str(self.input),
             "cached_usd_per_mtok": str(self.cached),
@@ -112,11 +112,11 @@ class Price:
 
 
 FREE = Price(Decimal(0), Decimal(0), Decimal(0), Decimal(0), "config")
-"""Price of a local model that is declared to cost nothing."""
+"""Price of a local model whose calls are declared to cost nothing."""
 
 
 def micro_usd(usd: Decimal | float) -> int:
-    """Return whole micro-dollars, rounded up."""
+    """Return an amount in USD as whole micro-dollars, rounded up."""
     return int((Decimal(str(usd)) * MILLION).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -129,7 +129,9 @@ class PriceBook:
         self._source = ""
 
     def prepare(self) -> None:
-        """Load the table, unless it is loaded. This takes half a second, so do not call it on the event loop."""
+        """Load the price table, unless it is loaded. Loading takes half a second, so do not call this on the event
+        loop.
+        """
         if not self._source:
             import genai_prices
 
@@ -137,7 +139,7 @@ class PriceBook:
             self._source = f"genai-prices {version('genai-prices')}"
 
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
+        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if the price is unknown.
 
         Some providers charge another rate for the whole call if the prompt is longer than a limit.
         """
@@ -162,7 +164,9 @@ def _lookup(provider: str, model: str) -> ModelPrice | None:
 
 
 def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
-    """Return the table's rates for prompts of ``input_tokens`` tokens; None if it has no rate for input or for output."""
+    """Return the table's rates for prompts of ``input_tokens`` tokens; None if the table has no rate for input or for
+    output.
+    """
     from genai_prices.types import TieredPrices
 
     def rate(name: str) -> Decimal | None:

@@ -24,5 +24,5 @@ def retirement(settings: ModelSettings) -> str:
     name = re.sub(r"-v\d+(:\d+)?$", "", settings.model.replace("@", "-"))
     name = name[max(0, name.find("claude")) :]
     if settings.api == "messages" and (day := anthropic_table().get(name)):
-        return f"it is withdrawn on {day} (anthropic {version('anthropic')}): choose a newer model"
+        return f"the model is withdrawn on {day} (anthropic {version('anthropic')}): choose a newer model"
     return ""

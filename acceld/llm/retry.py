@@ -1,5 +1,5 @@
-"""Send failed requests again, in one place only. Waits are random (full jitter) and respect Retry-After. No request is
-sent again once visible text has arrived.
+"""Send failed requests again. No other module does. Waits are random (full jitter) and respect Retry-After. No request
+is sent again once visible text has arrived.
 """
 
 from __future__ import annotations

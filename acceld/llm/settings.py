@@ -21,8 +21,8 @@ Api = Literal["chat", "responses", "messages"]
 
 @dataclass(frozen=True)
 class Provider:
-    """One provider of models: its APIs, the default first, and the name of the environment variable with its key (""
-    if it needs none).
+    """One provider of models: its APIs, the default first, and the name of the environment variable with its key ("" if
+    the provider needs no key).
     """
 
     apis: tuple[Api, ...]
@@ -30,9 +30,9 @@ class Provider:
     prices: str
     """Name of the provider in the price table."""
     base_url: str | None = None
-    """The endpoint, if the SDK does not know it."""
+    """The provider's endpoint; None if the SDK knows the endpoint."""
     own_places: bool = False
-    """True if customers have endpoints of their own, so that key and prices also hold for a ``base_url``."""
+    """True if each customer has an endpoint, so that the provider's key and prices also hold for a ``base_url``."""
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -97,7 +97,7 @@ class ModelSettings:
     base_url: str | None = None
     """The endpoint; None means the provider's own."""
     key_env: str = ""
-    """Environment variable with the key; empty means the provider's usual one."""
+    """Environment variable with the key; empty means the provider's usual variable."""
     price_provider: str = ""
     """The provider's name in the price table; empty means ``provider``, unless
     ``base_url`` is set.
@@ -187,11 +187,11 @@ class ModelSettings:
         return self.price_provider or (self.provider if self.base_url is None else "")
 
     def price_in(self, book: PriceBook, input_tokens: int = 0, tier: str | None = None) -> Price | None:
-        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
+        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if the price is unknown.
 
         ``tier`` is the tier of service in the answer. None means that there is no answer yet: the result is the price
-        of the requested tier. "" means that the answer named no tier: each rate of the
-        result is the higher one of the standard tier and of the requested tier.
+        of the requested tier. "" means that the answer named no tier: each rate of the result is the higher of two
+        rates, that of the standard tier and that of the requested tier.
         """
         asked = self.tier
         if asked is not None and tier in (None, asked.name):
@@ -287,7 +287,7 @@ def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def _extra_body(name: str, text: str) -> dict[str, object]:
-    """Return the text as a JSON object. Raises ConfigError if it is not one."""
+    """Return the text as a JSON object. Raises ConfigError if the text is not a JSON object."""
     try:
         found = json.loads(text or "{}")
     except ValueError as error:

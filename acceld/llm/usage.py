@@ -12,12 +12,12 @@ CHARS_PER_TOKEN = Lengths().prompt_chars_per_token
 """Characters per token, for models that have not reported any tokens."""
 
 HIDDEN_TOKENS = 10_000
-"""Tokens that a provider may add to a prompt, or to the cap of an answer, without acceld seeing the
-text. Reports of more tokens are not believed.
+"""Tokens that a provider may add to a prompt, or to the cap of an answer, without acceld seeing the text. A reported
+count that is still greater is not used.
 """
 
 OVERHEAD_TOKENS = 64
-"""Tokens for roles, separators and a chat template."""
+"""Tokens added to an estimate for roles, separators and a chat template."""
 
 
 def estimated_tokens(text: str) -> int:
@@ -26,7 +26,7 @@ def estimated_tokens(text: str) -> int:
 
 
 def estimated_usage(request: CompletionRequest, answer: str) -> Usage:
-    """Return an estimate of a call's tokens, for providers that do not report them."""
+    """Return an estimate of a call's tokens, for providers that report no tokens."""
     known = request.lengths
     prompt = (len(request.system) + len(request.user)) / known.prompt_chars_per_token + OVERHEAD_TOKENS
     output = len(answer) / known.answer_chars_per_token + 1 if answer else 0

@@ -7,19 +7,10 @@ the result of a matrix product has to go through HBM anyway. Equal regions are d
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from acceld.errors import UsageError, no_file
-
-FORM = "give the model's config.json, as Hugging Face has it"
-"""Hint of the error for a file that is not a config.json."""
-KINDS = ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
-"""Values of ``model_type`` for which regions can be made. Layers of Mistral and Qwen2 are different."""
+from acceld.lowering.configs import Grouped, Latent, Shape
 
 _PRELUDE = '''"""{title}"""
 
@@ -36,7 +27,7 @@ def cast(x, dtype):
 _NORM = '''def normalized(x, g):
     """Return x over the root of its mean square, times g; computed in float32."""
     wide = cast(x, "float32")
-    return cast(wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + {eps}), "{dtype}") * g
+    return {normed}
 
 
 '''
@@ -112,196 +103,30 @@ class StepSize:
         return self.batch if self.decode else self.batch * self.length
 
 
-@dataclass(frozen=True, slots=True)
-class Latent:
-    """Sizes of latent attention, in which the keys and values of all heads are computed from one short row for
-    each token.
-
-    This row is the token's latent.
-    """
-
-    q_rank: int
-    kv_rank: int
-    nope: int
-    """Elements of a head's query and key to which no position is applied."""
-    rope: int
-    """Elements of a head's query and key to which a position is applied. All heads share these elements of the key."""
-    value: int
-    scale: float
-    """Factor by which attention scores are multiplied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """Sizes of experts in groups. Each token uses the best experts of the best groups, and the shared experts."""
-
-    groups: int
-    active_groups: int
-    shared: int
-    """Width of all shared experts together, which every token uses."""
-    scale: float
-    """Factor by which the weights of the chosen experts are multiplied."""
-    dense_layers: int
-    """Number of layers without experts, at the beginning."""
-    dense: int
-    """Width of the gated feed-forward layer in the layers without experts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Shape of a decoder-only transformer, or of one of its tensor-parallel parts."""
-
-    kind: str
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head: int
-    intermediate: int
-    vocabulary: int
-    eps: float
-    dtype: str
-    experts: int = 0
-    active: int = 0
-    latent: Latent | None = None
-    grouped: Grouped | None = None
-
-
-def read_config(path: Path, parts: int = 1) -> Shape:
-    """Return the shape of the model in a config.json of Hugging Face, for one of ``parts`` equal parts.
-
-    Raise UsageError if the file can not be read, or if its kind of model is unknown.
-    """
-    if not path.is_file():
-        raise no_file(path, hint=FORM)
-    try:
-        raw = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no config.json: {error}", hint=FORM) from error
-    kind = raw.get("model_type") if isinstance(raw, dict) else None
-    if kind not in KINDS:
-        raise UsageError(
-            f"{path}: acceld has no regions for model_type {kind!r}", hint=f"It has regions for {', '.join(KINDS)}."
-        )
-    deep = kind == "deepseek_v3"
-    moe = kind == "qwen3_moe" or deep
-
-    def whole(key: str, default: int | None = None) -> int:
-        value = default if raw.get(key) is None else raw[key]
-        if type(value) is not int or value < 1:
-            raise UsageError(f"{path}: {key} must be a whole number of 1 or more, not {value!r}")
-        return value
-
-    heads, hidden = whole("num_attention_heads"), whole("hidden_size")
-    kv_heads = whole("num_key_value_heads", heads)
-    intermediate = whole("moe_intermediate_size" if moe else "intermediate_size")
-    for what, number in (("num_attention_heads", heads), ("the intermediate size", intermediate)):
-        if number % parts:
-            raise UsageError(
-                f"{path}: {what} {number} can not be divided into {parts} equal parts", hint="Choose another --tp."
-            )
-    if kv_heads % parts and parts % kv_heads:
-        raise UsageError(
-            f"{path}: {kv_heads} heads of keys do not fit {parts} equal parts", hint="Choose another --tp."
-        )
-    eps = raw.get("rms_norm_eps", 1e-6)
-    if isinstance(eps, bool) or not isinstance(eps, int | float):
-        raise UsageError(f"{path}: rms_norm_eps must be a number, not {eps!r}")
-    dtype = raw.get("torch_dtype", raw.get("dtype", "bfloat16"))
-    if dtype not in ("bfloat16", "float16", "float32"):
-        raise UsageError(f"{path}: torch_dtype {dtype!r} is not supported", hint="Use bfloat16, float16 or float32.")
-    if moe and (raw.get("mlp_only_layers") or raw.get("decoder_sparse_step", 1) != 1):
-        raise UsageError(
-            f"{path}: layers of two kinds are not supported",
-            hint="Give a model in which all layers have experts, or none has.",
-        )
-    if deep:
-        check = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "norm_topk_prob": True, "moe_layer_freq": 1}
-        for key, known in check.items():
-            if raw.get(key, known) != known:
-                raise UsageError(
-                    f"{path}: {key} {raw[key]!r} is not supported", hint=f"The supported value is {known!r}."
-                )
-        if whole("n_routed_experts") % whole("n_group", 1):
-            raise UsageError(f"{path}: n_routed_experts can not be divided into {raw['n_group']} equal groups")
-        for key in ("intermediate_size", "moe_intermediate_size"):
-            if whole(key) % parts:
-                raise UsageError(
-                    f"{path}: {key} {whole(key)} can not be divided into {parts} equal parts",
-                    hint="Choose another --tp.",
-                )
-        nope, rope = whole("qk_nope_head_dim"), whole("qk_rope_head_dim")
-        latent = Latent(
-            whole("q_lora_rank"), whole("kv_lora_rank"), nope, rope, whole("v_head_dim"), _scale(path, raw, nope + rope)
-        )
-        dense_layers = raw.get("first_k_dense_replace", 0)
-        if type(dense_layers) is not int or not 0 <= dense_layers < whole("num_hidden_layers"):
-            raise UsageError(f"{path}: first_k_dense_replace must be a number of layers, not {dense_layers!r}")
-        routed = raw.get("routed_scaling_factor", 1.0)
-        if isinstance(routed, bool) or not isinstance(routed, int | float):
-            raise UsageError(f"{path}: routed_scaling_factor must be a number, not {routed!r}")
-        grouped = Grouped(
-            whole("n_group", 1),
-            whole("topk_group", 1),
-            intermediate // parts * whole("n_shared_experts", 1),
-            float(routed),
-            dense_layers,
-            whole("intermediate_size") // parts,
-        )
-    return Shape(
-        kind,
-        hidden,
-        whole("num_hidden_layers"),
-        heads // parts,
-        max(1, kv_heads // parts),
-        whole("head_dim", hidden // heads),
-        intermediate // parts,
-        math.ceil(whole("vocab_size", 1) / parts),
-        float(eps),
-        dtype,
-        whole("n_routed_experts" if deep else "num_experts") if moe else 0,
-        whole("num_experts_per_tok") if moe else 0,
-        latent if deep else None,
-        grouped if deep else None,
-    )
-
-
-def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
-    """Return the factor for attention scores. It is greater for a model whose context was extended."""
-    scaling = raw.get("rope_scaling") or {}
-    if not isinstance(scaling, dict):
-        raise UsageError(f"{path}: rope_scaling must be a table, not {scaling!r}")
-    factor, by = scaling.get("factor", 1.0), scaling.get("mscale_all_dim", 0.0)
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in (factor, by)):
-        raise UsageError(f"{path}: factor and mscale_all_dim of rope_scaling must be numbers")
-    more = 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
-    return float(head**-0.5 * more * more)
-
-
 def regions_of(shape: Shape, step: StepSize) -> list[Region]:
     """Divide a shape into regions, each of the size of one step, and return them in the order in which they run."""
     made = _Regions(shape, step)
-    if shape.latent is not None and shape.grouped is not None:
-        return _latent_regions(made, shape.latent, shape.grouped)
-    found = [made.projections(), made.positions(), made.decoding() if step.decode else made.attention(), made.output()]
-    found += [made.router(), made.expert(), made.combined()] if shape.experts else [made.gated(), made.down()]
-    return [*found, *([made.logits()] if shape.vocabulary > 1 else [])]
+    found = _latent_regions(made, shape.latent) if shape.latent is not None else made.attending()
+    if shape.dense_layers or not shape.experts:
+        found += [made.gated(), made.down()]
+    if shape.grouped is not None:
+        found += [made.grouped_router(shape.grouped), made.expert(), made.shared(shape.grouped)]
+        found += [made.shared_down(shape.grouped), made.combined(shared=True)]
+    elif shape.experts:
+        found += [made.router(), made.expert(), made.combined()]
+    if shape.post_norms:
+        found.append(made.post_norm())
+    return [*found, made.logits()]
 
 
-def _latent_regions(made: _Regions, latent: Latent, grouped: Grouped) -> list[Region]:
-    """Return the regions of a step with latent attention and experts in groups."""
+def _latent_regions(made: _Regions, latent: Latent) -> list[Region]:
+    """Return the regions of latent attention."""
     found = [made.latents(latent), made.latent_queries(latent), made.latent_positions(latent)]
     if made.step.decode:
         found += [made.absorbed(latent), made.latent_decoding(latent), made.latent_values(latent)]
     else:
         found += [made.latent_keys(latent), made.latent_attention(latent)]
-    found.append(made.output(latent.value))
-    if grouped.dense_layers:
-        found += [made.gated(grouped.dense, grouped.dense_layers), made.down(grouped.dense, grouped.dense_layers)]
-    routed = made.shape.layers - grouped.dense_layers
-    found += [made.grouped_router(grouped, routed), made.expert(routed)]
-    found += [made.shared(grouped, routed), made.shared_down(grouped, routed), made.combined(routed, shared=True)]
-    return [*found, *([made.logits()] if made.shape.vocabulary > 1 else [])]
+    return [*found, made.output(latent.value)]
 
 
 class _Regions:
@@ -317,9 +142,10 @@ class _Regions:
         ``title`` is the docstring of ``forward``, ``body`` its statements, and ``helpers`` are functions that
         it calls.
         """
-        values: Mapping[str, Any] = {"eps": self.shape.eps, "dtype": self.shape.dtype}
-        names = ", ".join(one.name for one in operands)
-        helpers = helpers.replace("{eps}", repr(values["eps"])).replace("{dtype}", values["dtype"])
+        s, names = self.shape, ", ".join(one.name for one in operands)
+        ratio = f"wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + {s.eps!r})"
+        shifted = f'cast({ratio} * (1.0 + cast(g, "float32")), "{s.dtype}")'
+        helpers = helpers.replace("{normed}", shifted if s.shifted_norms else f'cast({ratio}, "{s.dtype}") * g')
         forward = f'def forward({names}):\n    """{title}"""\n' + "".join(f"    {line}\n" for line in body.splitlines())
         return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
 
@@ -331,6 +157,55 @@ class _Regions:
         """Return an argument that is an array of activations."""
         return Operand(name, shape, self.shape.dtype)
 
+    @property
+    def routed_layers(self) -> int:
+        """Return the number of layers with experts."""
+        return self.shape.layers - self.shape.dense_layers
+
+    @property
+    def dense_layers(self) -> int:
+        """Return the number of layers without experts."""
+        return self.shape.dense_layers if self.shape.experts else self.shape.layers
+
+    @property
+    def dense_width(self) -> int:
+        """Return the width of the gated layer in layers without experts."""
+        return self.shape.dense if self.shape.experts else self.shape.intermediate
+
+    def _biases(self, given: bool, **rows: int) -> list[Operand]:
+        """Return arguments that are biases, by name; none unless ``given``."""
+        return [self._values(name, count) for name, count in rows.items()] if given else []
+
+    def _activated(self, gate: str, up: str) -> str:
+        """Return statements that make the gated value ``b`` of two products."""
+        s = self.shape
+        if s.activation == "clamped_silu":
+            return (
+                f"a = np.minimum({gate}, {s.limit!r})\nu = np.clip({up}, {-s.limit!r}, {s.limit!r})\n"
+                "b = a / (1.0 + np.exp(-1.702 * a)) * (u + 1.0)"
+            )
+        if s.activation == "gelu_tanh":
+            curve = "0.5 * a * (1.0 + np.tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))"
+            return f"a = {gate}\nb = {curve} * ({up})"
+        return f"a = {gate}\nb = a / (1.0 + np.exp(-a)) * ({up})"
+
+    @property
+    def _gate(self) -> str:
+        """Return words for the activation."""
+        return {"silu": "SiLU", "gelu_tanh": "GELU", "clamped_silu": "clamped SiLU"}[self.shape.activation]
+
+    def attending(self) -> list[Region]:
+        """Return the regions of attention, from the norm before it to its output product."""
+        s, window = self.shape, self.shape.window
+        windowed = s.windowed_layers if self.step.length > window else 0  # a window over all tokens is none
+        found = [self.projections(), self.positions()]
+        if windowed:
+            found.append(self.decoding(windowed, window) if self.step.decode else self.windowed(windowed))
+        if s.layers > windowed:
+            left = s.layers - windowed
+            found.append(self.decoding(left) if self.step.decode else self.attention(left))
+        return [*found, self.output()]
+
     def projections(self) -> Region:
         """Return the region of the norm before attention and of the products that give queries, keys and values."""
         s = self.shape
@@ -338,17 +213,19 @@ class _Regions:
             "norm_qkv",
             "Root-mean-square norm, then queries, keys and values.",
             _NORM,
-            "h = normalized(x, g)\nreturn h @ wq.T, h @ wk.T, h @ wv.T",
+            "h = normalized(x, g)\nreturn "
+            + ", ".join(f"h @ w{one}.T" + (f" + b{one}" if s.qkv_bias else "") for one in "qkv"),
             s.layers,
             self._values("x", self.step.tokens, s.hidden),
             self._values("g", s.hidden),
             self._weights("wq", s.heads * s.head, s.hidden),
             self._weights("wk", s.kv_heads * s.head, s.hidden),
             self._weights("wv", s.kv_heads * s.head, s.hidden),
+            *self._biases(s.qkv_bias, bq=s.heads * s.head, bk=s.kv_heads * s.head, bv=s.kv_heads * s.head),
         )
 
     def positions(self) -> Region:
-        """Return the region of rotary positions of queries and keys; in Qwen3 with a norm of each head."""
+        """Return the region of rotary positions of queries and keys; in some models with a norm of each head."""
         s, tokens = self.shape, self.step.tokens
         operands = [
             self._values("q", tokens, s.heads, s.head),
@@ -356,7 +233,7 @@ class _Regions:
             self._values("cos", tokens, s.head),
             self._values("sin", tokens, s.head),
         ]
-        normed = s.kind != "llama"
+        normed = s.head_norms
         body = "q, k = normalized(q, gq), normalized(k, gk)\n" if normed else ""
         title = "Norm of each head, then rotary positions." if normed else "Rotary positions of queries and keys."
         operands += [self._values("gq", s.head), self._values("gk", s.head)] if normed else []
@@ -369,39 +246,106 @@ class _Regions:
             *operands,
         )
 
-    def attention(self) -> Region:
+    def _attended(self, scores: str, seen: str, mask: str, values: str, sinks: str, begun: str = "") -> str:
+        """Return statements that weight ``values`` by a softmax of scaled scores, with the model's bound and sinks.
+
+        ``sinks`` indexes the sinks, so that they have the axes of the scores.
+        """
+        s = self.shape
+        scale, sinks = s.scale or s.head**-0.5, sinks if s.sinks else ""
+        return _attended(scores, scale, seen, mask, s.dtype, values, softcap=s.softcap, sinks=sinks, begun=begun)
+
+    def _sinks(self) -> list[Operand]:
+        """Return the argument that has a sink for each head, if the model has sinks."""
+        s = self.shape
+        return [self._values("sinks", s.kv_heads, s.heads // s.kv_heads)] if s.sinks else []
+
+    def attention(self, layers: int, window: int = 0) -> Region:
         """Return the region of causal attention over whole sequences. Several query heads may share one key head."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
         scores, seen = "q @ np.swapaxes(k, -1, -2)[:, :, None]", _causal(length)
-        body = _attended(scores, s.head**-0.5, seen, "seen", s.dtype, "v[:, :, None]")
+        if window:
+            seen = f"({seen}) & (np.arange({length})[:, None] - np.arange({length})[None, :] < {window})"
+        body = self._attended(scores, seen, "seen", "v[:, :, None]", "sinks[:, :, None, None]")
         return self._region(
-            "attention",
-            "Causal attention: scores, mask, softmax, weighted values.",
+            "attention_window" if window else "attention",
+            f"Causal attention{f' to the last {window} tokens' if window else ''}: scores, mask, softmax, weighted values.",
             "",
             body,
-            s.layers,
+            layers,
             self._values("q", batch, s.kv_heads, group, length, s.head),
             self._values("k", batch, s.kv_heads, length, s.head),
             self._values("v", batch, s.kv_heads, length, s.head),
+            *self._sinks(),
         )
 
-    def decoding(self) -> Region:
-        """Return the region of attention in which one new token of each sequence reads the cached keys and values."""
-        s, batch, length = self.shape, self.step.batch, self.step.length
+    def windowed(self, layers: int) -> Region:
+        """Return the region of causal attention in which a token sees the window's last tokens.
+
+        Blocks of as many tokens as the window has attend to themselves and to the block before them, because no token
+        sees further.
+        """
+        s, batch, length, width = self.shape, self.step.batch, self.step.length, self.shape.window
+        if length <= 2 * width:  # two blocks are all tokens
+            return self.attention(layers, width)
+        group, blocks = s.heads // s.kv_heads, math.ceil(length / width)
+        after, whole = blocks * width - length, blocks * width
+        cut = (batch, s.kv_heads, blocks, width, s.head)
+        lines = []
+        if after:
+            lines.append(f"q = np.pad(q, ((0, 0), (0, 0), (0, 0), (0, {after}), (0, 0)))")
+        lines.append(f"q = q.reshape({(batch, s.kv_heads, group, *cut[2:])!r})")
+        for one in "kv":
+            parts = ", ".join(f"{one}[:, :, {start}].reshape({cut!r})" for start in (f":{whole}", f"{width}:"))
+            lines.append(f"{one} = np.pad({one}, ((0, 0), (0, 0), ({width}, {after}), (0, 0)))")
+            lines.append(f"{one} = np.concatenate([{parts}], axis=3)")
+        lines += [
+            f"row, column = np.arange({width})[:, None], np.arange({2 * width})[None, :]",
+            self._attended(
+                "q @ np.swapaxes(k, -1, -2)[:, :, None]",
+                f"(column <= row + {width}) & (column > row)",
+                "seen",
+                "v[:, :, None]",
+                "sinks[:, :, None, None, None]",
+                f"np.arange({blocks})[:, None, None] * {width} + column >= {width}",
+            ),
+        ]
+        left = "" if not after else f"[..., :{length}, :]"
+        body = "\n".join(lines).replace("return ", "a = ")
+        body += f"\nreturn a.reshape({(batch, s.kv_heads, group, whole, s.head)!r}){left}"
+        return self._region(
+            "attention_window",
+            f"Causal attention to the last {width} tokens, in blocks: scores, mask, softmax, weighted values.",
+            "",
+            body,
+            layers,
+            self._values("q", batch, s.kv_heads, group, length, s.head),
+            self._values("k", batch, s.kv_heads, length, s.head),
+            self._values("v", batch, s.kv_heads, length, s.head),
+            *self._sinks(),
+        )
+
+    def decoding(self, layers: int, window: int = 0) -> Region:
+        """Return the region of attention in which one new token of each sequence reads the cached keys and values.
+
+        With a ``window``, the cache has the last ``window`` tokens.
+        """
+        s, batch, length = self.shape, self.step.batch, window or self.step.length
         group = s.heads // s.kv_heads
         scores, seen = "q @ np.swapaxes(k, -1, -2)", _cached(length)
-        body = _attended(scores, s.head**-0.5, seen, "seen[:, None, None, :]", s.dtype, "v")
+        body = self._attended(scores, seen, "seen[:, None, None, :]", "v", "sinks[:, :, None]")
         return self._region(
-            "attention_decode",
+            "attention_window_decode" if window else "attention_decode",
             "Attention of one token over the cache, up to each sequence's length.",
             "",
             body,
-            s.layers,
+            layers,
             self._values("q", batch, s.kv_heads, group, s.head),
             self._values("k", batch, s.kv_heads, length, s.head),
             self._values("v", batch, s.kv_heads, length, s.head),
             Operand("lengths", (batch,), "int32", high=length),
+            *self._sinks(),
         )
 
     def output(self, value: int = 0) -> Region:
@@ -412,49 +356,64 @@ class _Regions:
         s, width = self.shape, value or self.shape.head
         return self._region(
             "attention_output",
-            "Output product of the attention, and the residual.",
+            "Output product of the attention" + ("." if s.post_norms else ", and the residual."),
             "",
-            "return x + a @ wo.T",
+            f"return {'' if s.post_norms else 'x + '}a @ wo.T" + (" + bo" if s.output_bias else ""),
             s.layers,
-            self._values("x", self.step.tokens, s.hidden),
+            *([] if s.post_norms else [self._values("x", self.step.tokens, s.hidden)]),
             self._values("a", self.step.tokens, s.heads * width),
             self._weights("wo", s.hidden, s.heads * width),
+            *self._biases(s.output_bias, bo=s.hidden),
         )
 
-    def gated(self, width: int = 0, layers: int = 0) -> Region:
-        """Return the region of the norm before the feed-forward layer and of its gate and up products.
-
-        ``width`` and ``layers`` are the width and the number of gated layers; 0 means the model's own.
-        """
+    def post_norm(self) -> Region:
+        """Return the region that norms a result of attention or of the feed-forward layer, and adds the residual."""
         s = self.shape
+        return self._region(
+            "post_norm",
+            "The residual, plus the root-mean-square norm of a layer's result.",
+            _NORM,
+            "return x + normalized(y, g)",
+            2 * s.layers,
+            self._values("x", self.step.tokens, s.hidden),
+            self._values("y", self.step.tokens, s.hidden),
+            self._values("g", s.hidden),
+        )
+
+    def gated(self) -> Region:
+        """Return the region of the norm before the feed-forward layer and of its gate and up products."""
+        s, width = self.shape, self.dense_width
+        bias = s.layer_bias and not s.experts
+        more = (" + bg", " + bu") if bias else ("", "")
         return self._region(
             "norm_gate_up",
-            "Root-mean-square norm, then SiLU of the gate product times the up product.",
+            f"Root-mean-square norm, then {self._gate} of the gate product times the up product.",
             _NORM,
-            "h = normalized(x, g)\na = h @ wg.T\nreturn a / (1.0 + np.exp(-a)) * (h @ wu.T)",
-            layers or s.layers,
+            f"h = normalized(x, g)\n{self._activated(f'h @ wg.T{more[0]}', f'h @ wu.T{more[1]}')}\nreturn b",
+            self.dense_layers,
             self._values("x", self.step.tokens, s.hidden),
             self._values("g", s.hidden),
-            self._weights("wg", width or s.intermediate, s.hidden),
-            self._weights("wu", width or s.intermediate, s.hidden),
+            self._weights("wg", width, s.hidden),
+            self._weights("wu", width, s.hidden),
+            *self._biases(bias, bg=width, bu=width),
         )
 
-    def down(self, width: int = 0, layers: int = 0) -> Region:
+    def down(self) -> Region:
         """Return the region of the feed-forward layer's down product. The residual is added to the result of
-        the product.
-
-        ``width`` and ``layers`` are the width and the number of gated layers; 0 means the model's own.
+        the product, unless the result is normed first.
         """
-        s = self.shape
+        s, width = self.shape, self.dense_width
+        bias = s.layer_bias and not s.experts
         return self._region(
             "down",
-            "Down product, and the residual.",
+            "Down product." if s.post_norms else "Down product, and the residual.",
             "",
-            "return x + h @ wd.T",
-            layers or s.layers,
-            self._values("x", self.step.tokens, s.hidden),
-            self._values("h", self.step.tokens, width or s.intermediate),
-            self._weights("wd", s.hidden, width or s.intermediate),
+            f"return {'' if s.post_norms else 'x + '}h @ wd.T" + (" + bd" if bias else ""),
+            self.dense_layers,
+            *([] if s.post_norms else [self._values("x", self.step.tokens, s.hidden)]),
+            self._values("h", self.step.tokens, width),
+            self._weights("wd", s.hidden, width),
+            *self._biases(bias, bd=s.hidden),
         )
 
     def router(self) -> Region:
@@ -462,7 +421,7 @@ class _Regions:
         s = self.shape
         body = (
             "h = normalized(x, g)\n"
-            "scores = cast(h @ wr.T, 'float32')\n"
+            f"scores = cast(h @ wr.T{' + br' if s.layer_bias else ''}, 'float32')\n"
             "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
             "p = p / p.sum(axis=-1, keepdims=True)\n"
             f"places = np.arange({s.experts})\n"
@@ -473,20 +432,21 @@ class _Regions:
             "    weights.append(p.max(axis=-1))\n"
             "    p = np.where(places == best[:, None], -1.0, p)\n"
             "w = np.stack(weights, axis=-1)\n"
-            "return h, np.stack(chosen, axis=-1), w / w.sum(axis=-1, keepdims=True)"
+            f"return h, np.stack(chosen, axis=-1), w{' / w.sum(axis=-1, keepdims=True)' if s.renormalized else ''}"
         )
         return self._region(
             "router",
             f"Root-mean-square norm, then the {s.active} likeliest of {s.experts} experts and their weights.",
             _NORM,
             body,
-            s.layers,
+            self.routed_layers,
             self._values("x", self.step.tokens, s.hidden),
             self._values("g", s.hidden),
             self._weights("wr", s.experts, s.hidden),
+            *self._biases(s.layer_bias, br=s.experts),
         )
 
-    def expert(self, layers: int = 0) -> Region:
+    def expert(self) -> Region:
         """Return the region of one expert. It has as many tokens as each expert gets if all are chosen equally
         often.
         """
@@ -495,21 +455,24 @@ class _Regions:
         # used.
         reached = max(1, min(s.experts, round(s.experts * (1 - (1 - 1 / s.experts) ** chosen))))
         rows = max(1, math.ceil(chosen / reached))
+        more = (" + bg", " + bu") if s.layer_bias else ("", "")
         return self._region(
             "expert",
             "One expert: its tokens are gathered, then gate, up and down products, times their weights.",
             "",
-            "h = x[ids]\na = h @ wg.T\nb = a / (1.0 + np.exp(-a)) * (h @ wu.T)\nreturn b @ wd.T * p[:, None]",
-            (layers or s.layers) * reached,
+            f"h = x[ids]\n{self._activated(f'h @ wg.T{more[0]}', f'h @ wu.T{more[1]}')}\n"
+            + ("return (b @ wd.T + bd) * p[:, None]" if s.layer_bias else "return b @ wd.T * p[:, None]"),
+            self.routed_layers * reached,
             self._values("x", self.step.tokens, s.hidden),
             Operand("ids", (rows,), "int32", high=self.step.tokens - 1),
             self._values("p", rows),
             self._weights("wg", s.intermediate, s.hidden),
             self._weights("wu", s.intermediate, s.hidden),
             self._weights("wd", s.hidden, s.intermediate),
+            *self._biases(s.layer_bias, bg=s.intermediate, bu=s.intermediate, bd=s.hidden),
         )
 
-    def combined(self, layers: int = 0, *, shared: bool = False) -> Region:
+    def combined(self, *, shared: bool = False) -> Region:
         """Return the region that adds the results of each token's experts to the residual.
 
         ``shared`` also adds the result of the shared experts.
@@ -520,7 +483,7 @@ class _Regions:
             "Sum of each token's experts, and the residual.",
             "",
             f"return x + {'z + ' if shared else ''}y[places].sum(axis=1)",
-            layers or s.layers,
+            self.routed_layers,
             self._values("x", tokens, s.hidden),
             *([self._values("z", tokens, s.hidden)] if shared else []),
             self._values("y", tokens * s.active, s.hidden),
@@ -647,7 +610,7 @@ class _Regions:
             Operand("w", (s.heads, latent.kv_rank, latent.value), s.dtype, spread=latent.kv_rank**-0.5),
         )
 
-    def grouped_router(self, grouped: Grouped, layers: int) -> Region:
+    def grouped_router(self, grouped: Grouped) -> Region:
         """Return the region of the norm before the experts and of the choice of experts.
 
         For each token, groups are chosen first, and then experts of these groups.
@@ -678,14 +641,14 @@ class _Regions:
             f"Root-mean-square norm, then {s.active} of {s.experts} experts in the best groups, and their weights.",
             _NORM + _CHOSEN,
             "\n".join(body),
-            layers,
+            self.routed_layers,
             self._values("x", tokens, s.hidden),
             self._values("g", s.hidden),
             self._weights("wr", s.experts, s.hidden),
             Operand("bias", (s.experts,), "float32", spread=0.01),
         )
 
-    def shared(self, grouped: Grouped, layers: int) -> Region:
+    def shared(self, grouped: Grouped) -> Region:
         """Return the region of the gate and up products of the experts that every token uses."""
         s = self.shape
         return self._region(
@@ -693,13 +656,13 @@ class _Regions:
             "Experts that every token has: SiLU of the gate product times the up product.",
             "",
             "a = h @ wg.T\nreturn a / (1.0 + np.exp(-a)) * (h @ wu.T)",
-            layers,
+            self.routed_layers,
             self._values("h", self.step.tokens, s.hidden),
             self._weights("wg", grouped.shared, s.hidden),
             self._weights("wu", grouped.shared, s.hidden),
         )
 
-    def shared_down(self, grouped: Grouped, layers: int) -> Region:
+    def shared_down(self, grouped: Grouped) -> Region:
         """Return the region of the down product of the experts that every token uses."""
         s = self.shape
         return self._region(
@@ -707,7 +670,7 @@ class _Regions:
             "Experts that every token has: down product.",
             "",
             "return h @ wd.T",
-            layers,
+            self.routed_layers,
             self._values("h", self.step.tokens, grouped.shared),
             self._weights("wd", s.hidden, grouped.shared),
         )
@@ -717,11 +680,12 @@ class _Regions:
         sequence.
         """
         s = self.shape
+        bent = f"{s.logits_softcap!r} * np.tanh(z * {1 / s.logits_softcap!r})" if s.logits_softcap else ""
         return self._region(
             "logits",
             "Root-mean-square norm, then the product with the vocabulary.",
             _NORM,
-            "return normalized(x, g) @ w.T",
+            f"z = normalized(x, g) @ w.T\nreturn {bent}" if s.logits_softcap else "return normalized(x, g) @ w.T",
             1,
             self._values("x", self.step.batch, s.hidden),
             self._values("g", s.hidden),
@@ -743,18 +707,33 @@ def _drawn(operands: tuple[Operand, ...]) -> str:
     return "\n".join(lines) + "\n\n\n"
 
 
-def _attended(scores: str, scale: float, seen: str, mask: str, dtype: str, values: str) -> str:
+def _attended(
+    scores: str,
+    scale: float,
+    seen: str,
+    mask: str,
+    dtype: str,
+    values: str,
+    *,
+    softcap: float = 0.0,
+    sinks: str = "",
+    begun: str = "",
+) -> str:
     """Return statements that weight ``values`` by a softmax of scaled scores.
 
-    ``seen`` is the name of the mask, and ``mask`` its text. Where the mask is False, the weight is 0.
+    ``seen`` is the text of the mask, and ``mask`` an index of it; ``begun`` is the text of a second mask. Where a mask is
+    False, the weight is 0. ``softcap`` bounds scores by a tanh. ``sinks`` is the text of numbers whose exponentials the
+    softmax's sum has too.
     """
-    return (
-        f"scores = cast({scores}, 'float32') * {scale!r}\n"
-        f"seen = {seen}\n"
-        f"scores = np.where({mask}, scores, -1e30)\n"
-        "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
-        f"return cast(p / p.sum(axis=-1, keepdims=True), '{dtype}') @ {values}"
-    )
+    lines = [f"scores = cast({scores}, 'float32') * {scale!r}"]
+    lines += [f"scores = {softcap!r} * np.tanh(scores * {1 / softcap!r})"] if softcap else []
+    lines += [f"seen = {seen}", f"scores = np.where({mask}, scores, -1e30)"]
+    lines += [f"begun = {begun}", "scores = np.where(begun, scores, -1e30)"] if begun else []
+    lines += ["top = scores.max(axis=-1, keepdims=True)"]
+    lines += [f"sink = cast({sinks}, 'float32')", "top = np.maximum(top, sink)"] if sinks else []
+    lines += ["p = np.exp(scores - top)", "total = p.sum(axis=-1, keepdims=True)"]
+    lines += ["total = total + np.exp(sink - top)"] if sinks else []
+    return "\n".join([*lines, f"return cast(p / total, '{dtype}') @ {values}"])
 
 
 def _causal(length: int) -> str:

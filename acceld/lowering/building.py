@@ -6,7 +6,19 @@ import keyword
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from acceld.lowering.statements import ZERO, Block, Call, Declaration, Loop, Piece, Span, Statement, Tile, Value
+from acceld.lowering.statements import (
+    ZERO,
+    Block,
+    Call,
+    Declaration,
+    Loop,
+    Piece,
+    Span,
+    Statement,
+    Strided,
+    Tile,
+    Value,
+)
 
 
 class KernelBuilder:
@@ -32,7 +44,7 @@ class KernelBuilder:
         """Append a statement to the innermost block under construction."""
         self.blocks[-1].append(statement)
 
-    def call(self, operation: str, dst: Piece | Block, **args: Value) -> None:
+    def call(self, operation: str, dst: Piece | Strided | Block, **args: Value) -> None:
         """Append an instruction. The value of a ``memset`` of integers is converted to an integer."""
         if operation == "memset" and isinstance(dst, Piece) and "int" in dst.tile.dtype:
             args = {"value": int(float(args["value"]))}  # type: ignore[arg-type]  # a memset's value is a number

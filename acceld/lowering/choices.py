@@ -24,7 +24,7 @@ from acceld.lowering.axes import (
     refined,
     split,
 )
-from acceld.lowering.graph import Node, NotLowered, Shape, View
+from acceld.lowering.graph import INDEX, Node, NotLowered, Shape, View
 from acceld.lowering.instructions import Selection
 from acceld.lowering.regions import Access, Region, conforms
 from acceld.lowering.regions import accesses as accesses_of
@@ -62,6 +62,11 @@ TRANSFER = 600
 """Cycles for which a transfer of a few rows keeps an element-wise region waiting, about."""
 ROW = 0.8
 """Cycles of a transfer for each row of elements that lie beside each other in HBM, about."""
+SPARSEST = 4
+"""Elements of a contiguous range for each element that is needed of it, with which loading the range takes less time than
+loading each element by itself, about."""
+STRIP = 400
+"""Cycles of a transfer and of the instructions that turn it, beside one cycle for each row, about."""
 FLOATS = ("float32", "bfloat16", "float16")
 """Types of the tensor engine's operands."""
 
@@ -130,6 +135,26 @@ class Reach:
         return self.access.view.dtype
 
 
+def _turned(columns: Axes) -> bool:
+    """Return True if columns lie so far apart that they are loaded transposed, if rows are contiguous."""
+    return len(columns) == 1 and columns[0][0] >= 32 and columns[0][1] not in (0, 1)
+
+
+def _ranged(columns: Axes) -> Axes:
+    """Return column axes as they are loaded or stored: if they turn a range of elements, as that range."""
+    apart = tuple(axis for axis in columns if axis[1])
+    ordered = merged([tuple(sorted(apart, key=lambda axis: -axis[1]))])[0]
+    reach = 1 + sum((extent - 1) * stride for extent, stride in apart)
+    dense = reach <= min(SPARSEST * math.prod(extent for extent, _ in apart), WIDEST)
+    return ordered if dense and ordered and ordered[-1][1] == 1 and apart[-1][1] != 1 else merged([apart])[0]
+
+
+def _alike(one: Access, other: Access) -> bool:
+    """Return True if two accesses differ only in their offsets."""
+    same = one.view.node is other.view.node or one.role == "store"
+    return same and (one.role, one.view.shape, one.view.strides) == (other.role, other.view.shape, other.view.strides)
+
+
 class Choices:
     """The decisions about one region, which are made before its statements are written."""
 
@@ -161,7 +186,7 @@ class Choices:
             extents = [n for n, _ in rows[0]] if rows else extents
         columns = [access.columns for access in accesses]
         if self.region.pure and extents:
-            order, axis, part = self._pure_columns(extents, rows)
+            order, axis, part = self._pure_columns(extents, rows, accesses)
             rows = [tuple(one[at] for at in order) for one in rows]
             extents, rows, columns = cut_behind([extents[at] for at in order], rows, axis, part)
             for node in self.nodes:
@@ -181,7 +206,9 @@ class Choices:
         if self.folds:
             self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
 
-    def _pure_columns(self, extents: Sequence[int], rows: Sequence[Axes]) -> tuple[list[int], int, int]:
+    def _pure_columns(
+        self, extents: Sequence[int], rows: Sequence[Axes], accesses: Sequence[Access]
+    ) -> tuple[list[int], int, int]:
         """Return which elements of an element-wise region are columns, as (order of the axes, number of an axis, count).
 
         The last ``count`` elements of that axis, and all axes after it, become columns. The choice makes the time of all
@@ -192,8 +219,13 @@ class Choices:
         axes = list(range(len(extents)))
         last = axes[-1]
         # Columns that lie apart are loaded transposed, which needs one axis of columns.
-        turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in rows)
+        moved = [one for one, access in zip(rows, accesses, strict=True) if access.view.node is not INDEX]
+        turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in moved)
         orders = [axes] if turned else [axes, *([p, *axes[:p], *axes[p + 1 :]] for p in axes[1:last])]
+        if turned:  # rows of HBM may lie along another axis in most accesses
+            orders += [[*axes[:p], *axes[p + 1 :], p] for p in axes[:last]]
+        beside = [sum(_alike(one, other) for other in accesses) for one in accesses]
+        beside = [count if a.view.node is not INDEX else 0 for count, a in zip(beside, accesses, strict=True)]
         found = []
         for order in orders:
             behind = 1
@@ -201,27 +233,40 @@ class Choices:
                 extent = extents[order[axis]]
                 for part in range(1, min(extent, max(1, limit // behind)) + 1):
                     if extent % part == 0:
-                        moved = [tuple(one[at] for at in order) for one in rows]
-                        heads, _, columns = cut_behind([extents[at] for at in order], moved, axis, part)
-                        found.append((self._time(heads, part * behind, columns), order, axis, part))
+                        placed = [tuple(one[at] for at in order) for one in rows]
+                        heads, apart, columns = cut_behind([extents[at] for at in order], placed, axis, part)
+                        found.append((self._time(heads, part * behind, apart, columns, beside), order, axis, part))
                 behind *= extent
-                if behind > limit or turned:
+                if behind > limit:
                     break
         return min(found, key=lambda one: one[0])[1:]
 
-    def _time(self, extents: Sequence[int], width: int, columns: Sequence[Axes]) -> float:
+    def _time(
+        self, extents: Sequence[int], width: int, heads: Sequence[Axes], columns: Sequence[Axes], beside: Sequence[int]
+    ) -> float:
         """Return an estimate of the cycles that an element-wise region takes with so many columns.
 
-        ``columns`` has the column axes of each access.
+        ``heads`` and ``columns`` have the row axes and the column axes of each access, ``beside`` the number of accesses that
+        differ only in their offsets; 0 for positions, which the chip itself counts.
         """
-        rows = max(extents, key=lambda n: min(n, PARTITIONS), default=1)
+        place = max(range(len(extents)), key=lambda at: (min(extents[at], PARTITIONS), at), default=-1)
+        rows = extents[place] if extents else 1
         size = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
         tiles = math.prod(extents) // rows * -(-rows // size)
         cycles = float(len(self.nodes) * (width + START))
-        for axes in columns:
-            apart = merged([tuple(axis for axis in axes if axis[1])])[0]
-            run = apart[-1][0] if apart and apart[-1][1] == 1 else 1
-            cycles += TRANSFER + ROW * size * math.prod(n for n, _ in apart) / run
+        for lead, axes, alike in zip(heads, columns, beside, strict=True):
+            if not alike:
+                cycles += START + width
+                continue
+            if lead and lead[place][1] == 1 and _turned(axes) and size >= 32:
+                strips = -(-axes[0][0] // PARTITIONS)
+                cycles += TRANSFER + strips * (STRIP + ROW * PARTITIONS + size)
+                continue
+            ranged = _ranged(axes)
+            together = bool(ranged) and 1 < ranged[-1][1] <= alike  # such accesses are one transfer of contiguous rows
+            run = ranged[-1][0] if ranged and (ranged[-1][1] == 1 or together) else 1
+            share = alike if together else 1
+            cycles += (TRANSFER + ROW * size * math.prod(n for n, _ in ranged) / run) / share
         return tiles * cycles
 
     def _levels(self) -> None:

@@ -15,12 +15,19 @@ from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, coordina
 
 Array = np.ndarray[Any, Any]
 
+_GEOMETRIC = 2.0 * float(np.finfo(np.float32).eps)
+"""Greatest relative distance of an array of float32 from powers of one number: the rounding of its own elements, and of
+the two that give the number.
+"""
 LARGEST = 3e38
 """Number that stands for infinity, for example in masked scores. It is small enough that adding a score does
 not overflow.
 """
 MOST_STEPS = 16
 """Most steps of a function of positions. Each step takes an instruction."""
+MOST_STEPS_OF_FEW = 64
+"""Most steps of a function of so few positions (:data:`FEW`) that its instructions take little time."""
+FEW = 4096
 MOST_ELEMENTS = 2**24
 """Most elements of an array. Larger positions are not exact in float32."""
 FUNCTIONS: dict[str, Any] = {
@@ -240,7 +247,8 @@ def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
     on.
     """
     edges = [int(at) + 1 for at in np.flatnonzero(by_key[1:] != by_key[:-1])]
-    if not edges or len(edges) > MOST_STEPS:
+    most = MOST_STEPS_OF_FEW if math.prod(key.shape) <= FEW else MOST_STEPS
+    if not edges or len(edges) > most:
         return None
     levels = [finite(float(by_key[at]), line) for at in (0, *edges)]
     found: View | float = levels[0]
@@ -295,11 +303,13 @@ def _geometric(core: Array, line: int) -> View | None:
     """
     if core.ndim != 1 or not bool((core > 0).all()):
         return None
-    found, steps = _steps(np.log(core))
-    if not bool((np.abs(found - np.log(core)) <= 1e-7).all()):
+    # The step is that from end to end: two neighbors of float32 would give its rounding error once for each element.
+    logs, places = np.log(core), np.arange(core.shape[0])
+    step = float(logs[-1] - logs[0]) / max(1, core.shape[0] - 1)
+    if not bool((np.abs(logs[0] + places * step - logs) <= _GEOMETRIC).all()):
         return None
-    scaled = whole(elementwise("mul", [counted(core.shape, (1,), 0), steps[0]], line=line))
-    shifted = whole(elementwise("add", [scaled, float(np.log(core.flat[0]))], line=line))
+    scaled = whole(elementwise("mul", [counted(core.shape, (1,), 0), step], line=line))
+    shifted = whole(elementwise("add", [scaled, float(logs[0])], line=line))
     return whole(elementwise("exp", [shifted], line=line))
 
 

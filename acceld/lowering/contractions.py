@@ -51,6 +51,8 @@ def einsum(
     while len(parts) > 1:
         (first, a), (second, b) = parts[:2]
         needed = set(output).union(*(name for _, name in parts[2:]))
+        if len(parts) == 2 and output and output[-1] in set(a) - set(b) and needed & (set(b) - set(a)):
+            first, a, second, b = second, b, first, a  # the last axis of the result is one of columns
         parts[:2] = [_paired(first, a, second, b, needed)]
     array, name = parts[0]
     gone = tuple(at for at, one in enumerate(name) if one not in output)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from acceld.lowering import network
 from acceld.lowering.arrays import (
     FUNCTIONS,
     METHODS,
@@ -43,8 +44,14 @@ _MOST_TURNS = 2**15
 _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
+_EXPONENT_BITS = 7
+"""Bits of an exponent of float32 by which a number can be multiplied."""
 MOST_SORTED = 512
-"""Limit on the elements along an axis that is sorted."""
+"""Limit on the elements along an axis of which every two are compared."""
+MOST_APART, MOST_MEDIAN = 8, 25
+"""Most elements along an axis that are sorted, and of which the middle is found, as one array for each element."""
+LONGEST_ROW = 4096
+"""Most elements of a row that are sorted beside each other on the chip."""
 _WIDENING = ("add", "mul", "sum", "product")
 """Folds and scans of integers whose results numpy holds in a wider type."""
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -197,9 +204,14 @@ def _rounded(a: Any, decimals: int = 0) -> Any:
 
 
 def _quotient(x: Any, y: Any, name: str) -> Any:
-    """Return ``x // y`` for a positive number ``y``. Messages call the numpy function ``name``."""
-    if isinstance(y, Traced) or not isinstance(y, int | float | np.number) or y <= 0:
-        return refused(f"np.{name} by anything but a positive number", "divide by / and round by np.floor")
+    """Return ``x // y`` of integers, or for a positive number ``y``. Messages call the numpy function ``name``."""
+    positive = not isinstance(y, Traced) and isinstance(y, int | float | np.number) and y > 0
+    if not positive:
+        if "f" in (kind_of(x), kind_of(y)):
+            return refused(
+                f"np.{name} of floats by anything but a positive number", "divide by / and round by np.floor"
+            )
+        return _quotient_of_integers(x, y)
     found = _below(x * (1.0 / float(y)))
     if math.frexp(float(y))[0] == 0.5:  # for a power of two, the product with the reciprocal is exact
         return found
@@ -207,16 +219,79 @@ def _quotient(x: Any, y: Any, name: str) -> Any:
     return found + (rest >= y) - (rest < 0)
 
 
+def _quotient_of_integers(x: Any, y: Any) -> Any:
+    """Return ``x // y``; 0 where ``y`` is 0, as in numpy."""
+    sign, size = np.sign(y), np.abs(y)
+    above = x * sign
+    found = _below(wrapped(above).astype(np.float32) / wrapped(np.maximum(size, 1)).astype(np.float32))
+    rest = above - found * size
+    return np.where(np.equal(size, 0), 0, found + (rest >= size) - (rest < 0))
+
+
 @lowers("floor_divide", ufunc=True)
 def _floor_divided(x: Any, y: Any) -> Any:
     found = by_formula(np.floor_divide, x, y)
-    return _quotient(x, y, "floor_divide") if found is None else found
+    return _whole_number(_quotient(x, y, "floor_divide"), x, y) if found is None else found
 
 
 @lowers("remainder", "mod", ufunc=True)
 def _remainder(x: Any, y: Any) -> Any:
     found = by_formula(np.remainder, x, y)
-    return x - _quotient(x, y, "remainder") * float(y) if found is None else found
+    if found is not None:
+        return found
+    rest = _whole_number(x - _quotient(x, y, "remainder") * y, x, y)
+    # numpy's remainder by 0 is 0
+    return np.where(np.equal(y, 0), 0, rest) if isinstance(y, Traced) and y.kind != "f" else rest
+
+
+def _whole_number(found: Any, x: Any, y: Any) -> Any:
+    """Return a quotient or a rest with the kind that numpy gives it: an integer for integers."""
+    return Traced(wrapped(found).view, "i") if "f" not in (kind_of(x), kind_of(y)) else found
+
+
+@lowers("ldexp", ufunc=True)
+def _with_exponent(x1: Any, x2: Any) -> Any:
+    held = x2.known() if isinstance(x2, Traced) else np.asarray(x2)
+    if held is not None and not held.ndim:
+        return x1 * np.ldexp(1.0, int(held))
+    # a product of exact powers of two, one for each bit of the exponent
+    size = np.minimum(np.abs(x2), 2**_EXPONENT_BITS - 1)
+    power = x1
+    for bit in range(_EXPONENT_BITS):
+        factor = np.where(np.less(x2, 0), 2.0 ** -(2**bit), 2.0 ** (2**bit))
+        power = power * np.where(((size >> bit) & 1) > 0, factor, 1.0)
+    return power
+
+
+@lowers("bitwise_count", ufunc=True)
+def _ones_of(x: Any) -> Any:
+    if (found := by_formula(np.bitwise_count, x)) is not None:
+        return found
+    bits = x.dtype.itemsize * 8 if x.dtype.kind == "u" else min(31, x.dtype.itemsize * 8)
+    size = x if x.dtype.kind == "u" else np.abs(x)
+    return sum(((size >> bit) & 1 for bit in range(1, bits)), start=size & 1).astype(np.uint8)
+
+
+def _by_segments(name: str, array: Any, indices: Any, axis: int) -> Any:
+    """Return the folds of the parts of an array that begin at ``indices``, as ``np.add.reduceat`` and the like do."""
+    given = indices.known() if isinstance(indices, Traced) else np.asarray(indices)
+    if given is None:
+        return refused(f"np.{name}.reduceat at positions that depend on an input", "sum what np.where chooses")
+    a = wrapped(array)
+    at, starts = axis % a.ndim, [int(one) for one in given]
+    ends = [*starts[1:], a.shape[at]]
+    lead = (slice(None),) * at
+    parts = [
+        getattr(np, name).reduce(a[(*lead, slice(first, end))], axis=at) if first < end else a[(*lead, first)]
+        for first, end in zip(starts, ends, strict=True)
+    ]
+    return np.stack(parts, axis=at)
+
+
+for _name in ("add", "multiply", "maximum", "minimum"):
+    FUNCTIONS[f"{_name}.reduceat"] = lambda array, indices, axis=0, dtype=None, _name=_name: _by_segments(
+        _name, array if dtype is None else wrapped(array).astype(dtype), indices, axis
+    )
 
 
 @lowers("nan_to_num")
@@ -474,18 +549,45 @@ def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
             "sort parts of the axis, or reduce by max, min or sum",
         )
     one, other = x[..., :, None], x[..., None, :]
-    distance = Traced(counted((extent, extent), (-1, 1), 0))
-    before = np.where(distance < 0, other <= one, other < one)
-    ranks = np.where(before, 1.0, 0.0).sum(axis=-1)
+    earlier = np.where(Traced(counted((extent, extent), (-1, 1), 0)) < 0, 1.0, 0.0)
+    ranks = (np.where(np.equal(other, one), 1.0, 0.0) * earlier + np.where(other < one, 1.0, 0.0)).sum(axis=-1)
     wide = (*x.shape, extent)
     return x, np.equal(ranks[..., None, :], positions(wide, len(wide) - 2)), at
 
 
 @lowers("sort")
 def _sorted(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = None) -> Any:
-    x, hits, at = _by_rank(a, axis, "sort")
-    found = np.where(hits, x[..., None, :], -GREATEST).max(axis=-1)
-    return Traced(wrapped(np.moveaxis(found, -1, at)).view, x.kind)
+    if axis is None:
+        a, axis = wrapped(a).reshape(-1), 0
+    at = axis % a.ndim
+    x = wrapped(np.moveaxis(a, at, -1))
+    return Traced(wrapped(np.moveaxis(_in_order(x, "sort"), -1, at)).view, x.kind)
+
+
+def _in_order(x: Any, name: str) -> Any:
+    """Return an array with each row along the last axis sorted. Messages call the numpy function ``name``."""
+    extent = x.shape[-1]
+    if extent <= MOST_APART:
+        return np.stack(_apart_in_order(x), axis=-1)
+    if extent > LONGEST_ROW:
+        refused(
+            f"np.{name} of more than {LONGEST_ROW} elements (here {extent}), which do not fit beside each other,",
+            "sort parts of the axis, or reduce by max, min or sum",
+        )
+    given = array_of(x)
+    if given.dtype == "bool":
+        given = whole(elementwise("copy", [given], "float32", line_now()))
+    return Traced(whole(Node("scan", "sorted", (given,), given.shape, given.dtype, line_now())), x.kind)
+
+
+def _apart_in_order(x: Any) -> list[Any]:
+    """Return the elements of each row along the last axis, as one array for each rank."""
+    found = [x[..., at] for at in range(x.shape[-1])]
+    for distance, places in network.stages(len(found)):
+        for low in places:
+            one, other = found[low], found[low + distance]
+            found[low], found[low + distance] = np.minimum(one, other), np.maximum(one, other)
+    return found
 
 
 def _sort_in_place(
@@ -521,11 +623,21 @@ def _parting(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
 
 @lowers("median")
 def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    x, hits, at = _by_rank(a, axis, "median")
+    if axis is None:
+        x, at = wrapped(a).reshape(-1), tuple(range(np.ndim(a)))
+    else:
+        at = tuple(one % a.ndim for one in (axis if isinstance(axis, tuple) else (axis,)))
+        x = wrapped(np.moveaxis(a, at, range(-len(at), 0)))
+        x = x.reshape((*x.shape[: x.ndim - len(at)], -1)) if len(at) > 1 else x
     extent = x.shape[-1]
-    middle = hits[..., (extent - 1) // 2 : extent // 2 + 1, :]
-    found = np.where(middle, x[..., None, :], -GREATEST).max(axis=-1).mean(axis=-1)
-    return np.expand_dims(found, tuple(range(np.ndim(a))) if axis is None else at) if keepdims else found
+    if extent <= MOST_MEDIAN:
+        ranks = _apart_in_order(x)
+    else:
+        ordered = _in_order(x, "median")
+        ranks = [ordered[..., rank] for rank in range(extent)]
+    low, high = ranks[(extent - 1) // 2], ranks[extent // 2]
+    found = (low + high) * 0.5 if extent % 2 == 0 else low * 1.0
+    return np.expand_dims(found, at) if keepdims else found
 
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:

@@ -100,6 +100,10 @@ class View:
     strides: Shape
     offset: int = 0
 
+    def __call__(self, *args: object, **further: object) -> None:
+        """Raise TypeError: a reference that calls ``x.view()`` gets here, because the tracer's arrays have views."""
+        raise TypeError("ndarray.view is not lowered; use x.copy() for the same elements, x.astype() for another type")
+
     @property
     def dtype(self) -> str:
         """Return the dtype of the node's result."""
@@ -359,7 +363,16 @@ def overlap(first: View, second: View) -> bool:
     one, other = box(first), box(second)
     if one is None or other is None:
         return True
-    return all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, other, strict=True))
+    near = all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, other, strict=True))
+    return near and not _interleaved(first, second)
+
+
+def _interleaved(first: View, second: View) -> bool:
+    """Return True if two views of one array take turns along an axis of the array, such as its even and odd elements."""
+    steps = [*(steps_of(first, first.node.shape) or ()), *(steps_of(second, second.node.shape) or ())]
+    starts = [coordinates(view.offset, view.node.shape) for view in (first, second)]
+    common = (math.gcd(*along) for along in zip(*steps, strict=True))
+    return any(by > 1 and (a - b) % by for by, a, b in zip(common, *starts, strict=False))
 
 
 def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list[Node] | None:

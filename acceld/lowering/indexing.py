@@ -174,6 +174,8 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
             parts = [a[(*lead, _run(*piece))] for piece in pieces]
             joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
             return joined.reshape((*a.shape[:axis], *np.shape(held), *a.shape[axis + 1 :]))
+        if (by_distance := _by_distance(where.reshape(np.shape(held)))) is not None:
+            return _in_bands(_taken(a, by_distance, axis), np.shape(held), axis)
         try:
             indices = Traced(placed(where.reshape(np.shape(held)).astype(np.float64), "float32", line_now()), "i")
         except NotLowered:
@@ -188,6 +190,22 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
         return found
     places = tuple(range(indices.ndim))
     return found.part(lambda array: np.moveaxis(array, places, tuple(axis + one for one in places)))
+
+
+def _by_distance(where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """Return the positions by column minus row, the least first; None if they depend on more than that distance.
+
+    Buckets of relative positions are such positions.
+    """
+    if where.ndim != 2 or not (where[1:, 1:] == where[:-1, :-1]).all():
+        return None
+    return np.concatenate([where[::-1, 0], where[0, 1:]])
+
+
+def _in_bands(by_distance: Any, shape: Shape, axis: int) -> Any:
+    """Return elements by column minus row as elements by row and column: axis ``axis`` becomes two axes."""
+    windows: Any = np.lib.stride_tricks.sliding_window_view(by_distance, shape[1], axis=axis)
+    return np.moveaxis(np.flip(windows, axis), -1, axis + 1)
 
 
 def _run(first: int, step: int, count: int) -> slice:

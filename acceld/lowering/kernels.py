@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
-from acceld.lowering.choices import WIDEST, HbmPlacement, Rolled
+from acceld.lowering.choices import BYTES, WIDEST, HbmPlacement, Rolled
+from acceld.lowering.engines import balanced
+from acceld.lowering.forwarding import forwarded
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
@@ -86,7 +88,10 @@ def lowered(
     for part in found.parts:
         part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
-    return Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
+    kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
+    if pieces.nodes >= MOST_NODES:  # with smaller pieces, values are to go through HBM
+        kernel = forwarded(kernel, BYTES, found.build.fresh)
+    return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,11 +12,13 @@ Words of this module, besides those of :mod:`acceld.lowering.choices`:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from acceld.lowering import network
 from acceld.lowering.axes import (
     PARTITIONS,
     Axes,
@@ -32,9 +34,20 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.building import KernelBuilder, full
-from acceld.lowering.choices import BANK, BYTES, CHUNK_BYTES, FLOATS, SBUF, WIDEST, Choices, HbmPlacement, Rolled
+from acceld.lowering.choices import (
+    BANK,
+    BYTES,
+    CHUNK_BYTES,
+    FLOATS,
+    SBUF,
+    SPARSEST,
+    WIDEST,
+    Choices,
+    HbmPlacement,
+    Rolled,
+)
 from acceld.lowering.graph import INDEX, Node, NotLowered, View, dense
-from acceld.lowering.instructions import BITWISE, SCANS, Operand, Selected
+from acceld.lowering.instructions import BITWISE, INVERSE, SCANS, Operand, Selected
 from acceld.lowering.regions import Access
 from acceld.lowering.statements import (
     ZERO,
@@ -54,6 +67,8 @@ from acceld.lowering.statements import (
 )
 
 Pattern = tuple[tuple[int, int], ...]
+MOST_AXES = 4
+"""Most axes of the elements of a partition that an instruction takes."""
 TURNED_TOGETHER = 4
 """Transposes that are written to one PSUM bank, from which a single copy moves them to SBUF."""
 
@@ -104,6 +119,8 @@ class Nest(Choices):
         """Tiles of the sums over the rows on partitions, by the id of the node."""
         self.ones: dict[str, Tile] = {}
         """Tiles of ones that sum over partitions in a product, by their type."""
+        self.parts_stored: dict[int, int] = {}
+        """Number of parts, of the ranges that stores fill together, that are computed, by the access that begins first."""
 
     def write(self) -> None:
         """Append the statements of the loop nest to the kernel."""
@@ -212,10 +229,10 @@ class Nest(Choices):
         """
         for n in sorted(self.resident):
             if self._home(n) == level and not self._inside(n) and n not in self.rights:
-                self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
+                self.rights[n] = self._known(n, self.rights) or self._load_right(n, ZERO, self.reach[n].width, None)
         for n in self.vectors:
             if self._home(n) == level and not self._inside(n) and n not in self.broadcast:
-                self.broadcast[n] = self._load_vector(n)
+                self.broadcast[n] = self._known(n, self.broadcast) or self._load_vector(n)
         if level == len(self.outer_axes):
             self._row_loops()
             return
@@ -225,6 +242,21 @@ class Nest(Choices):
             self.values[axis] = variable(name) * together
             self._around(level + 1)
         self.values[axis] = ZERO
+
+    def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
+        """Return the tile of an access that reads the same elements in the same order; None if there is none in ``loaded``."""
+        one = self.reach[n]
+        for m, tile in loaded.items():
+            other = self.reach[m]
+            same = (one.start, one.strides, one.columns, one.depth) == (
+                other.start,
+                other.strides,
+                other.columns,
+                other.depth,
+            )
+            if same and one.access.view.node is other.access.view.node and not self._inside(m):
+                return tile
+        return None
 
     def _inside(self, n: int) -> bool:
         """Return True if access ``n`` depends on a loop that is inside of a row tile."""
@@ -393,6 +425,7 @@ class Nest(Choices):
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
         """Write nodes that have one number in each row."""
         self.local: dict[int, Piece] = {}
+        self.loaded: dict[object, Piece] = {}
         self.chunk = Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
         self.row = row
         for node in nodes:
@@ -442,7 +475,7 @@ class Nest(Choices):
             if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width
         ]
         limit = min(BANK if dots else WIDEST, self.most_columns)
-        if any(self._part_of(node, view) is not None for node in nodes for view in node.views):
+        if any(_sorts(node) or self._part_of(node, view) is not None for node in nodes for view in node.views):
             limit = max(limit, width)
         reduces = [node for node in nodes if id(node) in self.attached]
         plans = list(self._chunks(here, width, limit))
@@ -588,8 +621,7 @@ class Nest(Choices):
                         )
         with self.build.loop("r", self.block) as row:
             self.row = row
-            self.local = {}
-            self.loaded: dict[object, Piece] = {}
+            self.local, self.loaded = {}, {}
             selected = self.selection.of(nodes)
             for node in nodes:
                 if id(node) in self.attached:
@@ -630,7 +662,7 @@ class Nest(Choices):
         if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = self._copied(banks[0])
             data = [copied if d is banks[0] else d for d in data]
-        dst = self._destination(node)
+        dst = self._destination(node, "uint8" if self._only_chooses(node) else "")
         args: dict[str, Value] = {}
         for name, value in selected.arguments:
             args[name] = data[value.number] if isinstance(value, Operand) else value
@@ -648,6 +680,18 @@ class Nest(Choices):
         else:
             self.build.call(selected.operation, placed, **args)
         self._store(node, dst)
+
+    def _only_chooses(self, node: Node) -> bool:
+        """Return True if a node compares, and the instructions of its group only choose between other values by it."""
+        if node.name not in INVERSE or id(node) in self.tiles or self.stores_of(node) or self.chunk.size == 1:
+            return False
+        reads = [
+            (reader.name, at)
+            for reader in self.nodes
+            for at, arg in enumerate(reader.args)
+            if isinstance(arg, View) and arg.node is node
+        ]
+        return all(read == ("where", 0) for read in reads)
 
     def counts_in_place(self, node: Node) -> bool:
         """Return True if one pattern gives the positions that a node compares, for all rows and columns of the
@@ -689,8 +733,10 @@ class Nest(Choices):
             self.build.call("tensor_copy", dst, src=second)
         else:
             self.build.call("memset", dst, value=second)
-        predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
-        self.build.call("tensor_copy", predicate, src=condition)
+        predicate = condition
+        if not isinstance(condition, Piece) or condition.tile.dtype != "uint8":
+            predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
+            self.build.call("tensor_copy", predicate, src=condition)
         if not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype:  # a predicated copy converts no types
             spread = full(self.build.tile("chosen", (self.part, self.chunk.size), dst.tile.dtype))
             if isinstance(first, Piece):
@@ -809,7 +855,7 @@ class Nest(Choices):
         """
         reach = self.reach[n]
         key = self._key(n)
-        beside, lead, length = self._beside(n) if self.region.pure and not reach.scalar else ([], 0, 0)
+        beside, lead, length = self._beside(n)
         if beside:
             return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
@@ -835,36 +881,84 @@ class Nest(Choices):
 
         Ranges of contiguous elements have the elements of all of them, and have no more elements than they have. The last two
         results are the number of column axes that lead to the ranges, and the length of a range. Return no accesses if
-        there are no such ranges.
+        there are no such ranges. Stores have to write all elements of their ranges.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
+        if reach.scalar or len(inner) > MOST_AXES or (not self.region.pure and reach.access.role != "store"):
+            return [], 0, 0
+        tensor = self.memory.tensor(reach.access.view.node)
         found = [
             m
             for m, one in enumerate(self.reach)
-            if one.access.role == "value"
-            and one.access.view.node is reach.access.view.node
+            if one.access.role == reach.access.role
+            and self.memory.tensor(one.access.view.node) is tensor
             and (one.start.terms, one.strides, self.chunk.inner[m]) == (reach.start.terms, reach.strides, inner)
         ]
         starts = {self.reach[m].start.constant for m in found}
-        if len(starts) > 1 and reach.access.view.node is not INDEX and n not in self.broadcast:
-            most = min(len(starts) * self.chunk.size, WIDEST)
+        if reach.access.role == "store":
+            makers = [self.reach[m].access.node for m in found]
+            alike = {(self._group_of(node), id(node) in self.folds) for node in makers} == {
+                (self._group_of(makers[0]), False)
+            }
+            together = alike and all(node.kind in ("elementwise", "scan") for node in makers)
+            return self._filled(found, starts, inner) if together else ([], 0, 0)
+        apart = bool(inner) and inner[-1][1] > 1
+        if (len(starts) > 1 or apart) and reach.access.view.node is not INDEX and n not in self.broadcast:
+            most = min(max(len(starts), SPARSEST if apart else 1) * self.chunk.size, WIDEST)
             for lead in range(len(inner) if all(s > 0 for _, s in inner) else 0):
                 length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
                 if length * math.prod(e for e, _ in inner[:lead]) <= most:
                     return found, lead, length
         return [], 0, 0
 
+    def _filled(self, stores: list[int], starts: set[int], inner: Axes) -> tuple[list[int], int, int]:
+        """Return what :meth:`_beside` returns, for stores that begin at ``starts``."""
+        if len(starts) == len(stores) and inner and inner[-1][1] > 1 and all(s > 0 for _, s in inner):
+            for lead in range(len(inner)):
+                length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
+                if length * math.prod(e for e, _ in inner[:lead]) == len(starts) * self.chunk.size <= WIDEST:
+                    ranged = itertools.product(starts, *(range(0, e * s, s) for e, s in inner[lead:]))
+                    if len({sum(one) for one in ranged}) == length:
+                        return stores, lead, length
+        return [], 0, 0
+
+    def _to_ranges(self, n: int, beside: Sequence[int], lead: int, length: int, source: Piece) -> None:
+        """Copy to its places what access ``n`` stores in this chunk, and store the ranges when all their parts are there."""
+        first = min(beside, key=lambda m: self.reach[m].start.constant)
+        outer, inner = self.chunk.inner[n][:lead], self.chunk.inner[n]
+        tensor = self.memory.tensor(self.reach[n].access.view.node)
+        width = length * math.prod(e for e, _ in outer)
+        key = ("stored", first)
+        if key not in self.loaded:
+            self.loaded[key] = full(self.build.tile(f"{tensor.name}_tile", (self.part, width), tensor.dtype))
+            self.parts_stored[first] = 0
+        held = self.loaded[key]
+        place = self._part_of_ranges(held, n, first, lead, length)
+        shaped = source if len(inner) == 1 else _reshaped(source, (self.part, *(e for e, _ in inner)))
+        self.build.call("tensor_copy", place, src=shaped)
+        self.parts_stored[first] += 1
+        if self.parts_stored[first] == len(beside):
+            axes = (*outer, (length, 1))
+            pattern = ((self.reach[first].strides[self.partition], self.part), *((s, e) for e, s in axes))
+            whole = held if len(axes) == 1 else _reshaped(held, (self.part, *(e for e, _ in axes)))
+            offset = self._offset(first, self.row) + self.chunk.offsets[first]
+            self.build.call("dma_copy", Block(tensor, offset, pattern), src=whole)
+
     def _from_ranges(self, n: int, beside: Sequence[int], lead: int, length: int) -> Strided:
         """Return what access ``n`` reads in this chunk, as a part of the ranges of :meth:`_beside`."""
         first = min(beside, key=lambda m: self.reach[m].start.constant)
-        outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
+        outer = self.chunk.inner[n][:lead]
         key = ("range", self._key(first))
         if key not in self.loaded:
             width = length * math.prod(e for e, _ in outer)
             tile = self.build.tile(self._source_name(n), (self.part, width), self.reach[n].dtype)
             self._fetch(full(tile), first, self.chunk.offsets[first], (*outer, (length, 1)), self.row)
             self.loaded[key] = full(tile)
-        held = self.loaded[key]
+        return self._part_of_ranges(self.loaded[key], n, first, lead, length)
+
+    def _part_of_ranges(self, held: Piece, n: int, first: int, lead: int, length: int) -> Strided:
+        """Return the part of a tile of ranges that has the elements of access ``n``; ``first`` is the access that begins first."""
+        outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
         behind = Affine(self.reach[n].start.constant - self.reach[first].start.constant)
         steps = dense([*(e for e, _ in outer), length])
         pattern = (*((step, e) for step, (e, _) in zip(steps, outer, strict=False)), *((s, e) for e, s in ranged))
@@ -1036,7 +1130,8 @@ class Nest(Choices):
         walked = [axis for axis in (*columns, *depth[:-1]) if axis[1] < depth[-1][1]]
         hull = 1 + sum((e - 1) * s for e, s in walked)
         taps = [axis for axis in depth[:-1] if axis in walked]
-        single = taps and min((s for _, s in columns), default=0) >= 1 and depth[-1][1] >= hull
+        steps = [s for _, s in columns]
+        single = taps and min(steps, default=0) >= 1 and max(steps, default=0) < depth[-1][1] and depth[-1][1] >= hull
         return hull if single and hull < math.prod(e for e, _ in walked) else None
 
     def _turned_right(
@@ -1258,6 +1353,9 @@ class Nest(Choices):
 
     def _scan(self, node: Node) -> None:
         """Write a scan of this chunk. It starts from the last column of the chunk before."""
+        if _sorts(node):
+            self._sort(node)
+            return
         decay, drive = (self._resolved(Operand(place, node, place, spread=True)) for place in (0, 1))
         dst = self._destination(node)
         carry = self.carried.get(id(node))
@@ -1267,6 +1365,29 @@ class Nest(Choices):
         if carry is not None:
             last = Piece(dst.tile, (*dst.spans[:-1], Span(dst.spans[-1].start + (self.chunk.size - 1), 1)))
             self.build.call("tensor_copy", self._piece(carry, ZERO, 1, self.row), src=last)
+        self._store(node, dst)
+
+    def _sort(self, node: Node) -> None:
+        """Write the sort of each row of this chunk: for each stage of the network the smaller and the greater elements."""
+        data: Value = self._resolved(Operand(0, node, 0))
+        assert isinstance(data, Piece | Strided)
+        if isinstance(data, Strided):
+            data = self._gathered(data)
+        if data.tile.space == "psum":
+            data = self._copied(data)
+        dst = self._destination(node)
+        every = network.stages(self.chunk.size)
+        held = [full(self.build.tile("ordered", (self.part, self.chunk.size), node.dtype)) for _ in every[1:3]]
+        for number, (distance, places) in enumerate(every):
+            new = dst if number == len(every) - 1 else held[number % 2]
+            for start, axes in network.rectangles(places):
+                both = _columns_of(data, start, axes), _columns_of(data, start + distance, axes)
+                for op, at in (("minimum", start), ("maximum", start + distance)):
+                    self.build.call("tensor_tensor", _columns_of(new, at, axes), data1=both[0], data2=both[1], op=op)
+            moved = {at + by for at in places for by in (0, distance)}
+            for start, axes in network.rectangles([at for at in range(self.chunk.size) if at not in moved]):
+                self.build.call("tensor_copy", _columns_of(new, start, axes), src=_columns_of(data, start, axes))
+            data = new
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:
@@ -1303,6 +1424,10 @@ class Nest(Choices):
     def _store(self, node: Node, source: Piece) -> None:
         """Write a node's value in this chunk to every part of HBM that needs it."""
         for n in self.stores_of(node):
+            beside, lead, length = self._beside(n)
+            if beside:
+                self._to_ranges(n, beside, lead, length, source)
+                continue
             tensor = self.memory.tensor(self.reach[n].access.view.node)
             inner = self.chunk.inner[n] or ((1, 1),)
             pattern = ((self.reach[n].strides[self.partition], self.part), *((s if e > 1 else 1, e) for e, s in inner))
@@ -1361,6 +1486,19 @@ def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
     """Return a piece with several columns in ``shape``; any other value is returned unchanged."""
     wide = isinstance(value, Piece) and (value.spans[-1].count or 1) > 1
     return _reshaped(value, (part, *shape)) if wide and isinstance(value, Piece) else value
+
+
+def _sorts(node: Node) -> bool:
+    """Return True if a node sorts each row, which takes all columns of the row."""
+    return node.kind == "scan" and node.name == "sorted"
+
+
+def _columns_of(piece: Piece, start: int, axes: Sequence[tuple[int, int]]) -> Piece | Strided:
+    """Return columns of a piece: from ``start`` on, those to which ``axes`` lead, as pairs (step, count)."""
+    if len(axes) == 1 and (axes[0][0] == 1 or axes[0][1] == 1):
+        return _shifted(piece, Affine(start), axes[0][1])
+    between = tuple(span.start for span in piece.spans[1:-1])
+    return Strided(piece.tile, piece.spans[0].count or 1, piece.spans[-1].start + start, tuple(axes), between)
 
 
 def _shifted(piece: Piece, start: Affine, size: int) -> Piece:

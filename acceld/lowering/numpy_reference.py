@@ -7,12 +7,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 # Importing these modules registers their functions in FUNCTIONS.
-from acceld.lowering import composed, contractions, elementary, functions, indexing
+from acceld.lowering import composed, contractions, elementary, functions, indexing, rows
 from acceld.lowering.arrays import (
     ELEMENTWISE,
     SOURCE,
@@ -29,7 +30,7 @@ from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, w
 from acceld.lowering.indexing import constant
 from acceld.lowering.masked import Masked
 
-assert composed and contractions and elementary and functions and indexing
+assert composed and contractions and elementary and functions and indexing and rows
 
 
 def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
@@ -156,6 +157,30 @@ def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **further: _positioned(original(*args, **further))
 
 
+class _Random:
+    """Stand in for ``numpy.random`` or a part of it, because a kernel has no random numbers: any use is refused."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return _Random(f"{self._name}.{name}")
+
+    def __call__(self, *args: Any, **further: Any) -> Any:
+        raise NotLowered(
+            f"{self._name} is not lowered, because a kernel has no random numbers; make the random array an argument",
+            line_now(),
+        )
+
+
+def _random(value: Any) -> bool:
+    """Return True if a value is from ``numpy.random``: the module, a generator, or a function of either."""
+    named = getattr(value, "__name__", "") if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    owner = getattr(value, "__self__", None)
+    every = (named, type(value).__module__, type(owner).__module__)
+    return any(isinstance(one, str) and one.partition("._")[0] == "numpy.random" for one in every)
+
+
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls ``made`` for a reference, but ``original`` for modules of numpy, acceld and
     scipy.
@@ -192,7 +217,8 @@ def _traced_constructors() -> Iterator[None]:
         },
         **{name: _given(getattr(np, name), name == "array") for name in ("array", "asarray", "ascontiguousarray")},
     }
-    apart = {"r_": _Joined(np.r_, 1), "c_": _Joined(np.c_, 2), "mgrid": _Grids(np.mgrid), "ogrid": _Grids(np.ogrid)}
+    apart: dict[str, Any] = {"random": _Random("np.random")}
+    apart |= {"r_": _Joined(np.r_, 1), "c_": _Joined(np.c_, 2), "mgrid": _Grids(np.mgrid), "ogrid": _Grids(np.ogrid)}
     held = {name: getattr(np, name) for name in (*made, *apart)}
     try:
         for name, function in made.items():
@@ -229,15 +255,17 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     by_name = {node.name: node for node in inputs}
     given = [Traced(whole(by_name[name])) if isinstance(value, tuple) else value for name, value in arguments]
     tables = {name: value for name, value in forward.__globals__.items() if type(value) is np.ndarray}
+    random = {name: value for name, value in forward.__globals__.items() if _random(value)}
     with _traced_constructors():
         try:
             forward.__globals__.update({name: constant(value) for name, value in tables.items()})
+            forward.__globals__.update({name: _Random(name) for name in random})
             result = forward(*given)
         except (TypeError, AttributeError) as error:
             frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == SOURCE[0]]
             raise NotLowered(str(error), frames[-1].lineno or 0 if frames else 0) from error
         finally:
-            forward.__globals__.update(tables)
+            forward.__globals__.update(tables | random)
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     views = []
     for output in outputs:

@@ -437,6 +437,11 @@ class _Division:
         self.nodes, self.before, self.most_products, self.most_nodes = nodes, before, most_products, most_nodes
         self.turn = turn
         self.place = {id(node): number for number, node in enumerate(self.nodes)}
+        self.stores = [
+            (root(node), node.target, node.views[-1].node)
+            for node in self.nodes
+            if node.kind == "buffer" and node.args and node.target is not None and node.views[-1].node.kind in COMPUTED
+        ]
         self.readers: dict[int, list[Node]] = {}
         self.outputs = {id(view.node) for view in graph.outputs}
         for node in self.nodes:
@@ -460,6 +465,7 @@ class _Division:
             if node.kind in COMPUTED:
                 self._add(node)
         self._join()
+        self._join_stores()
         return self._ordered()
 
     def _outside(self, nodes: Sequence[Node]) -> set[int]:
@@ -605,6 +611,22 @@ class _Division:
                     for one in {number, *(self.numbers[key] for key in self.after[id(later)])} - set(waiting):
                         heapq.heappush(waiting, one)
                     break
+
+    def _join_stores(self) -> None:
+        """Join element-wise regions whose results take turns in one array, so that they are stored in contiguous rows."""
+        last: dict[object, Region] = {}
+        for array, target, value in self.stores:
+            region = self.home[id(value)]
+            axes = squeezed(target.shape, target.strides)
+            if not region.pure or not axes or axes[-1][1] < 2:
+                continue
+            key = (id(array), axes)
+            other = last.get(key)
+            if other is not None and id(other) in self.regions and other is not region:
+                apart = not self._above(id(region), other.before) and not self._above(id(other), region.before)
+                if apart and self._joined(other, region):
+                    region = self.home[id(value)]
+            last[key] = region
 
     def _joined(self, earlier: Region, later: Region) -> bool:
         """Put the nodes of a region into a later region and return True, or return False if that is not possible."""

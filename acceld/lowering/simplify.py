@@ -10,9 +10,9 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, prefix, squeezed
+from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, squeezed
 from acceld.lowering.bounds import NARROW_INTEGERS
 from acceld.lowering.graph import (
     INDEX,
@@ -31,7 +31,16 @@ from acceld.lowering.graph import (
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
 from acceld.lowering.regions import FEW_ROWS, LONG_ROW
 
-Rule = Callable[[Node, set[int]], View | None]
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """The ids of nodes with one use, and of buffers without a later store, which rules have to know."""
+
+    once: set[int] = field(default_factory=set)
+    lasting: set[int] = field(default_factory=set)
+
+
+Rule = Callable[[Node, Uses], View | None]
 MOST_STORES = 256
 """Most stores to one buffer that are compared with each other."""
 MOST_FOLDED = 9
@@ -97,25 +106,31 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
     """Return the graph after one pass. In a pass, the first rule that applies replaces each node, and equal
     nodes become one.
     """
-    uses = Counter(id(view.node) for node in graph.nodes() for view in node.views)
-    uses.update(id(view.node) for view in graph.outputs)
-    once: set[int] = set()
+    counts = Counter(id(view.node) for node in graph.nodes() for view in node.views)
+    counts.update(id(view.node) for view in graph.outputs)
+    stored_to = {id(node.views[0].node) for node in graph.nodes() if node.kind == "buffer" and len(node.args) == 2}
+    uses = Uses()
     made: dict[int, View] = {}
-    known: dict[object, View] = {}
+    known: dict[object, Node] = {}
+    placed: set[int] = set()
     for node in graph.nodes():
         if node.kind in ("input", "index"):
             made[id(node)] = whole(node)
             continue
         copy = replace(node, args=tuple(_moved(arg, made) for arg in node.args), target=_held(node, made))
         copy.order = node.order
-        found = _cheaper(copy, once, rules)
-        key = _identity(found.node) if found.whole else None
+        found = _cheaper(copy, uses, rules)
+        fresh = found.whole or (math.prod(found.shape) == found.node.size and id(found.node) not in placed)
+        key = _identity(found.node) if fresh else None
         if key is not None:
-            earlier = known.setdefault(key, found).node
-            once.discard(id(earlier))
-            if earlier is found.node and uses[id(node)] == 1:
-                once.add(id(earlier))
-            found = View(earlier, found.shape, found.strides)
+            earlier = known.setdefault(key, found.node)
+            uses.once.discard(id(earlier))
+            if earlier is found.node and counts[id(node)] == 1:
+                uses.once.add(id(earlier))
+            found = View(earlier, found.shape, found.strides, found.offset)
+        placed.add(id(found.node))
+        if node.kind == "buffer" and id(node) not in stored_to:
+            uses.lasting.add(id(found.node))
         made[id(node)] = found
     outputs = tuple(_moved_view(view, made) for view in graph.outputs)
     return Graph(graph.inputs, outputs, graph.lines)
@@ -185,12 +200,12 @@ def _identity(node: Node) -> object:
     return (node.kind, node.name, args, node.shape, node.dtype, node.folded)
 
 
-def _cheaper(node: Node, once: set[int], rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
+def _cheaper(node: Node, uses: Uses, rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
     """Return the value with which the first rule that applies replaces the node; the node's own value if no
     rule applies.
     """
     for rule in (RULES if rules is None else rules).get(node.kind, ()):
-        found = rule(node, once)
+        found = rule(node, uses)
         if found is not None:
             return found
     return whole(node)
@@ -203,35 +218,36 @@ def _derived(node: Node, name: str, args: list[Operand]) -> Node:
     return made
 
 
-def _copied(node: Node, once: set[int]) -> View | None:
+def _copied(node: Node, uses: Uses) -> View | None:
     """Replace a copy by its operand, if the copy changes no type."""
     if node.name == "copy" and isinstance(node.args[0], View) and node.args[0].dtype == node.dtype:
         source = node.args[0]
-        return source if source.node.kind != "buffer" or not source.node.args else None
+        fixed = source.node.kind != "buffer" or not source.node.args or id(source.node) in uses.lasting
+        return source if fixed else None
     return None
 
 
-def _made_narrow(node: Node, once: set[int]) -> View | None:
+def _made_narrow(node: Node, uses: Uses) -> View | None:
     """Let the instruction that computes a value convert it to a narrow integer type, instead of a copy."""
     view = node.args[0]
     if node.name != "copy" or node.dtype not in NARROW_INTEGERS or not isinstance(view, View) or not view.whole:
         return None
     inner = view.node
-    if inner.kind != "elementwise" or inner.name not in ALU or inner.name in BITWISE or id(inner) not in once:
+    if inner.kind != "elementwise" or inner.name not in ALU or inner.name in BITWISE or id(inner) not in uses.once:
         return None
     made = replace(inner, dtype=node.dtype)
     made.order = inner.order
     return whole(made).reshaped(node.shape)
 
 
-def _constant(node: Node, once: set[int]) -> View | None:
+def _constant(node: Node, uses: Uses) -> View | None:
     """Replace an operand all of whose elements are one constant by a number."""
     if node.name == "fill" or not any(_number(arg) is not None for arg in node.views):
         return None
     args = [arg if (number := _number(arg)) is None else number for arg in node.args]
     if not any(isinstance(arg, View) for arg in args):
         return None
-    return _cheaper(_derived(node, node.name, args), once)
+    return _cheaper(_derived(node, node.name, args), uses)
 
 
 def _number(arg: Operand) -> float | None:
@@ -241,7 +257,7 @@ def _number(arg: Operand) -> float | None:
     return None
 
 
-def _narrow(node: Node, once: set[int]) -> View | None:
+def _narrow(node: Node, uses: Uses) -> View | None:
     """Drop casts to float32 before element-wise operations, because the engines compute in float32 anyway."""
     if node.name in ("copy", "where", "signbit") or node.dtype != "float32":
         return None
@@ -250,7 +266,7 @@ def _narrow(node: Node, once: set[int]) -> View | None:
         return None
     made = replace(node, args=tuple(args))
     made.order = node.order
-    return _cheaper(made, once)
+    return _cheaper(made, uses)
 
 
 def _uncast(view: View) -> View:
@@ -262,7 +278,7 @@ def _uncast(view: View) -> View:
     return view
 
 
-def _neutral(node: Node, once: set[int]) -> View | None:
+def _neutral(node: Node, uses: Uses) -> View | None:
     """Replace ``x * 1``, ``x / 1``, ``x + 0`` and ``x - 0`` by ``x``."""
     if len(node.args) != 2:
         return None
@@ -274,17 +290,26 @@ def _neutral(node: Node, once: set[int]) -> View | None:
     return None
 
 
-def _power(node: Node, once: set[int]) -> View | None:
+def _power(node: Node, uses: Uses) -> View | None:
     """Replace a power by the instruction for its exponent, such as a square root, and ``x * x`` by a square."""
     first = node.args[0]
     if node.name == "pow" and isinstance(node.args[1], float) and node.args[1] in _POWERS:
-        return _cheaper(_derived(node, _POWERS[node.args[1]], [first]), once)
+        return _cheaper(_derived(node, _POWERS[node.args[1]], [first]), uses)
     if node.name == "mul" and first == node.args[1]:
         return whole(_derived(node, "square", [first]))
     return None
 
 
-def _negation(node: Node, once: set[int]) -> View | None:
+def _one_or_zero(node: Node, uses: Uses) -> View | None:
+    """Replace a choice between 1 and 0 by the comparison that it depends on, whose value is 1 or 0."""
+    if node.name != "where" or node.args[1:] != (1.0, 0.0):
+        return None
+    test = node.args[0]
+    alike = isinstance(test, View) and test.node.kind == "elementwise" and test.node.name in INVERSE
+    return test if alike and isinstance(test, View) and test.dtype == node.dtype else None
+
+
+def _negation(node: Node, uses: Uses) -> View | None:
     """Replace the negation of a comparison by the opposite comparison. A comparison of its result with 0 is a
     negation, too.
     """
@@ -301,7 +326,7 @@ def _negation(node: Node, once: set[int]) -> View | None:
     return whole(_derived(node, INVERSE[view.node.name], args))
 
 
-def _divided(node: Node, once: set[int]) -> View | None:
+def _divided(node: Node, uses: Uses) -> View | None:
     """Replace a division by a product with the reciprocal, because no engine divides.
 
     The reciprocal of a number is a constant. The reciprocal of a repeated array is computed once for each element.
@@ -310,11 +335,11 @@ def _divided(node: Node, once: set[int]) -> View | None:
         return None
     above, below = node.args
     if isinstance(below, float):
-        return _cheaper(_derived(node, "mul", [above, 1.0 / below if below else math.inf]), once)
+        return _cheaper(_derived(node, "mul", [above, 1.0 / below if below else math.inf]), uses)
     inverse = _reciprocal(below, node)
     if above == 1.0:
         return inverse.broadcast(node.shape) if inverse.dtype == node.dtype else None
-    return _cheaper(_derived(node, "mul", [above, inverse]), once)
+    return _cheaper(_derived(node, "mul", [above, inverse]), uses)
 
 
 def _reciprocal(below: View, node: Node) -> View:
@@ -325,7 +350,7 @@ def _reciprocal(below: View, node: Node) -> View:
     return whole(made).broadcast(below.shape)
 
 
-def _scaled_sum(node: Node, once: set[int]) -> View | None:
+def _scaled_sum(node: Node, uses: Uses) -> View | None:
     """Replace the sum of ``x * number`` by ``number`` times the sum of ``x``."""
     operand = node.args[0]
     assert isinstance(operand, View)
@@ -343,12 +368,12 @@ def _scaled_sum(node: Node, once: set[int]) -> View | None:
     return whole(_derived(node, "mul", [whole(total), inner.args[1]]))
 
 
-def _small_fold(node: Node, once: set[int]) -> View | None:
+def _small_fold(node: Node, uses: Uses) -> View | None:
     """Replace a fold over a few elements that are not neighbors, as in pooling, by element-wise operations."""
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
-    if operand.whole or operand.node.kind == "input" or not 1 < len(every) <= MOST_FOLDED:
+    if operand.whole or not 1 < len(every) <= MOST_FOLDED:
         return None
     parts = [
         View(
@@ -375,35 +400,46 @@ def _through(view: View, argument: View) -> View | None:
     return found if found.node is argument.node else None
 
 
-def _wide(node: Node, once: set[int]) -> View | None:
+def _wide(node: Node, uses: Uses) -> View | None:
     """Drop casts to float32 before a product, because the tensor engine adds in float32 anyway."""
     args = [_uncast(view) for view in node.views]
     if tuple(args) == node.args or len({arg.dtype for arg in args}) != 1:
         return None
     made = replace(node, args=tuple(args))
     made.order = node.order
-    return _cheaper(made, once)
+    return _cheaper(made, uses)
 
 
-def _gathered(node: Node, once: set[int]) -> View | None:
+def _gathered(node: Node, uses: Uses) -> View | None:
     """Let a product read the source of a copy instead of the copy, if a strided view of the source has the elements."""
     if len(node.args) != 2:
         return None
     batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
-    args: list[View] = []
-    for view in node.views:
+    args = list(node.views)
+    for place, view in enumerate(node.views):
         inner = view.node
         source = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
-        opened = None
-        if isinstance(source, View) and source.dtype == inner.dtype and source.node.kind == "input":
-            kept = len(view.shape) - node.folded
-            opened = _opened(view, source, range(batch, kept))
-        args.append(opened or view)
+        if not isinstance(source, View) or source.dtype != inner.dtype or source.node.kind != "input":
+            continue
+        opened = _opened(view, source, range(len(view.shape) - node.folded))
+        if opened is None:
+            continue
+        # Batch axes that are divided are divided in the other operand, too.
+        shared = _lead(opened.shape, math.prod(view.shape[:batch]))
+        other = args[1 - place]
+        divided = other.in_shape((*opened.shape[:shared], *other.shape[batch:]))
+        if divided is not None:
+            args[place], args[1 - place], batch = opened, divided, shared
     if tuple(args) == node.args:
         return None
     made = contraction(args[0], args[1], batch, node.folded, node.dtype, node.line)
     made.order = node.order
     return whole(made).reshaped(node.shape)
+
+
+def _lead(shape: tuple[int, ...], elements: int) -> int:
+    """Return the least number of leading axes that have ``elements`` elements together."""
+    return next(count for count in range(len(shape) + 1) if math.prod(shape[:count]) == elements)
 
 
 def _opened(view: View, source: View, axes: range) -> View | None:
@@ -439,13 +475,36 @@ def _opened(view: View, source: View, axes: range) -> View | None:
     return View(source.node, tuple(shape), tuple(steps), offset)
 
 
-def _summed(node: Node, once: set[int]) -> View | None:
+def _turned(node: Node, uses: Uses) -> View | None:
+    """Let an element-wise node keep the order of axes in which its operands are computed, and turn its result instead.
+
+    The operands then need no way through HBM. The last axis stays last, so that results are stored in contiguous rows.
+    """
+    orders = set()
+    for view in node.views:
+        if view.node.kind in ("dot", "elementwise", "reduce", "scan") and math.prod(view.shape) == view.node.size:
+            orders.add(tuple(sorted(range(len(view.shape)), key=lambda axis: (-view.strides[axis], axis))))
+    if len(orders) != 1:
+        return None
+    order = orders.pop()
+    if order[-1:] != (len(order) - 1,) or order == tuple(range(len(order))):
+        return None
+    args = [arg.mapped(lambda array: array.transpose(order)) if isinstance(arg, View) else arg for arg in node.args]
+    if not any(isinstance(arg, View) and arg.whole for arg in args):
+        return None
+    made = elementwise(node.name, args, node.dtype, node.line, tuple(node.shape[axis] for axis in order))
+    made.order = node.order
+    back = tuple(order.index(axis) for axis in range(len(order)))
+    return _cheaper(made, uses).reshaped(made.shape).mapped(lambda array: array.transpose(back))
+
+
+def _summed(node: Node, uses: Uses) -> View | None:
     """Replace a sum of two matrix products by one product with more terms, because PSUM adds products."""
     if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
         return None
     first, second = (view.node for view in node.views)
     alike = first.shape == second.shape and first.folded == second.folded and first is not second
-    dots = all(one.kind == "dot" and id(one) in once and one.dtype == "float32" for one in (first, second))
+    dots = all(one.kind == "dot" and id(one) in uses.once and one.dtype == "float32" for one in (first, second))
     if not (dots and alike and all(view.whole for view in node.views)):
         return None
     made = Node("dot", "dot", first.args + second.args, first.shape, node.dtype, node.line, first.folded)
@@ -453,7 +512,7 @@ def _summed(node: Node, once: set[int]) -> View | None:
     return whole(made).reshaped(node.shape)
 
 
-def _by_elements(node: Node, once: set[int]) -> View | None:
+def _by_elements(node: Node, uses: Uses) -> View | None:
     """Replace a product of many small vectors with many small matrices by element-wise products and sums.
 
     Such is a convolution of each channel by itself. The tensor engine would compute one of them after another, each with
@@ -501,13 +560,13 @@ def _overlaps(view: View, folded: int) -> bool:
     return any(s > 0 and t > 0 and t % s == 0 and t // s < n for n, s in axes[:kept] for _, t in axes[kept:])
 
 
-def _rolled_terms(node: Node, once: set[int]) -> View | None:
+def _rolled_terms(node: Node, uses: Uses) -> View | None:
     """Replace the terms of a product that read at equal distances, such as the taps of a convolution, by one
     term.
 
     The one term sums over further axes, along which the old terms lie.
     """
-    lefts, rights = node.views[::2], node.views[1::2]
+    lefts, rights = (_in_one_buffer(side) for side in (node.views[::2], node.views[1::2]))
     terms = len(lefts)
     alike = {
         (id(one.node), one.shape, one.strides, id(other.node), other.shape, other.strides)
@@ -535,6 +594,34 @@ def _rolled_terms(node: Node, once: set[int]) -> View | None:
     return None
 
 
+def _in_one_buffer(views: list[View]) -> list[View]:
+    """Return views of one buffer and of values that were stored to it, such as the middle tap of a padded array, as views
+    of the buffer; other views unchanged.
+    """
+    buffer = next((view.node for view in views if view.node.kind == "buffer" and view.node.args), None)
+    if buffer is None or all(view.node is buffer for view in views):
+        return views
+    found = [view if view.node is buffer else _as_stored(view, buffer) for view in views]
+    return [view for view in found if view is not None] if None not in found else views
+
+
+def _as_stored(view: View, buffer: Node) -> View | None:
+    """Return a view of a value as a view of the buffer to which the value was stored; None if the buffer lacks it."""
+    node, later = buffer, list[View]()
+    while node.kind == "buffer" and node.args and node.target is not None:
+        value = node.args[-1]
+        assert isinstance(value, View)
+        if value.node is view.node:
+            place = node.target.in_shape(value.node.shape) if value.whole else None
+            if place is None or value.dtype != buffer.dtype or any(overlap(place, one) for one in later):
+                return None
+            found = _moved_view(view, {id(view.node): View(buffer, place.shape, place.strides, place.offset)})
+            return found if found.node is buffer else None
+        later.append(node.target)
+        node = node.views[0].node
+    return None
+
+
 def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
     """Return the steps (outer, inner) of two nested loops in which the index takes the values ``offsets``.
 
@@ -546,7 +633,7 @@ def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
     return (outer_step, inner_step) if offsets == list(every) else None
 
 
-def _scaled_product(node: Node, once: set[int]) -> View | None:
+def _scaled_product(node: Node, uses: Uses) -> View | None:
     """Scale the results of a product instead of the rows of its left operand, if there are fewer results."""
     if len(node.args) != 2:
         return None
@@ -555,7 +642,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
     if (
         inner.kind != "elementwise"
         or inner.name != "mul"
-        or id(inner) not in once
+        or id(inner) not in uses.once
         or not left.whole
         or node.folded != 1
     ):
@@ -574,7 +661,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
     return None
 
 
-def _cut_depth(node: Node, once: set[int]) -> View | None:
+def _cut_depth(node: Node, uses: Uses) -> View | None:
     """Replace a product with more terms than a partition has room for by a sum of products with fewer terms."""
     left = node.views[0]
     kept = len(left.shape) - node.folded
@@ -597,7 +684,44 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
     return found
 
 
-def _folded_twice(node: Node, once: set[int]) -> View | None:
+def _folded_apart(node: Node, uses: Uses) -> View | None:
+    """Fold over rows first and over a few neighbors afterwards, if other elements lie between the rows, as in a norm of
+    groups of the last axis. In one fold, each partition would have a few elements.
+    """
+    source = node.views[0]
+    kept = len(source.shape) - node.folded
+    axes = [axis for axis in zip(source.shape, source.strides, strict=True) if axis[0] > 1]
+    results = [axis for axis in zip(source.shape[:kept], source.strides[:kept], strict=True) if axis[0] > 1]
+    ordered = sorted(axes, key=lambda axis: axis[1])
+    if not results or ordered[0][1] <= 0 or any(n * s > t for (n, s), (_, t) in itertools.pairwise(ordered)):
+        return None
+    least = min(s for _, s in results)
+    folds = list(zip(source.shape[kept:], source.strides[kept:], strict=True))
+    rows, near = [axis for axis in folds if axis[1] > least], [axis for axis in folds if axis[1] < least]
+    terms = math.prod(n for n, _ in near)
+    if not rows or not 1 < terms < LEAST_CYCLES or math.prod(n for n, _ in rows) < PARTITIONS:
+        return None
+    inner = merged([tuple(sorted((*results, *near), key=lambda axis: -axis[1]))])[0]
+    shape, strides = tuple(n for n, _ in (*inner, *rows)), tuple(s for _, s in (*inner, *rows))
+    made = Node(
+        "reduce", node.name, (View(source.node, shape, strides, source.offset),), shape[: len(inner)], node.dtype
+    )
+    made = replace(made, line=node.line, folded=len(rows))
+    made.order = node.order
+    own = dense(made.shape)
+
+    def placed(axis: tuple[int, int]) -> int:
+        """Return the stride of an axis of the source in the result of the first fold."""
+        return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
+
+    ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]
+    view = View(made, tuple(n for n, _ in ends), tuple(placed(axis) if axis[0] > 1 else 0 for axis in ends))
+    last = replace(node, args=(view,), folded=len(near))
+    last.order = node.order
+    return whole(last)
+
+
+def _folded_twice(node: Node, uses: Uses) -> View | None:
     """Fold many elements into few results by two folds, because each result would be computed on one partition.
 
     The first fold has a result for each of at least 64 parts.
@@ -647,7 +771,7 @@ def _from_product(node: Node) -> bool:
     return False
 
 
-def _counted_operands(node: Node, once: set[int]) -> View | None:
+def _counted_operands(node: Node, uses: Uses) -> View | None:
     """Return a product whose operands that count, as np.arange does, are read from memory, because the tensor engine can
     not make them; None if it has no such operand.
     """
@@ -660,7 +784,19 @@ def _counted_operands(node: Node, once: set[int]) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _made_narrow, _constant, _narrow, _neutral, _power, _negation, _divided, _summed),
+    "elementwise": (
+        _copied,
+        _made_narrow,
+        _constant,
+        _narrow,
+        _neutral,
+        _power,
+        _one_or_zero,
+        _negation,
+        _divided,
+        _turned,
+        _summed,
+    ),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _by_elements, _gathered, _scaled_product),
 }
@@ -670,5 +806,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_counted_operands, _rolled_terms)}
 """Rules that are applied after :data:`RULES`, when sums of products have become single products."""
 
-LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_twice,)}
+LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_apart, _folded_twice)}
 """Rules that are applied at the end, because they undo results of other rules."""

@@ -52,6 +52,9 @@ class Spelling:
     False for the legacy API, whose compiler would then compute the activation twice.
     """
 
+    chooses_engines: bool
+    """True if the API's compiler divides copies among the engines by itself."""
+
 
 SPELLINGS = {
     "nki": Spelling(
@@ -59,12 +62,14 @@ SPELLINGS = {
         returns_results=False,
         has_patterns=True,
         sums_beside=True,
+        chooses_engines=False,
     ),
     "nki_legacy": Spelling(
         ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
         returns_results=True,
         has_patterns=False,
         sums_beside=False,
+        chooses_engines=True,
     ),
 }
 
@@ -190,6 +195,8 @@ class _Printer:
             return self._gathered(call, source)
         if self.spelling.returns_results and call.operation == "dma_copy":
             return self._transfer(call)
+        if call.operation == "dma_copy":
+            call = self._in_slices(call)
         dst = self._value("dst", call.dst)
         args = [f"{name}={self._value(name, value)}" for name, value in call.args]
         if not self.spelling.returns_results:
@@ -216,6 +223,24 @@ class _Printer:
         if operation in _TYPED and given - {_dtype(call.dst)}:
             args.append(f"dtype={_nl(_dtype(call.dst))}")
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
+
+    def _in_slices(self, call: Call) -> Call:
+        """Return a transfer whose part of HBM slices can select, if that is possible after its axes are divided.
+
+        A compiler sees from slices, better than from strides, which transfers touch the same elements.
+        """
+        source = dict(call.args).get("src")
+        block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
+        if not isinstance(block, Block) or not isinstance(piece, Piece) or sliced(block, self.trips) is not None:
+            return call
+        divided = replace(block, pattern=tuple(walks(block)))
+        found = sliced(divided, self.trips)
+        if found is None or sum(span.count is not None for span in found) != len(divided.pattern):
+            return call
+        shaped = replace(piece, reshaped=tuple(count for _, count in divided.pattern))
+        if isinstance(call.dst, Block):
+            return replace(call, dst=divided, args=(("src", shaped),))
+        return replace(call, dst=shaped, args=(("src", divided),))
 
     def _counted(self, call: Call) -> str:
         """Return an ``iota`` instruction as text."""
@@ -287,12 +312,12 @@ class _Printer:
             return f"nl.store({memory}, value={tile.removesuffix('[...]')})"
         return f"{tile} = nl.load({memory})"
 
-    def _place(self, piece: Piece | Block) -> str:
+    def _place(self, piece: Piece | Block | Strided) -> str:
         """Return a destination as the left side of an assignment."""
         text = self._value("dst", piece)
         return text if text.endswith("]") else f"{text}[...]"
 
-    def _shape(self, piece: Piece | Block) -> str:
+    def _shape(self, piece: Piece | Strided | Block) -> str:
         """Return the shape of a piece as text."""
         assert isinstance(piece, Piece)
         return str(tuple(span.count for span in piece.spans if span.count is not None))
@@ -313,7 +338,7 @@ class _Printer:
             case Condition(variables):
                 return " + ".join(variables) + " > 0"
             case str():
-                return f"nisa.reduce_cmd.{value}" if name == "reduce_cmd" else f"nl.{value}"
+                return f"nisa.{name}.{value}" if name in ("reduce_cmd", "engine") else f"nl.{value}"
             case _:
                 return repr(value)
 
@@ -389,9 +414,9 @@ def _nl(dtype: str) -> str:
     return f"nl.{'bool_' if dtype == 'bool' else dtype}"
 
 
-def _dtype(place: Piece | Block) -> str:
-    """Return the dtype of a piece or block."""
-    return place.tile.dtype if isinstance(place, Piece) else place.tensor.dtype
+def _dtype(place: Piece | Block | Strided) -> str:
+    """Return the dtype of a piece, a block or strided elements."""
+    return place.tensor.dtype if isinstance(place, Block) else place.tile.dtype
 
 
 def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
@@ -521,10 +546,10 @@ def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> str:
     """Return a block as text with index grids, for the legacy API, which has no patterns.
 
-    If steps cross the end of an axis, the tensor is reshaped to one axis.
+    If steps cross the end of an axis, or if there is no axis, the tensor is reshaped to one axis.
     """
     walked = list(pattern)
-    parts = _by_axis(block, walked, trips)
+    parts = _by_axis(block, walked, trips) if block.tensor.shape else None  # a tensor without axes has no index
     if parts is not None:
         return f"{block.tensor.name}[{', '.join(parts)}]"
     terms = [] if block.offset == Affine() else [affine(block.offset)]

@@ -149,7 +149,7 @@ class Call:
     """An instruction: its name in ``nki.isa``, its destination, and its other arguments by name in order."""
 
     operation: str
-    dst: Piece | Block
+    dst: Piece | Strided | Block
     args: tuple[tuple[str, Value], ...]
 
 

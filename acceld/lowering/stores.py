@@ -19,6 +19,7 @@ from acceld.lowering.graph import (
     fill,
     of_made,
     ordered,
+    overlap,
     stored,
     whole,
 )
@@ -37,7 +38,7 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
     no order is right without a copy: arrays that are read after a store to them, and values that are needed
     before they may be stored.
     """
-    graph = _with_computed_outputs(_apart(graph))
+    graph = _with_computed_outputs(_with_turned_targets(_apart(graph)))
     if all(len(chain) < 2 for chain in _Memory(graph).chains):
         return graph, graph.nodes(), {}
     graph = _with_kept_reads(graph)
@@ -93,6 +94,46 @@ def _apart(graph: Graph) -> Graph:
         return whole(held), args[1]
 
     return rebuilt(graph, change)
+
+
+def _order(view: View) -> tuple[int, ...] | None:
+    """Return the order in which the elements of a view lie, as numbers of its axes, if it turns a whole computed value.
+
+    Return None for other views, and if the last axis does not stay last: rows of HBM would be one element long.
+    """
+    order = tuple(sorted(range(len(view.shape)), key=lambda axis: (-view.strides[axis], axis)))
+    if view.node.kind not in COMPUTED or view.whole or order[-1:] != (len(order) - 1,):
+        return None
+    return order if _with_axes(view, order).whole else None
+
+
+def _with_axes(view: View, order: tuple[int, ...]) -> View:
+    """Return a view with its axes in another order."""
+    return view.mapped(lambda array: array.transpose(order))
+
+
+def _with_turned_targets(graph: Graph) -> Graph:
+    """Return the graph in which turned values are stored in the order in which they are computed."""
+    made: dict[int, Node] = {}
+    for node in graph.nodes():
+        args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args)
+        target = None if node.target is None else of_made(node.target, made)
+        value = args[-1] if node.kind == "buffer" and args else None
+        order = _order(value) if isinstance(value, View) else None
+        if order is not None and isinstance(value, View) and target is not None:
+            target, value = _with_axes(target, order), _with_axes(value, order)
+            args = (*args[:-1], value)
+        if args != node.args or target != node.target:
+            made[id(node)] = replace(node, args=args, target=target)
+    outputs = []
+    for view in graph.outputs:
+        view = of_made(view, made)
+        order = _order(view)
+        if order is not None:
+            held = whole(Node("buffer", "", (), view.shape, view.dtype, view.node.line))
+            view = whole(stored(None, _with_axes(view, order), _with_axes(held, order), view.node.line))
+        outputs.append(view)
+    return Graph(graph.inputs, tuple(outputs), graph.lines)
 
 
 def _with_computed_outputs(graph: Graph) -> Graph:
@@ -161,7 +202,7 @@ class _Memory:
             for view in node.views if node.kind != "buffer" else ():
                 chain, number = self.place.get(id(view.node), (-1, 0))
                 if chain >= 0 and len(self.chains[chain]) > number + 1:
-                    places = _overlapping(self.boxes[chain], view, number + 1, len(self.chains[chain]))
+                    places = _overlapping(self, chain, view, number + 1, len(self.chains[chain]))
                     if places:
                         found.append(_Read(node, view, [self.chains[chain][at] for at in places]))
         return found
@@ -169,10 +210,10 @@ class _Memory:
     def overwritten(self) -> dict[int, list[Node]]:
         """Return, by the id of each store, the earlier stores to the same elements."""
         found = {}
-        for chain, boxes in zip(self.chains, self.boxes, strict=True):
+        for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain):
                 assert node.target is not None
-                places = _overlapping(boxes, node.target, 0, number)
+                places = _overlapping(self, at, node.target, 0, number)
                 found[id(node)] = [chain[at] for at in places]
         return found
 
@@ -201,15 +242,16 @@ def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     return np.array(found, dtype=np.int64)
 
 
-def _overlapping(boxes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], view: View, first: int, end: int) -> list[int]:
-    """Return the numbers of stores that may write elements of a view. Only stores from ``first`` to before
+def _overlapping(memory: _Memory, chain: int, view: View, first: int, end: int) -> list[int]:
+    """Return the numbers of the stores of a chain that may write elements of a view. Only stores from ``first`` to before
     ``end`` count.
     """
     ranges = box(view) or [(0, extent) for extent in view.node.shape]
     low, high = (np.array([one[at] for one in ranges], dtype=np.int64) for at in (0, 1))
-    part = boxes[first:end]
+    part = memory.boxes[chain][first:end]
     hit = ((part[:, 0] < high) & (low < part[:, 1])).all(axis=1) if part.size else np.ones(len(part), bool)
-    return [first + int(at) for at in np.flatnonzero(hit)]
+    targets = ((first + int(at), memory.chains[chain][first + int(at)].target) for at in np.flatnonzero(hit))
+    return [number for number, target in targets if target is None or overlap(target, view)]
 
 
 def _ancestors(node: Node) -> set[int]:

@@ -89,7 +89,7 @@ class Checkpoint:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return True if a folder is a case, or contains cases."""
+    """Return True if a folder is a checkpoint of one search of AccelOpt, or contains such folders."""
     return any(_cases(folder))
 
 
@@ -116,7 +116,7 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 
 def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
-    """Return the case as a record; None if no iteration has results."""
+    """Return AccelOpt's search in the folder ``case`` as a record; None if no iteration of it has results."""
     names = [line.strip() for line in (case / "log.txt").read_text("utf-8").splitlines() if line.strip()]
     folders = [case / name for name in dict.fromkeys(names) if (case / name / RESULTS).is_file()]
     iterations, first = [], None

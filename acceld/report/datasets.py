@@ -1,7 +1,8 @@
 """Turn the history into training data: rows, their rewards, and their division into training and test sets.
 
-Rewards follow AccelOpt's write-up. An empty answer is worst, then one that does not compile, then a wrong one. A right
-but slower kernel costs a little. A faster kernel earns the logarithm of its speed-up, and a tie nothing.
+Rewards follow AccelOpt's write-up. The rewards, lowest first: an empty answer, a kernel that does not compile, a wrong
+kernel, and a right but slower kernel, which costs a little. A tie earns nothing, and a faster kernel earns the
+logarithm of its speed-up.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield a conversation for each answer that was right and faster."""
+    """Yield a conversation for each answer whose kernel is right, and faster than its parent."""
     for parent, child, plan, value in edges(material):
         if value > 0:
             yield {
@@ -175,8 +176,8 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield pairs of answers to the same prompt: a clearly faster one, and a slower or failed one. Each answer is used
-    once.
+    """Yield pairs of answers to the same prompt: one whose kernel is clearly faster, and one whose kernel is slower or
+    failed. Each answer is used once.
 
     Answers to one plan share a prompt that shows the plan. A parent's further answers belong to different plans, so
     their prompt shows no plan.
@@ -335,4 +336,4 @@ ROWS = {
     "verl": verl,
     "jsonl": jsonl,
 }
-"""The formats whose files are rows, with the function from a run to rows."""
+"""Functions that turn the records of a run into rows, by the name of the export format."""

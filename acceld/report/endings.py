@@ -12,7 +12,7 @@ from acceld.gains import APART, TWO_MODELS, UNVALIDATED, Verdict
 from acceld.model import PROPOSERS, RunState, Source
 
 NEAR_PERCENT = 90.0
-"""Percent of attainable at which a kernel has little left to gain."""
+"""Percentage of the attainable speed (:mod:`acceld.roofline`) from which on a kernel has little left to gain."""
 _LEAST = 1.005
 """Least speed-up of a step that is worth a measurement: less is printed as 1.00x."""
 _BANDLESS = {
@@ -24,7 +24,7 @@ _BANDLESS = {
 
 
 def why(result: Mapping[str, Any]) -> str:
-    """Return the reason why an ended run has no win; "" if it has one, or has not ended."""
+    """Return the reason why an ended run has no win; "" if the run has a win, or has not ended."""
     if result["improved"] or not RunState(result["state"]).ended:
         return ""
     counts = {status: count for status, count in result["counts"].items() if count}

@@ -26,8 +26,8 @@ SIMULATED = " (simulated)"
 
 
 def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every candidate as a solution in flashinfer-bench's format. It belongs to the workload's definition, or to
-    the public definition that ``public`` names.
+    """Yield every candidate as a solution in flashinfer-bench's format. The solution belongs to the workload's
+    definition, or to the public definition that ``public`` names.
     """
     spec = material.run.spec
     for candidate in material.candidates:
@@ -177,7 +177,7 @@ def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, pa
         + ".",
         "",
         "- Split by workload: no kernel of a test workload is in the training split.",
-        "- Candidates whose result says nothing of them (unsupported, suspect, untested) are left out of rewards.",
+        "- Candidates whose result says nothing about the kernel (unsupported, suspect, untested) are left out of rewards.",
         "- Keys, tokens and home folders were removed. Texts that models wrote fall under their providers' terms.",
     ]
     if simulated:

@@ -82,7 +82,7 @@ def headline(facts: RunFacts) -> str:
 
 
 def _gained(o: Mapping[str, Any]) -> str:
-    """Return a run's speed-up with its uncertainty. The word ``tie`` marks one that is no win."""
+    """Return a run's speed-up with its uncertainty. The word ``tie`` marks a speed-up that is no win."""
     return figures.gained(o["speedup"], o["verdict"], o["tie_band"], o["tie_reason"])
 
 

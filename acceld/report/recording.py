@@ -106,7 +106,7 @@ class _CheckpointWriter:
     async def _parent(self, number: int, text: str, latency_us: float) -> Candidate:
         """Return the candidate that has a text, and store it first if it is not stored yet.
 
-        A parent is not stored yet if its iteration is no longer in the checkpoint.
+        A parent is not stored yet if the checkpoint lacks the iteration that made it.
         """
         kernel = checkpoints.kernel_of(text)
         found = self._by_text.get(kernel.sha256)
@@ -128,9 +128,7 @@ class _CheckpointWriter:
         return made
 
     async def _write_insight(self, number: int, rewrite: checkpoints.Rewrite) -> None:
-        """Store an entry of AccelOpt's memory, unless it is stored: every iteration repeats the entries of earlier
-        ones.
-        """
+        """Store an entry of AccelOpt's memory once, although every iteration repeats the entries of earlier iterations."""
         if (rewrite.title, rewrite.fast) in self.reported:
             return
         self.reported.add((rewrite.title, rewrite.fast))

@@ -1,7 +1,7 @@
 """Run ablations: compare searches that differ in one setting and cost the same. Pure functions.
 
-Every variant may use the same number of candidates, or spend the same USD, and stops only at that limit. A variant sees
-only its own insights, so no variant learns from another.
+Every variant may make the same number of candidates, or spend the same USD, and stops only at that limit. A variant
+sees only its own insights, so that variants do not learn from each other.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from acceld.search.strategies import STRATEGIES
 ON = {"on": True, "off": False}
 
 WITHOUT_EFFECT: Mapping[str, str] = {
-    "memory": "rules do not read the memory",
-    "fixer": "rules make no kernels that need repair",
-    "knowledge": "rules read no prompts",
-    "planner": "rules plan and write in one",
-    "tools": "rules ask no model",
-    "top_k": "rules do not read the memory",
-    "memory_size": "rules do not read the memory",
+    "memory": "rewrite rules do not read the memory",
+    "fixer": "rewrite rules make no kernels that need repair",
+    "knowledge": "rewrite rules read no prompts",
+    "planner": "rewrite rules plan and write in one step",
+    "tools": "rewrite rules ask no model",
+    "top_k": "rewrite rules do not read the memory",
+    "memory_size": "rewrite rules do not read the memory",
 }
-"""Settings that have no effect if rules propose, each with the reason."""
+"""Settings that have no effect when rewrite rules make the proposals, each with the reason."""
 
 FIELDS: Mapping[str, str] = {
     "beam": "beam_width",
@@ -77,9 +77,9 @@ class VariantSummary:
     speedup: float | None
     """Geometric mean of the runs' speed-ups; None if any run has no speed-up."""
     verdict: Verdict | None
-    """Most certain verdict among the runs' speed-ups; None if no run has a verdict."""
+    """Most certain verdict that one of the runs' speed-ups has; None if no run has a verdict."""
     improved: int
-    """Number of runs whose best kernel is faster than the baseline by more than the noise."""
+    """Number of runs whose best kernel is faster than the baseline by more than the noise of the latencies."""
     low: float | None
     """Least speed-up of a run; None if no run has a speed-up. ``high`` is the greatest."""
     high: float | None
@@ -99,9 +99,8 @@ class VariantSummary:
 
 
 def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Return the values to compare, by setting, from words such as ``beam=1,3 memory=off,fifo``.
-
-    Raise UsageError for an unknown setting or value.
+    """Return the values to compare, by the setting's name, from words such as ``beam=1,3 memory=off,fifo``. Raise
+    UsageError for an unknown setting or value.
     """
     found: dict[str, tuple[Any, ...]] = {}
     for word in words:
@@ -116,7 +115,7 @@ def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 def parse_cost(words: Sequence[str]) -> Cost:
     """Return the limits in words such as ``candidates=64 usd=2``.
 
-    Raise UsageError for any other word.
+    Raise UsageError for a word of another form.
     """
     cost = Cost()
     for word in words:
@@ -143,12 +142,13 @@ def variants(
     grid: bool = False,
     proposers: Mapping[str, SearchParameters] | None = None,
 ) -> list[Variant]:
-    """Return the variants to compare. The first is the base, and each further one changes a single setting.
+    """Return the variants to compare. The first variant is the base. Each further variant changes one setting of the
+    base.
 
-    With ``grid`` the variants are all combinations of the values, without the base. If only the proposer is varied,
-    its values are the variants, because the base is one of them. ``proposers`` has the base parameters of each
-    proposer, because proposers have different settings. Without a cost, the limit is the number of candidates that the
-    base would make.
+    With ``grid`` the variants are all combinations of the values, without the base. If only the proposer is varied, its
+    values are the variants, because the base is one of them. ``proposers`` has the base parameters of each proposer,
+    because proposers have different settings. Without a cost, the limit is the number of candidates that the base would
+    make.
     """
     if cost == Cost():
         cost = Cost(candidates=calls_by_role(base)["executor"])

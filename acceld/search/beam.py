@@ -11,7 +11,7 @@ from acceld.model import LEAST_STEP_PERCENT, Candidate, Source, Status
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
     """Return a sort key: lower latency first, then fewer instructions, then program hash, then place in the search.
 
-    The order in which results arrived never counts. A candidate without a latency sorts last.
+    The order in which results arrived does not matter. A candidate without a latency sorts last.
     """
     evaluation = candidate.evaluation
     latency = evaluation.latency_us if evaluation else None
@@ -27,7 +27,8 @@ def beats(challenger: Candidate, best: Candidate) -> bool:
     For simulated latencies the noise is :data:`acceld.model.LEAST_STEP_PERCENT`. For measured latencies it is the
     greatest of three times: the half widths of both latencies' intervals, and twice the timer's resolution. A
     challenger that was timed interleaved with its parent must also have won against its parent. A latency without a
-    validated interval never replaces a latency with one. Of two latencies without an interval, the lower one wins.
+    validated interval never replaces a latency with such an interval. Of two latencies without an interval, the lower
+    latency wins.
     """
     if is_validated(best) and not is_validated(challenger):
         return False
@@ -37,7 +38,7 @@ def beats(challenger: Candidate, best: Candidate) -> bool:
 
 
 def is_validated(candidate: Candidate) -> bool:
-    """Return True if the latency of a candidate is measured, or predicted with an interval."""
+    """Return True if the latency of a candidate is measured, or predicted with an uncertainty interval."""
     return candidate.evaluation is not None and validated(candidate.evaluation.profile)
 
 
@@ -45,9 +46,9 @@ def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
     """Return the candidate of ``beam`` that the strict gate must compare with the best so far; None if no comparison is
     needed.
 
-    This is the first candidate that beats the best. If no candidate does, it is the head of a measured beam, because
-    the strict gate times the head interleaved with its parent and may find the head faster. The head of a simulated
-    beam is not compared again.
+    The challenger is the first candidate that beats the best. If no candidate does, the challenger is the head of a
+    measured beam, because the strict gate times the head interleaved with its parent and may find the head faster. The
+    head of a simulated beam is not compared again.
     """
     head = beam[0] if _is_measured(beam[0]) else None
     return next((one for one in beam if beats(one, best)), head)
@@ -88,9 +89,9 @@ def select(
 ) -> tuple[Candidate, ...]:
     """Return the beam: at most ``width`` candidates with different programs, sorted by :func:`rank`.
 
-    Pass parents and children alike, so that good parents stay in the beam. Selectable candidates in ``pinned`` are
-    kept before faster ones. Candidates in ``vetoed`` are never chosen. Of several candidates with the same program
-    only one counts: a pinned one, else the first by :func:`rank`.
+    Pass parents and children alike, so that good parents stay in the beam. Selectable candidates in ``pinned`` are kept
+    before faster candidates. Candidates in ``vetoed`` are never chosen. Of several candidates with the same program
+    only one counts: a pinned candidate, else the first by :func:`rank`.
     """
     usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
     distinct: dict[str, Candidate] = {}
@@ -115,8 +116,8 @@ def parents_of(
 ) -> tuple[Candidate, ...]:
     """Return the parents of an iteration: first the strategy's choice without vetoed candidates, then the branches.
 
-    If every chosen candidate is vetoed, the baseline takes their place. Branches are candidates from which people
-    asked the run to continue; only those that passed count.
+    If every chosen candidate is vetoed, the baseline takes their place. Branches are candidates from which people asked
+    the run to continue; only branches that passed count.
     """
     parents = tuple(one for one in chosen if one.id not in vetoed) or (baseline,)
     known = {one.id for one in parents}

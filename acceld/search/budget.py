@@ -45,7 +45,7 @@ class Account:
     cap: int | None = None
     run: int | None = None
     refusal: type[BudgetError] = BudgetError
-    """Class of the error that is raised for a call that does not fit into the cap."""
+    """Class of the error that is raised for a call that does not fit under the cap."""
     spent: int = 0
     reserved: int = 0
     unpriced_calls: int = 0
@@ -72,7 +72,7 @@ class BudgetReservation:
     open: bool = True
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """Book the cost of the call, None if it is unknown. Raise RuntimeError if the call was settled before."""
+        """Book the cost of the call, None if the cost is unknown. Raise RuntimeError if the call was settled before."""
         if not self.open:
             raise RuntimeError("this reservation was settled before: settle each reservation once")
         self.open = False
@@ -194,7 +194,9 @@ class Budget:
         return BudgetReservation(self, accounts, amount)
 
     def settled(self, reservation: BudgetReservation, cost_usd: Decimal | None) -> None:
-        """Book a call's cost in every account that its reservation was made in. Call it through the reservation only."""
+        """Book a call's cost in every account in which its reservation was made. Callers use
+        :meth:`BudgetReservation.settle` instead.
+        """
         for account in reservation.accounts:
             account.reserved -= reservation.amount
             if cost_usd is None:

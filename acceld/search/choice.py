@@ -27,7 +27,7 @@ class Yield:
     gain: float = 0.0
     """Sum of the base-2 logarithms of the candidates' speed-ups over their parents.
 
-    The gain of a crossover counts over the faster of its two parents. Slower or failed candidates add 0.
+    A crossover's speed-up is that over the faster of its two parents. Slower or failed candidates add 0.
     """
 
 
@@ -67,7 +67,7 @@ def yields(
 
 
 def shares(priors: Mapping[str, float], found: Mapping[str, Yield]) -> dict[str, float]:
-    """Return the probability with which each model is drawn. ``priors`` are the configured weights, ``found`` gains
+    """Return the probability with which each model is drawn. ``priors`` has the configured weights, ``found`` the gains
     and costs so far.
     """
     total = sum(priors.values())

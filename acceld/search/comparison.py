@@ -52,7 +52,7 @@ class Compared:
 
     @property
     def usd_per_percent(self) -> float | None:
-        """USD for each percent of speed-up; None if the price is unknown or there is no speed-up."""
+        """USD spent for each percent of speed-up; None if the price is unknown or there is no speed-up."""
         speedup = self.outcome.speedup
         if self.cost_usd is None or speedup is None or speedup <= 1:
             return None
@@ -60,7 +60,7 @@ class Compared:
 
 
 def compared(connection: sqlite3.Connection, run: int) -> Compared:
-    """Return one run's figures. Raise StoreError if there is no such run."""
+    """Return one run's figures. Raise StoreError if no run has this number."""
     record = records.load_run(connection, run)
     candidates = records.load_candidates(connection, run, None, True)
     plans = records.load_plans(connection, run)

@@ -1,8 +1,8 @@
 """Control an active run: pause it, steer it, end it.
 
 Actions of people and decisions of the search go through one queue of the store, first in, first out. An action changes
-the control and submits its event without an await in between. A decision reads the control and submits its rows
-without an await in between. So the actions that a decision has followed are exactly those with lower event numbers.
+the control and submits its event without an await in between. A decision reads the control and submits its rows without
+an await in between. So a decision has followed exactly the actions whose events have lower numbers than its own.
 :func:`control_from` and the replay rely on that.
 """
 
@@ -38,8 +38,8 @@ def unanswered(message: str, error: AcceldError | None = None) -> RunEnded:
 
 
 def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded:
-    """Return the first end in a group of exceptions. A refusal by a cap, or a model that does not answer, becomes a
-    pause of the run.
+    """Return the end of the run that the first exception of a group causes. A refusal by a cap, or a model that does
+    not answer, becomes a pause of the run.
     """
     end: BaseException = ended
     while isinstance(end, BaseExceptionGroup):
@@ -71,12 +71,12 @@ class RunControl:
     hints: list[str] = field(default_factory=list)
     """Hints for the planner from now on."""
     budget_usd: float | None = None
-    """The run's cap in USD that a person set last; None if nobody did."""
+    """The run's cap in USD as a person set it last; None if nobody set a cap."""
     ended: bool = False
-    """True once the run decides nothing more."""
+    """True once the run makes no more decisions."""
     unread: dict[str, str] = field(default_factory=dict)
-    """Actions that no decision has read yet. Keys are the messages about the actions, such as ``pinned c12``, and
-    values their names, such as ``pin``.
+    """Actions that no decision has read yet. A key is the message about an action, such as ``pinned c12``; its value is
+    the action's name, such as ``pin``.
     """
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class RunControl:
 
     def steer(self, action: str, arguments: Mapping[str, Any]) -> str:
         """Apply an action that stays in force, such as a pin or a veto, and return a message about it. Raise UsageError
-        for an action that does not stay in force.
+        for an action of another kind.
         """
         candidate = arguments.get("candidate", 0)
         match action:
@@ -128,7 +128,7 @@ class RunControl:
                 result = f"c{candidate} is a parent in the next iteration"
             case "hint":
                 self.hints.append(arguments["text"].strip())
-                result = "the planner gets it from its next plan on"
+                result = "the planner gets the hint from its next plan on"
             case "budget":
                 self.budget_usd = float(arguments["usd"])
                 return f"the cap is {self.budget_usd:g} USD"
@@ -141,14 +141,14 @@ class RunControl:
         return result
 
     def read(self, *actions: str) -> None:
-        """Record that a decision has taken these actions into account."""
+        """Record that a decision has followed all actions with the names ``actions``."""
         self.unread = {text: action for text, action in self.unread.items() if action not in actions}
 
 
 def control_from(events: Iterable[Event]) -> RunControl:
     """Return the control of a run from its events, in order.
 
-    It has all actions that stay in force. Branches that an iteration has already taken are left out.
+    The control has all actions that stay in force. Branches that an iteration has already taken are left out.
     """
     control = RunControl()
     for event in events:

@@ -22,15 +22,16 @@ class CandidateEvaluations:
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str, basis: Basis) -> None:
         self._run = run
         self.basis = basis
-        """The present basis of latencies. The SDK and the driver of a device are known once the baseline is measured.
+        """The basis (SDK, driver, performance model ...) on which latencies are compared at present. SDK and driver of
+        a device are known once the baseline is measured.
         """
         self._store = store
         self._evaluator = evaluator
         self._context = context
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self.baseline: Candidate | None = None
-        """The kernel that a device times candidates against, in addition to their parents. It must pass on each host of
-        a fleet before other candidates run there.
+        """The kernel against which a device times candidates, in addition to their parents. This kernel must pass on
+        each host of a fleet before other candidates run on that host.
         """
 
     async def evaluate(
@@ -74,7 +75,7 @@ class CandidateEvaluations:
     async def again(self, candidate: Candidate) -> tuple[Evaluation, str]:
         """Evaluate a candidate again at the gate of its present result. Return (new result, key of the result).
 
-        The new result is stored; the candidate keeps its present one.
+        The new result is stored; the candidate keeps its present result.
         """
         before = candidate.evaluation
         gate = Gate.TIMING if before is not None and before.status is Status.UNTESTED else Gate.SEARCH
@@ -101,7 +102,7 @@ class CandidateEvaluations:
 
     async def measured_basis(self, baseline: Candidate) -> Basis:
         """Measure the baseline, and return the basis (SDK, driver ...) that a device's latencies have today. The
-        baseline keeps its present result.
+        baseline keeps its stored result.
         """
         measured = await self._evaluator.evaluate(self._request(baseline, Gate.SEARCH, Priority.BASELINE))
         return basis_of(self.basis, measured.profile)
@@ -140,8 +141,8 @@ class CandidateEvaluations:
     def _comparable(self, request: EvaluationRequest, profile: Profile | None) -> bool:
         """Return True if a stored result may be used in place of a new evaluation.
 
-        A device's result must come from today's SDK and driver. The evaluation of each run's baseline shows which
-        these are.
+        A device's result must come from today's SDK and driver. Each run measures its baseline first, which shows
+        today's SDK and driver.
         """
         if request.backend == SIMULATOR or profile is None:
             return True
@@ -171,8 +172,8 @@ class CandidateEvaluations:
 def basis_of(known: Basis, profile: Profile | None) -> Basis:
     """Return the basis ``known`` with the SDK and the driver that a profile names.
 
-    Two profiles leave the basis unchanged: a simulated one, because SDK and driver do not matter to it, and one from a
-    host of a fleet, because the fleet makes its hosts' latencies comparable.
+    Two kinds of profile leave the basis unchanged: a simulated profile, because a simulation depends on no SDK and no
+    driver, and a profile from a host of a fleet, because the fleet makes its hosts' latencies comparable.
     """
     if profile is None or profile.source is Source.SIMULATED or profile.host:
         return known

@@ -1,9 +1,9 @@
 """Forecast a run before money is spent: calls, tokens, USD, device hours and time. Pure functions.
 
-A forecast has expected figures, and the USD in the worst case, in which every call gives its longest answer. The
-number of plans and attempts is exact, because the search parameters fix it; so are the lengths of the first prompts,
-if the prompts are given. Repairs, insights and lengths of answers are rough estimates. Means of earlier calls make
-them better.
+A forecast has expected figures, and the USD in the worst case, in which every call gives its longest answer. The number
+of plans and attempts is exact, because the search parameters fix it; so are the lengths of the first prompts, if the
+prompts are given. Repairs, insights and lengths of answers are rough estimates. Means of earlier calls make these
+estimates better.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ TAUGHT = 0.25
 """Number of insights that an iteration writes, as a share of the number that it may write. Assumed, not measured."""
 
 WORST_TOKENS = 1.5
-"""Length of later prompts in the worst case, as a multiple of the first prompts' length: kernels and memory grow."""
+"""Length of later prompts in the worst case, as a multiple of the length of the first prompts. Prompts grow with
+kernels and memory.
+"""
 
 WINDOW = 3
-"""Number of newest iterations from which the price of the next percent is estimated."""
+"""Number of newest iterations from which the cost of the next percent of speed-up is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,10 @@ def forecast(
     """Return the forecast of a run. If ``roles`` is None, rules make the proposals, which cost nothing.
 
     ``price`` returns a model's price for a prompt of some tokens, as :meth:`acceld.llm.calls.Calls.price` does.
-    ``dearest`` returns the highest price that a model may have; by default it is ``price``. ``prompts`` has the
-    lengths of rendered prompts. ``share`` is the expected share of the plans that models make; in the worst case they
-    make all. ``concurrency`` has the number of calls to each model that run at once, by default one. Kernels are assumed
-    to run one after another.
+    ``dearest`` returns the highest price that a model may have; by default it is ``price``. ``prompts`` has the lengths
+    of rendered prompts. ``share`` is the expected share of the plans that models make; in the worst case models make
+    all plans. ``concurrency`` has the number of calls to each model that run at once, by default one. Kernels are
+    assumed to run one after another.
     """
     habits = habits or Habits()
     most = calls_by_role(parameters, habits)
@@ -235,7 +237,7 @@ def _cost(
 ) -> float | None:
     """Return the USD of a role's calls; None if a price is unknown.
 
-    The calls are spread over the role's models by weight. With ``highest``, all go to the most expensive model.
+    The calls are spread over the role's models by weight. With ``highest``, all calls go to the most expensive model.
     """
     models = roles.of(role).models
     total_weight = sum(weight for _, weight in models)

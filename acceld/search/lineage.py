@@ -33,7 +33,7 @@ def lineage(
 
 
 def nearby(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]) -> tuple[Plan, ...]:
-    """Return the plans that were made for ancestors of ``parent`` and did not lead to ``parent``, oldest first."""
+    """Return the plans that were made for ancestors of ``parent`` but did not lead to ``parent``, oldest first."""
     line = list(_line(parent, candidates))
     ancestors, own = {one.id for one in line[1:]}, {one.plan for one in line}
     found = [plan for plan in plans.values() if plan.parent in ancestors and plan.id not in own]
@@ -49,8 +49,8 @@ def partner_of(
 ) -> Partner | None:
     """Return the fastest of ``others`` whose changes a crossover may bring into ``parent``; None if no candidate fits.
 
-    The partner beats the baseline. It is neither an ancestor nor a descendant of ``parent``. Candidates in ``crossed``
-    are left out, because they were partners of ``parent`` before.
+    The partner beats the baseline. The partner is neither an ancestor nor a descendant of ``parent``. Candidates in
+    ``crossed`` are left out, because they were partners of ``parent`` before.
     """
     own = [one.id for one in _line(parent, candidates)]
     for other in sorted(others, key=rank):

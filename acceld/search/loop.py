@@ -79,7 +79,7 @@ from acceld.targets import SIMULATOR
 T = TypeVar("T")
 
 CODELESS: Final = 6
-"""Number of answers in a row without a kernel after which a run pauses. Each answer was asked for twice."""
+"""Number of answers in a row without a kernel after which a run pauses. Each of these answers was asked for twice."""
 
 FIXABLE = frozenset(
     {
@@ -97,12 +97,12 @@ and ``suspect`` because a person decides about it.
 """
 
 CROSSOVER = 1
-"""Index of the plan, among the plans for a parent, that is a crossover if the parent has a partner."""
+"""Index of the plan, among the plans for a parent, that is a crossover if the parent has a second parent (partner)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchParts:
-    """The parts that a search uses: store, evaluator, proposer, memory, and facts that fix what results mean."""
+    """The parts that a search uses: store, evaluator, proposer, memory, and the facts on which results depend."""
 
     store: Store
     evaluator: Evaluator
@@ -112,9 +112,9 @@ class SearchParts:
     """The baseline; its text is empty if the run begins from the reference."""
     teacher: MemoryTeacher | None = None
     context: str = ""
-    """Part of each evaluation's key: everything besides the kernel that a result depends on."""
+    """Part of each evaluation's key: everything, apart from the kernel, on which a result depends."""
     basis: Basis = UNKNOWN_BASIS
-    """The present basis of latencies."""
+    """The basis (SDK, driver, performance model ...) on which latencies are compared at present."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap in USD on the time of the device; needs the hourly price."""
@@ -130,7 +130,7 @@ class SearchParts:
 @dataclass(frozen=True, slots=True)
 class Past:
     """Hold the earlier plans for one parent, the steps that led to the parent, and the parent's partner for a
-    crossover. ``wrong`` names the run's plans whose kernels computed outputs beyond the tolerance.
+    crossover. ``wrong`` has the ids of the run's plans whose kernels computed outputs beyond the tolerance.
     """
 
     plans: tuple[Plan, ...]
@@ -170,9 +170,9 @@ class Search:
         self._failure: LLMError | None = None
         """The newest failed call of the open iteration."""
         self._carried_out = 0
-        """Number of attempts at plans of the open iteration, with code or without."""
+        """Number of attempts made at plans of the open iteration, with or without code."""
         self._stopped: RunEnded | None = None
-        """The reason why models are not asked any more; None while they are asked. Running work is finished first."""
+        """The reason why models are not asked any more; None while models are asked. Running work is finished first."""
         self._allowance = Allowance(None, 0, 0)
         self._parents: tuple[Candidate, ...] = ()
         """Parents of the open iteration."""
@@ -204,22 +204,24 @@ class Search:
             end = end_of(ended)
         except* (BudgetError, LLMError) as refused:
             end = end_of(refused)
-        self.control.ended = True  # with no await before the submission: what is asked from now on is refused
+        self.control.ended = (
+            True  # no await comes before the submission, so an action that is asked after this line is refused
+        )
         unread = ", ".join(self.control.unread)
         await store.change(set_run_state, run.id, end.state, end.message, end.exit_code)
         if unread and end.state is not RunState.CANCELLED:
-            text = f"r{run.id} made no decision any more that could follow: {unread}"
+            text = f"r{run.id} ended before a decision could follow: {unread}"
             await store.change(write_notice, run.id, "warning", text)
         return end.state
 
     def _no_kernel(self) -> str:
-        """Return the message for a run in which no answer had a kernel. It names the most frequent reason."""
+        """Return the message for a run in which no answer had a kernel. The message names the most frequent reason."""
         (reason, count), *_ = self._codeless.most_common(1)
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     async def _asked(self, ask: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Return what ``ask`` gets from the proposer. None if the call failed, or if models are no longer asked
-        because they fail permanently.
+        """Return the result of ``ask``, a call of the proposer. None if the call failed, or if models are no longer
+        asked because they fail permanently.
         """
         if self._stopped is not None:
             return None
@@ -259,7 +261,7 @@ class Search:
             )
 
     def _left_s(self) -> float | None:
-        """Return the seconds until the first of the run's time limits; None if the run has none."""
+        """Return the seconds until the first of the run's time limits; None if the run has no time limit."""
         limits = self._limits_s()
         return min(limits.values()) if limits else None
 
@@ -359,12 +361,12 @@ class Search:
             self._history.setdefault(plan.parent, []).append(plan)
 
     async def _lowered(self) -> Candidate | None:
-        """Return the candidate whose kernel was lowered from the reference, without a model; None if it does not pass,
-        or there is no such kernel.
+        """Return the candidate whose kernel was lowered from the reference, without a model; None if that kernel does
+        not pass, or if no kernel was lowered.
         """
         if not self.parts.root.text:
             return None
-        order = (0, -1, 0, 0)  # before the kernels that models write from the reference
+        order = (0, -1, 0, 0)  # the lowered kernel comes before the kernels that models write from the reference
         earlier = await self.parts.store.read(load_candidates, self.run_record.id)
         found = next((one for one in earlier if one.parent is None and one.order == order), None)
         if found is None:
@@ -378,7 +380,7 @@ class Search:
         """Return the first kernel that a model writes from the reference and that passes.
 
         Kernels are asked for one after another, each with its repairs, until one passes. If no kernel passes, return
-        None; raise RunEnded if one is ``needed`` because the run has no other baseline.
+        None; raise RunEnded if a kernel is ``needed`` because the run has no other baseline.
         """
         parts, run, parameters = self.parts, self.run_record, self.parameters
         blank = replace(parts.root, text="", trusted=False, closure={})
@@ -446,7 +448,9 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Sequence[Candidate]) -> dict[int, Past]:
-        """Return, by parent, the past that a planner is told. Rules read only the plans and the partner in it."""
+        """Return, by parent, the past that a planner is told. Rewrite rules read only the plans and the partner of a
+        past.
+        """
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER
         uses_models = self.parts.proposer.abilities.uses_models and self.iteration > 1
@@ -475,8 +479,8 @@ class Search:
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
         more = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
-        # A polished kernel is evaluated only if it was timed faster than the best, so its place comes before another
-        # attempt's.
+        # A polished kernel is evaluated only if it was timed faster than the best kernel, so its place comes before
+        # another attempt's.
         kept = int(self.parts.polisher is not None)
         room = None if limit is None else limit - self._made
         return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)
@@ -489,9 +493,8 @@ class Search:
 
     @property
     def _useful_below_us(self) -> float | None:
-        """Latency in microseconds above which a candidate can not enter the beam any more; None if every latency can.
-
-        A slower candidate is not run on data for now. Selection and teaching do so later if they need its results.
+        """Return the latency in microseconds above which a candidate can not enter the beam any more; None if every
+        latency can.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None
@@ -696,9 +699,9 @@ class Search:
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
         """Choose the next beam, and return the children with their latest results.
 
-        Candidates that could enter the beam are run on data, and a new best one must pass the strict gate. People may
-        pin or veto candidates meanwhile, so the beam is chosen again after each await; what they asked until the beam
-        is stored counts. A pause stops the next evaluation, not a decision that needs none.
+        Candidates that could enter the beam are run on data, and a new best candidate must pass the strict gate. People
+        may pin or veto candidates meanwhile, so the beam is chosen again after each await; what people ask until the
+        beam is stored counts. A pause stops the next evaluation, not a decision that needs no evaluation.
         """
         try:
             return await self._selected(parents, children)

@@ -33,29 +33,33 @@ from acceld.search.beam import is_validated
 POLICIES = get_args(MemoryPolicy)
 
 TOO_ALIKE = 0.8
-"""Similarity from which a new insight counts as the same as an older one."""
+"""Similarity (0 to 1) from which a new insight counts as the same as an older insight."""
 
 HALF_LIFE = 32
-"""Under ``value``: number of newer insights after which an insight that was neither tried nor confirmed counts half."""
+"""In the memory policy ``value``: number of newer insights after which an insight that was neither tried nor confirmed
+has half its weight.
+"""
 
 ELSEWHERE = 0.5
-"""Under ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
+"""In the memory policy ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
 
 OTHER_CHIP = 0.8
-"""Under ``value``: weight of an insight that never held on the run's chip. Often the idea holds there, but not the size
-of the speed-up.
+"""In the memory policy ``value``: weight of an insight that never held on the run's chip. Often the idea holds on the
+run's chip too, but not the size of the speed-up.
 """
 
 OTHER_API = 0.7
-"""Under ``value``: weight of an insight that never held in the run's API, where the calls have other names."""
+"""In the memory policy ``value``: weight of an insight that never held in the run's API, where the calls have other
+names.
+"""
 
 SAME_CHANGE = 0.7
-"""Under ``value``: weight for each insight of the same change class that is chosen already, so that planners get
-different directions.
+"""In the memory policy ``value``: weight for each insight of the same change class that is chosen already, so that
+planners get different directions.
 """
 
 HYPOTHESIS = 0.5
-"""Under ``value``: weight of an insight whose own speed-up is a tie."""
+"""In the memory policy ``value``: weight of an insight whose own speed-up is a tie."""
 
 HYPOTHESES = 2
 """Limit on the new hypotheses of an iteration."""
@@ -103,7 +107,7 @@ class MemorySettings:
     show_simulated: bool = False
     """True if a run with measured latencies also sees insights from simulations, marked as unverified."""
     own: bool = False
-    """True if a run sees only its own insights, without insights that other runs pinned. Comparisons set it."""
+    """True if a run sees only its own insights, without insights that other runs pinned. Ablations set this to True."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -130,9 +134,9 @@ class Applicability:
 
 
 def noise(candidate: Candidate) -> float:
-    """Return the noise of a candidate's speed-up over its parent, as a fraction; 0 if no profile tells it.
+    """Return the noise of a candidate's speed-up over its parent, as a fraction; 0 if no profile has the noise.
 
-    A difference below the noise teaches nothing certain.
+    A difference below the noise teaches only a hypothesis.
     """
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
@@ -141,7 +145,7 @@ def noise(candidate: Candidate) -> float:
         return float(percent) / 100.0
     if profile.source is Source.SIMULATED:
         return SIMULATED_LESSON_PERCENT / 100.0
-    if against := profile.details.get("paired"):  # the comparison with its parent comes first
+    if against := profile.details.get("paired"):  # a candidate's comparison with its parent comes first
         return float(against[0]["band_percent"]) / 100.0
     if profile.latency_us and profile.resolution_us:
         return 2.0 * profile.resolution_us / profile.latency_us
@@ -196,8 +200,7 @@ def rewrites(
 def quota(top_k: int, positives: int) -> tuple[int, int]:
     """Return (number of positive pairs, number of negative pairs) to summarize, together at most ``top_k``.
 
-    At most half are positive; negative pairs fill the rest. ``positives`` is the number of positive pairs that there
-    are.
+    At most half are positive; negative pairs fill the rest. ``positives`` is the number of available positive pairs.
     """
     taken = min(positives, top_k // 2)
     return taken, top_k - taken
@@ -219,7 +222,9 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def trusted(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return True unless the insight was simulated, the run measures, and the settings leave such insights out."""
+    """Return True if an insight may be trusted: it was measured, or the run simulates too, or the settings show
+    simulated insights.
+    """
     is_simulated = where.source is Source.MEASURED and insight.source is Source.SIMULATED
     return settings.show_simulated or not is_simulated
 
@@ -231,12 +236,14 @@ def retired(insight: Insight) -> bool:
 
 
 def held_at(insight: Insight, chip: str, api: str) -> bool:
-    """Return True if the insight held on a chip in an API, or if it does not say where it held."""
+    """Return True if the insight held on a chip in an API, or if the insight does not say where it held."""
     return any(place.chip in ("", chip) and place.api in ("", api) for place in _places(insight))
 
 
 def _places(insight: Insight) -> tuple[Held, ...]:
-    """Return where an insight held; if nothing is recorded, where its own pair of kernels was evaluated."""
+    """Return the places where an insight held; if no places are recorded, the place where its own pair of kernels was
+    evaluated.
+    """
     return insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
 
 
@@ -276,9 +283,9 @@ def shown(
 ) -> tuple[Insight, ...]:
     """Return the insights for planners, at most ``capacity``: pinned ones first, then the choice of the policy.
 
-    The policy ``fifo`` (the paper's) takes the run's latest insights. ``random`` (that of the paper's published code)
-    takes those of the iteration before, and a sample of the run's older ones. ``value`` takes the most useful ones of
-    all runs, chips and APIs.
+    The policy ``fifo`` (the paper's) takes the run's latest insights. ``random`` (the policy of the paper's published
+    code) takes the insights of the iteration before, and a sample of the run's older insights. ``value`` takes the most
+    useful insights of all runs, chips and APIs.
     """
     if settings.policy == "off":
         return ()
@@ -303,11 +310,11 @@ def shown(
 def value(insight: Insight, where: Applicability, newer: int) -> float:
     """Return the expected usefulness of an insight in a setting; greater is better.
 
-    This is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there were one
-    more win and one more loss. The weights say how alike the setting is to the one in which the insight was learned:
-    bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing confirmed counts
-    less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed loses weight with
-    age.
+    The result is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there
+    were one more win and one more loss. The weights say how alike the setting is to the setting in which the insight
+    was learned: bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing
+    confirmed counts less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed
+    loses weight with age.
     """
     wins = insight.wins + insight.confirmations
     rate = (wins + 1) / (wins + insight.losses + 2)
@@ -346,9 +353,10 @@ def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
 def similarity(one: Insight, other: Insight) -> float:
     """Return how alike two insights are, from 0 (no common words) to 1 (the same words).
 
-    It is the Jaccard index of the words; text and pseudo-code count half each. It does not matter whether an insight
-    is positive or negative, because a fast form that was undone teaches the same as a fast form that was found. The
-    result is 0 if two insights contradict each other: the slow form of one is more like the fast form of the other.
+    The similarity is the Jaccard index of the words; text and pseudo-code count half each. It does not matter whether
+    an insight is positive or negative, because a fast form that was undone teaches the same as a fast form that was
+    found. The result is 0 if two insights contradict each other: the slow form of one insight is more like the fast
+    form of the other.
     """
     text = _jaccard(f"{one.title} {one.strategy}", f"{other.title} {other.strategy}")
     code = (_jaccard(one.slow, other.slow) + _jaccard(one.fast, other.fast)) / 2
@@ -369,8 +377,8 @@ def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight 
 
 
 def redundancy(insights: Sequence[Insight]) -> float:
-    """Return how much insights repeat each other: the mean similarity of each to its most similar other one, from 0
-    (all differ) to 1.
+    """Return how much insights repeat each other, from 0 (all differ) to 1: the mean, over the insights, of the
+    similarity to the most similar other insight.
     """
     if len(insights) < 2:
         return 0.0
@@ -384,8 +392,8 @@ def redundancy(insights: Sequence[Insight]) -> float:
 def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
     """Return a few rules that sum up many insights, the best supported first, each with the ids of its insights.
 
-    A rule joins insights with the same bottleneck and change class, if two rewrites taught them or two plans won with
-    them.
+    A rule joins insights with the same bottleneck and change class, if two rewrites taught these insights or two plans
+    won with them.
     """
     groups: dict[tuple[str, str], list[Insight]] = {}
     for insight in insights:

@@ -30,7 +30,7 @@ class Win:
     """True if the candidate is faster than its parent by more than the noise."""
     verdict: Verdict | None
     tie_band: float | None
-    """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is a tie; None if the band is not known."""
     partner: int | None = None
     """Id of the second parent; None if the candidate is no crossover."""
 
@@ -79,11 +79,11 @@ class RunOutcome:
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
-    """Half width of the confidence interval of the best latency, in percent."""
+    """Half width of the confidence interval of the best latency, in percent of the latency."""
     baseline_interval_percent: float | None
     starts_us: float | None
-    """Predicted latency of the best kernel if each of its transfers waits for the start of the one before; None if its
-    latency is measured, or more than these starts is in doubt.
+    """Predicted latency in microseconds of the best kernel if each of its transfers waits for the start of the transfer
+    before. None if the latency is measured, or if more than these starts is uncertain.
     """
     baseline_starts_us: float | None
     speedup: float | None
@@ -97,7 +97,7 @@ class RunOutcome:
     verdict: Verdict | None
     """Worth of the speed-up: certain, likely, a tie or slower (:data:`acceld.gains.RULE`); None without a speed-up."""
     tie_band: float | None
-    """Half width, in percent, of the band in which the speed-up is not certain; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is not certain; None if the band is not known."""
     tie_reason: str
     """Reason why the band is not known, so that the speed-up is a tie, such as ``unvalidated``; empty if the band is
     known.
@@ -105,7 +105,7 @@ class RunOutcome:
     model: str
     """Version and calibration of the performance model; empty for measured latencies."""
     timed_again: str
-    """Time and reason of timing the run's kernels again, in words; empty if they were not timed again."""
+    """Time and reason of timing the run's kernels again, in words; empty if no kernel was timed again."""
     percent_of_peak_before: float | None
     percent_of_peak_after: float | None
     percent_of_attainable_before: float | None
@@ -128,8 +128,8 @@ class RunOutcome:
     """Counts of the candidates that the simulator found clearly slower than their parent; None if no candidate was
     screened.
 
-    ``dropped`` candidates were not measured, ``measured`` ones were measured nevertheless, and ``wrong`` ones turned
-    out faster than their parent when measured.
+    ``dropped`` candidates were not measured, ``measured`` candidates were measured nevertheless, and ``wrong``
+    candidates were faster than their parent when measured.
     """
     shapes: tuple[ShapeSpeedup, ...] = ()
     """Speed-ups by shape, for a workload that lists several shapes; the latencies and the speed-up of the run are then
@@ -138,12 +138,13 @@ class RunOutcome:
     workload_folder: str = ""
     """Absolute path of the workload's folder; empty if the workload was found by name."""
     uncounted: int | None = None
-    """The fastest candidate that passed and is predicted faster than the best kernel, but has no interval, while the
-    best kernel has one: no such candidate becomes the best. None if there is no such candidate.
+    """Id of the fastest candidate that passed and is predicted faster than the best kernel, but can not become the best
+    kernel: its prediction has no uncertainty interval, and that of the best kernel has one. None if there is no such
+    candidate.
     """
 
     notes: tuple[str, ...] = ()
-    """Notes on lines of the best kernel that the baseline has not, such as that a compiler refused such a line once."""
+    """Notes on lines of the best kernel that the baseline lacks, such as that a compiler refused such a line once."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
@@ -169,7 +170,7 @@ def _side(found: Evaluation | None) -> _Side:
 def outcome(
     run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan], refused: Sequence[Attempt] = ()
 ) -> RunOutcome:
-    """Return the outcome of ``run`` from its candidates, its plans by id and its attempts without code."""
+    """Return the outcome of ``run`` from the run's candidates, plans (by id) and attempts without code."""
     by_id = {candidate.id: candidate for candidate in candidates}
     baseline = by_id.get(run.baseline) if run.baseline else next((c for c in candidates if c.parent is None), None)
     best = by_id.get(run.best) if run.best else None
@@ -247,7 +248,9 @@ def _new_notes(before: Profile | None, after: Profile | None) -> tuple[str, ...]
 
 
 def _uncounted(candidates: Sequence[Candidate], best: Candidate | None) -> int | None:
-    """Return the id of the fastest candidate that passed and whose gain does not count, because it has no interval."""
+    """Return the id of the fastest candidate that passed and whose gain does not count, because its prediction has no
+    interval.
+    """
     if best is None or not is_validated(best):
         return None
     faster = [one for one in candidates if is_selectable(one) and not is_validated(one) and rank(one) < rank(best)]

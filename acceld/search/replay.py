@@ -63,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The numbers of decisions that were made again."""
+    """The numbers of decisions that were made again, by kind."""
 
     beams: int
     plans: int
@@ -71,7 +71,7 @@ class Checked:
 
 
 def recording(connection: sqlite3.Connection, run: int) -> Recording:
-    """Return the rows of a run. Raise StoreError if there is no such run."""
+    """Return the rows of a run. Raise StoreError if no run has this number."""
     record = records.load_run(connection, run)
     events = records.load_events(connection, 0, run, EVENTS)
     wanted = [event.data.evaluation for event in events if isinstance(event.data, CandidateEvaluated)]
@@ -111,8 +111,8 @@ def recording(connection: sqlite3.Connection, run: int) -> Recording:
 
 
 def differences(recorded: Recording) -> tuple[list[Difference], Checked]:
-    """Make all decisions again. Return (those that differ, in the order of the run; the numbers of all that were
-    made).
+    """Make all decisions again. Return (decisions that differ, in the order of the run; numbers of the decisions made
+    again).
     """
     plans, plan_count = _plans(recorded)
     attempts, attempt_count = _attempts(recorded)
@@ -219,7 +219,9 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _now(beam: Sequence[Candidate], known: Mapping[int, Candidate]) -> tuple[Candidate, ...]:
-    """Return a beam with its candidates' latest evaluations, because they may have been timed again since."""
+    """Return a beam with its candidates' latest evaluations, because the candidates may have been timed again
+    meanwhile.
+    """
     return tuple(known[one.id] for one in beam)
 
 
@@ -232,7 +234,9 @@ def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate 
 def _partners(
     recorded: Recording, iteration: int, parents: Sequence[Candidate], known: Mapping[int, Candidate]
 ) -> Iterator[Difference]:
-    """Yield a difference for each crossover of an iteration whose second parent would be another one today."""
+    """Yield a difference for each crossover of an iteration whose second parent would be another candidate if it were
+    chosen again.
+    """
     plans = {plan.id: plan for plan in recorded.plans}
     for plan in recorded.plans:
         if plan.iteration != iteration or plan.partner is None or plan.parent not in known:

@@ -1,7 +1,7 @@
 """Find signs that a search goes wrong, and compute how often its repairs succeed. Pure functions.
 
-The signs are failures that the AccelOpt paper describes: a beam whose candidates all come from one, a memory that no
-plan cites, plans that repeat, calls without code. Each sign has a figure, and a sentence that advises a change.
+The signs are failures that the AccelOpt paper describes: a beam whose candidates all come from one candidate, a memory
+that no plan cites, plans that repeat, calls without code. Each sign has a figure, and a sentence that advises a change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from acceld.model import Attempt, Candidate, Insight, Plan, Status
 from acceld.search.memory import redundancy, repeated
 
 LEAST = 8
-"""Least number of plans, attempts or insights from which a sign is read."""
+"""Number of plans, attempts or insights from which on a sign is computed; fewer tell nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def uncited(plans: Sequence[Plan]) -> Sign | None:
     return Sign(
         "memory_uncited",
         share,
-        f"{len(shown)} plans were shown insights and {share:.0%} cite one",
+        f"{len(shown)} plans were shown insights and {share:.0%} cite an insight",
         "Turn the memory off to save its tokens, or mute insights that do not help.",
     )
 
@@ -102,7 +102,7 @@ def repeating(plans: Sequence[Plan]) -> Sign | None:
     return Sign(
         "plans_repeat",
         share,
-        f"{share:.0%} of {len(plans)} plans repeat an earlier one for the same kernel",
+        f"{share:.0%} of {len(plans)} plans repeat an earlier plan for the same kernel",
         "Use fewer plans a parent, mix models, or raise the planner's temperature.",
     )
 
@@ -135,9 +135,8 @@ def without_code(attempts: Sequence[Attempt]) -> Sign | None:
 
 
 def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt]) -> list[RepairRate]:
-    """Return how many repairs were tried and how many passed, by class of failure, the most tried first.
-
-    ``attempts`` maps ids to attempts.
+    """Return, by class of failure, how many repairs were tried and how many passed; the class with most repairs comes
+    first. ``attempts`` maps ids to attempts.
     """
     by_attempt = {c.attempt: c for c in candidates if c.attempt is not None}
     tries: Counter[tuple[Status, str]] = Counter()

@@ -2,9 +2,9 @@
 
 All strategies make about the same number of attempts, so that they can be compared. ``beam`` makes B x N x K attempts
 in each of T iterations (B parents, N plans for each parent, K attempts at each plan; the first iteration has one
-parent, the baseline). ``best_of_n`` makes as many, all from the baseline. ``reflexion`` makes one attempt after the
-other, each from the last candidate that passed. ``random`` is the beam with plans in random order. ``tune`` and
-``evolve`` are the beam with sequences of rewrites as plans, tuned by latency before their results are checked.
+parent, the baseline). ``best_of_n`` makes as many, all from the baseline. ``reflexion`` makes single attempts in turn,
+each from the last candidate that passed. ``random`` is the beam with plans in random order. ``tune`` and ``evolve`` are
+the beam with sequences of rewrites as plans, tuned by latency before their results are checked.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BestOfN(Strategy):
 
 
 class Reflexion(Strategy):
-    """Continue from the last candidate that passed, even if it is slower."""
+    """Continue from the last candidate that passed, even if it is slower than earlier candidates."""
 
     keeps_fastest = False
     keeps_pins = False
@@ -102,9 +102,9 @@ class Allowance:
     places: int
     """Number of attempts that the iteration would make without a limit."""
     repairs: int
-    """Limit on the candidates of an attempt after its first one: repairs, and the polished kernel."""
+    """Limit on an attempt's candidates after the first: repairs, and the kernel that rules have polished."""
     kept: int = 0
-    """Number of these further candidates that are kept for an attempt before another attempt may begin."""
+    """Number of candidates after the first that are kept for an attempt before another attempt may begin."""
 
     def of(self, place: int) -> int:
         """Return the number of candidates, repairs included, that the attempt at position ``place`` may make.
@@ -121,7 +121,7 @@ class Allowance:
 
 
 def derived_seed(*parts: int) -> int:
-    """Return a 63-bit seed that depends on every part and on their order (FNV-1a over their bytes)."""
+    """Return a 63-bit seed that depends on every given part and on the order of the parts (FNV-1a over their bytes)."""
     state = 0xCBF29CE484222325
     for part in parts:
         for byte in part.to_bytes(16, "little", signed=True):

@@ -3,7 +3,7 @@ that some read files.
 
 A suite is searched in slices of time. A slice belongs to one kernel: it continues the run that the kernel's last slice
 cut off, or else begins a new run from the kernel's best version so far. Every kernel gets a first slice, in the order
-of increasing work, and time that it does not use goes to the first slices after it. Then the next slice goes to the
+of increasing work, and time that a kernel does not use goes to later first slices. Then the next slice goes to the
 kernel that gained most per second in its last slice, weighted by the kernel's share of the whole and by the part of its
 time that is not yet attained. When no kernel gained, kernels that ran out of time get longer slices.
 """
@@ -106,7 +106,7 @@ def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """Return the kernel file in a folder for each workload, by the workload's name.
 
     A file belongs to a workload if it is called ``NAME.py``, or begins with the name and ``_``. If several names fit,
-    the longest counts. Raise UsageError if no file belongs to a workload.
+    the longest name counts. Raise UsageError if no file belongs to a workload.
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*.py")):
@@ -142,7 +142,7 @@ class Slice:
 @dataclass(frozen=True, slots=True)
 class Row:
     """The result of one kernel of a suite over all its slices. ``percent_before`` and ``percent_after`` are percentages
-    of the peak as the AccelOpt paper computes it.
+    of the chip's peak, computed as the AccelOpt paper does.
     """
 
     workload: str
@@ -158,16 +158,16 @@ class Row:
     improved: bool = False
     """True if the best kernel is faster than the first by more than the noise."""
     tie_band: float | None = None
-    """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is a tie; None if the band is not known."""
     tie_reason: str = ""
     verdict: Verdict | None = None
-    """Judgement of the speed-up; None without a speed-up."""
+    """Verdict on the speed-up; None without a speed-up."""
     model: str = ""
     """Version and calibration of the performance model that gave the best kernel's latency."""
 
     @property
     def speedup(self) -> float | None:
-        """Speed-up of the best kernel over the first kernel; None if one of them has no latency."""
+        """Speed-up of the best kernel over the first kernel; None if one of the two has no latency."""
         return None if self.before_us is None or self.after_us is None else self.before_us / self.after_us
 
 
@@ -198,9 +198,9 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
     """Return the name of the kernel for the next slice; None if no slice is worthwhile.
 
-    Kernels without a slice come first, in order. Then comes the one whose last slice gained most per second, weighted
-    by the slice's worth. If no last slice gained, a kernel comes whose last slice used up its time: the one with the
-    fewest slices so far.
+    Kernels without a slice come first, in order. Then comes the kernel whose last slice gained most per second,
+    weighted by the slice's worth. If no last slice gained, the choice is among the kernels whose last slice used up its
+    time: the kernel with the fewest slices so far.
     """
     for name in open_entries:
         if not done.get(name):
@@ -217,8 +217,8 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
 
 
 def first_slices_s(entries: Mapping[str, Entry], left_s: float, least_s: float) -> dict[str, float]:
-    """Return the seconds of the first slice of each entry that has none yet: the entry's share of ``left_s``, which is
-    left for first slices, but at least ``least_s``.
+    """Return, in seconds, the length of the first slice of each entry that has had no slice: the entry's share of
+    ``left_s``, the time that is left for first slices, but at least ``least_s``.
     """
     whole = sum(entry.share for entry in entries.values())
     return {name: max(least_s, left_s * entry.share / whole) for name, entry in entries.items()}
@@ -238,7 +238,7 @@ def worth(entry: Entry, percent_of_attainable: float | None) -> float:
 
 
 def fruitless(slices: Sequence[Slice]) -> int:
-    """Return the number of latest slices in a row that gained nothing."""
+    """Return the number of slices in a row, up to the latest, that gained nothing."""
     gains = [one.gain >= LEAST_GAIN for one in slices]
     return gains[::-1].index(True) if True in gains else len(gains)
 
@@ -266,7 +266,7 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
 
 def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
     """Return the gain of the best kernel of a kernel's last run over the first kernel of its first run, from the
-    outcomes of both runs; None if one has no latency.
+    outcomes of both runs; None if one of the two kernels has no latency.
 
     The band of a prediction within one run does not hold over several runs.
     """
@@ -302,7 +302,7 @@ class StepGain:
     band_percent: float | None
     """Half width, in percent, of the band in which the speed-up is a tie; None if the band of any kernel is not known.
 
-    It is the mean of the kernels' bands, weighted by their time.
+    The figure is the mean of the kernels' bands, weighted by their time.
     """
 
     @property

@@ -1,5 +1,5 @@
-"""Use the memory of insights in one run: show insights, let the summarizer write new ones, and count what cited ones
-led to.
+"""Use the memory of insights in one run: show insights, let the summarizer write new ones, and count the wins and
+losses of plans that cite insights.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def written_playbook(path: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the playbook {path} can not be read: {error}", hint="mend or delete it") from error
+        raise UsageError(f"the playbook {path} can not be read: {error}", hint="mend or delete the file") from error
     lines = (line.strip() for line in text[: memory.PLAYBOOK_CHARS].splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))
 
@@ -73,7 +73,7 @@ def written_playbook(path: Path) -> tuple[str, ...]:
 def playbook_for(
     written: tuple[str, ...], known: Iterable[Insight], where: Applicability, settings: MemorySettings
 ) -> tuple[str, ...]:
-    """Return the rules for planners: those that a person has ``written``, else rules summed up from the insights
+    """Return the rules for planners: the rules that a person has ``written``, else rules summed up from the insights
     ``known``.
 
     Rules are summed up only for the policy ``value``, and only from trusted insights. The paper's policies show what
@@ -141,7 +141,9 @@ class MemoryTeacher:
         """Return notes for the planner about the search so far."""
         if self._repeated < 0.25:
             return ()
-        return (f"{self._repeated:.0%} of the last proposals repeated an earlier one; look elsewhere in the kernel.",)
+        return (
+            f"{self._repeated:.0%} of the last proposals repeated an earlier proposal; look elsewhere in the kernel.",
+        )
 
     async def learn(
         self,
@@ -213,7 +215,7 @@ class MemoryTeacher:
         offered: tuple[list[RewritePair], list[RewritePair]],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> list[RewritePair]:
-        """Return the pairs of which both kernels pass the strict gate, at most as many as the quota allows."""
+        """Return the pairs of which both kernels pass the strict gate, at most as many pairs as the quota allows."""
         strict: dict[int, Candidate] = {}
 
         async def passes(candidate: Candidate) -> bool:

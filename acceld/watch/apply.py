@@ -70,7 +70,7 @@ def check_win(run: Mapping[str, Any]) -> None:
 
 
 _NO_BAND = {Source.SIMULATED: UNVALIDATED, Source.MEASURED: APART}
-"""Reason of a tie without a band, by the source of the latencies."""
+"""Reason why the uncertainty of a speed-up is not known, by the source of the latencies."""
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:
@@ -149,7 +149,9 @@ def _beside(path: Path, content: bytes, mode: int) -> Path:
 
 
 def _written_like(text: str, before: bytes) -> bytes:
-    """Return ``text`` as bytes with the line ends of ``before``, and with its byte order mark, if it has one."""
+    """Return ``text`` as bytes with the line ends of ``before``, and with the byte order mark of ``before``, if there
+    is one.
+    """
     made = text.encode("utf-8")
     if before.count(b"\n") and before.count(b"\r\n") == before.count(b"\n"):
         made = made.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
@@ -159,7 +161,7 @@ def _written_like(text: str, before: bytes) -> bytes:
 def _changed(path: Path) -> UsageError:
     return UsageError(
         f"{path} has changed since it was read; nothing was written",
-        hint="look at it, then apply again; in a watch, a save starts from the new text",
+        hint="look at the file, then apply again; acceld watch starts from the new text at its next save",
     )
 
 
@@ -182,8 +184,8 @@ def restore(path: Path, backup: Path, written_sha256: str) -> None:
 def python_differences(old: str, new: str, entry: str) -> list[str]:
     """Return what callers of the old file would miss in the new file, as texts; [] if the new file is a drop-in
     replacement. Compared are name, decorators and arguments of the kernel, the imports at the top level (what is
-    imported, and as which name), and the public names defined there. The new file may have more of both. Raises
-    SyntaxError if one of the texts is not Python.
+    imported, and as which name), and the public names defined there. The new file may have more imports and more public
+    names. Raises SyntaxError if one of the texts is not Python.
     """
     before, after = signature(old, entry), signature(new, entry)
     if not before:

@@ -28,7 +28,7 @@ class Hashes:
     canonical: str
     signature: str
     contract: str
-    """Changes with any file of the workload."""
+    """Text that changes with any file of the workload."""
 
     @property
     def interface(self) -> str:

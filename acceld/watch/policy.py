@@ -22,7 +22,7 @@ class Policy:
     _starts: deque[float] = field(default_factory=deque)
 
     def refusal(self, now: float) -> str:
-        """Return the reason why no search may start now; "" if one may.
+        """Return the reason why no search may start now; "" if a search may start.
 
         ``now`` is in seconds of a monotonic clock.
         """

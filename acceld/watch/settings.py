@@ -52,7 +52,7 @@ class SettingsFiles:
     """The files that the settings in use were read from."""
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
     _rejected: bool = False
-    """True: the configuration on disk was rejected when it was read last."""
+    """True if the configuration on disk was rejected when it was read last."""
 
     def files(self) -> set[Path]:
         """Return the files to watch. They need not exist yet, but their folders do."""
@@ -69,8 +69,9 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def check(self, saved: Iterable[Path]) -> list[Validation]:
-        """Return a result for acceld.toml, for the prompts, and for each workload, of which ``saved`` has files. A
-        configuration with the same values as before has no result, unless the one before was rejected.
+        """Validate the files ``saved``. Return a result for acceld.toml, one for the prompts, and one for each
+        workload, if files of them were saved. A configuration whose values did not change has no result, unless it
+        replaces a rejected one.
         """
         found: dict[object, Validation] = {}
         for path in sorted(saved):

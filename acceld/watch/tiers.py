@@ -24,7 +24,7 @@ SHOWN_DELTAS = 6
 LINE = 72
 """Number of characters of a failure's first line that fit beside its glyph and time in a terminal of 80 columns."""
 SAME = 0.005
-"""Least relative difference of two latencies that is not reported as equal."""
+"""Relative difference of two latencies below which they are reported as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Watched:
     kernel: Kernel | None = None
     run: int | None = None
     best: tuple[str, str] | None = None
-    """Base and best text of the newest win."""
+    """Text from which the search of the newest win started, and the faster text that it found."""
     generation: int = 0
     seen: dict[str, Evaluation] = field(default_factory=dict)
     """Results by canonical and interface hash, so that a kernel that returns to an earlier state needs no evaluation.

@@ -74,7 +74,7 @@ class Watcher:
         self._saved = SavedFiles(self._all_files(), quiet_s=quiet_s)
 
     async def run(self) -> None:
-        """Evaluate the watched files as they are, then each save. This never returns; cancel it."""
+        """Evaluate the watched files as they are, then each save, until the caller cancels the task."""
         try:
             self.start()
             async for batch in self._saved.batches():
@@ -100,7 +100,7 @@ class Watcher:
             self._evaluate()
 
     def wrote(self, path: Path) -> None:
-        """Record that acceld itself wrote a file, so that this is not taken for a save."""
+        """Record that acceld itself wrote a file, so that the change is not taken for a save."""
         self._saved.wrote(path)
 
     async def optimize(self, watched: Watched) -> None:

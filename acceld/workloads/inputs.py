@@ -26,7 +26,7 @@ _INTEGER_LIMIT = 2
 _SPARSE_KEPT = 0.1
 _PART = 1 << 24
 _SHARE = 1 << 20
-"""Number of elements that are drawn from one generator."""
+"""Greatest number of an array's elements that are drawn by one random generator."""
 _CONTINUOUS = ("normal", "uniform")
 
 
@@ -42,11 +42,11 @@ def make_inputs(
 
     The same ``seed`` gives the same inputs; None draws a seed from the operating system. For ``own``, numpy's global
     generator is seeded as the published workloads do, and its state is put back, so :data:`PAPER_SEEDS` give the
-    published inputs. A workload that is ``drawn`` does this for these seeds alone; for other seeds its inputs come
-    from the distributions of its arguments.
-    ``room`` returns arrays; inputs that need no conversion are drawn into them.
+    published inputs. For a workload with ``drawn``, only :data:`PAPER_SEEDS` give the published inputs; for other seeds
+    the inputs come from the distributions of its arguments. Inputs that need no conversion are drawn into the arrays
+    that ``room`` returns.
 
-    Raises WorkloadError for an unknown distribution, or one that the workload refuses.
+    Raises WorkloadError for an unknown distribution, or for a distribution that the workload refuses.
     """
     import numpy as np
 
@@ -145,7 +145,8 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
 
 
 def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
-    """Return the same numbers as one draw would give, drawn in parts.
+    """Return an array of random numbers that is drawn part by part, with the numbers that drawing all at once would
+    give.
 
     This saves memory: 1 GiB of bfloat16 weights would need 4 GiB in float64.
     """
@@ -216,7 +217,7 @@ def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArr
 def _ends_of_parts(
     argument: Argument, how: Distribution, rng: np.random.Generator, earlier: Mapping[str, Any]
 ) -> NDArray[Any]:
-    """Return 0 and then the end of each part; the last end is ``how.high``."""
+    """Return an array of the distribution ``indptr``: 0, then the end of each part. The last end is ``how.high``."""
     import numpy as np
 
     parts = argument.shape[0] - 1

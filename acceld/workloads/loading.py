@@ -32,7 +32,7 @@ from acceld.workloads.records import (
 
 FILE = "workload.toml"
 _MOST_WEIGHT = 1e9
-"""Greatest weight of a shape: with greater ones the others would be lost to rounding."""
+"""Greatest weight of a shape. Beside a greater weight the weights of other shapes would be lost to rounding."""
 _LONGEST_LABEL = 100
 """Greatest number of characters of a workload's name and of its family."""
 INDEX_KINDS = ("permutation", "indptr")
@@ -230,10 +230,11 @@ def address_of(workload: Workload) -> dict[str, Any]:
 
 
 def load_unchanged(address: Mapping[str, Any]) -> Workload:
-    """Return the workload of an address. Raises WorkloadError if its files were changed since.
+    """Return the workload of an address that :func:`address_of` made. Raises WorkloadError if the workload's files were
+    changed since.
 
     Processes that make data and expected outputs load the workload in this way, because their results are stored under
-    that hash.
+    the hash of the workload's files.
     """
     found = load_workload(address["workload"], address["values"])
     if found.hash != address["hash"]:

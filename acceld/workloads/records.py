@@ -177,7 +177,7 @@ class Metamorphic:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A published or measured latency, shown beside results. It is never mixed with simulated latencies."""
+    """A published or measured latency, shown beside results. Such a latency is never mixed with simulated latencies."""
 
     what: str
     latency_us: float
@@ -189,7 +189,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Another correct kernel of the workload, for comparisons. It is no baseline, and no search begins from it."""
+    """Another correct kernel of the workload, for comparisons. A variant is no baseline, and no search begins from it."""
 
     name: str
     api: str
@@ -278,7 +278,7 @@ class Workload:
     nan: bool = False
     """True if outputs must be NaN exactly where the reference's are, for inputs with NaN."""
     definition: Definition | None = None
-    """The workload's definition in flashinfer-bench, if it has one."""
+    """The workload's definition in flashinfer-bench; None if there is none."""
     drawn: bool = False
     """True if inputs may be drawn from the arguments' distributions. ``get_inputs`` then only gives the published
     inputs.

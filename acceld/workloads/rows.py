@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MOST_ELEMENTS = 3 << 20
-"""Greatest number of elements of an output's block, unless a single row has more: 24 MiB in float64. The C library asks
-the system for arrays from 32 MiB on each time, and the system clears them.
+"""Greatest number of elements of an output's block, unless a single row has more: 24 MiB in float64. For arrays of 32
+MiB and more the C library gets new memory from the system each time, and the system has to clear this memory.
 """
 _LEAST_ELEMENTS = 1 << 19
 """Number of elements from which on a block is worth a thread of its own: 4 MiB, which a core's caches nearly hold."""
 _ROWS = 512
-"""Least number of rows of a block for which packing the other operand takes only a small part of a product's time."""
+"""Least number of rows of a block. With fewer rows, a matrix product would spend much of its time on packing the other
+operand.
+"""
 _RUNS = 8
 """Greatest number of blocks from which a sample takes rows."""
 _LEAST_ROWS = 256
@@ -40,8 +42,8 @@ class RowBlock:
     slices: Mapping[str, slice]
 
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
-        """Return the part of an array with these axes that belongs to the block; the whole array if no axis is
-        divided.
+        """Return the part of an array that belongs to the block; the whole array if none of its ``axes`` is divided
+        into blocks.
         """
         index: tuple[Any, ...] = tuple(self.slices.get(axis, slice(None)) for axis in axes)
         return array[(*index, ...)]  # a single value without axes stays an array
@@ -64,8 +66,8 @@ class RowBlock:
 
 
 def row_blocks(workload: Workload, most_elements: int | None = None) -> list[RowBlock]:
-    """Return the blocks in which a reference may be computed: only one if the workload declares no row axes, or if its
-    outputs are small.
+    """Return the blocks in which a reference may be computed: a single block if the workload declares no row axes, or
+    if its outputs are small.
 
     An output's part of a block has at most ``most_elements`` elements. By default a block takes little memory, and its
     products are fast.
@@ -96,8 +98,8 @@ def row_blocks(workload: Workload, most_elements: int | None = None) -> list[Row
 def sampled(
     workload: Workload, blocks: Sequence[RowBlock], most_elements: int, rng: np.random.Generator
 ) -> dict[int, RowBlock]:
-    """Return a random run of rows from a few blocks, by block number: about ``most_elements`` elements of each output.
-    If the blocks have no more than that, return all of them whole.
+    """Return consecutive rows at a random position in a few blocks, by block number: about ``most_elements`` elements
+    of each output. If the blocks have no more elements than that, return all of them whole.
     """
     every = dict(enumerate(blocks))
     if len(blocks) == 1:

@@ -57,7 +57,7 @@ def begin_call(tx: Transaction, call: CallIntent) -> int:
 
 
 def call_sent(tx: Transaction, number: int) -> None:
-    """Record that the first request of a call is sent now. From now on the provider may bill the call."""
+    """Record that the first request of a call is about to be sent, after which the provider may bill the call."""
     tx.update("llm_calls", number, sent_at=tx.at)
 
 
@@ -150,9 +150,9 @@ def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
     """End a call for which no caller waits any more.
 
     A call that was never sent costs nothing. Any other call is given the mean cost of the newest answers of the same
-    model in the same role. Without such answers, its cost is the one that was expected when the call was made. The cost
-    is at most the amount that was reserved for the call, and the difference to that amount is stored as uncertain. If
-    nothing was reserved, because the price is unknown, the cost stays unknown.
+    model in the same role. Without such answers, its cost is the cost that was expected when the call was made. The
+    cost is at most the amount that was reserved for the call, and the difference to that amount is stored as uncertain.
+    If nothing was reserved, because the price is unknown, the cost stays unknown.
     """
     row = tx.one("SELECT role, model, reserved_usd, expected_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     assert row is not None, "only rows of the table are interrupted"

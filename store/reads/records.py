@@ -446,8 +446,7 @@ def answer_tokens(connection: sqlite3.Connection, role: str, models: Sequence[st
 
 
 def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuses: Collection[str]) -> float | None:
-    """Return the share (0 to 1) of these models' newest 64 evaluated attempts that ended with one of
-    ``statuses``.
+    """Return the share (0 to 1) of these models' newest 64 evaluated attempts that ended with a status in ``statuses``.
 
     An attempt counts with its first result; a fixer's repairs of it do not count. Return None if no attempt of these
     models was evaluated.

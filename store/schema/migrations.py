@@ -252,7 +252,7 @@ def _won_interleaved(details: str | None, against: str) -> int | None:
     """Return 1 if a kernel won when it was timed interleaved with the kernel ``against``, and 0 if it did not
     win.
 
-    Return None if the two were not timed together.
+    Return None if the two kernels were not timed together.
     """
     pairs = (json.loads(details) if details else {}).get("paired") or ()
     return next((int(pair["win"]) for pair in pairs if pair["against"] == against), None)

@@ -171,7 +171,7 @@ class ConsoleScreen(Screen[None]):
         self.refresh_all()
 
     def point(self, lines: LineList, key: Hashable | None) -> None:
-        """Move a list's cursor to the line ``key`` if another screen has chosen that one."""
+        """Move a list's cursor to the line ``key`` if another screen has chosen that line."""
         if key is not None and key != self._pointed and lines.move_to_key(key):
             self._pointed = key
 
@@ -203,7 +203,7 @@ class ConsoleScreen(Screen[None]):
     def state_text(self, state: str, before: str = "") -> Text:
         """Return a run's state with its symbol, behind the text ``before``.
 
-        While the daemon does not answer, an active state is only the last known one, and gets a question mark.
+        While the daemon does not answer, an active state gets a question mark, because it is only the last known state.
         """
         if self.session.knows_the_present or state not in (*UNDER_WAY, CANCELLING):
             return styled(f"{before}{state_word(state)}", self.palette.state(state))

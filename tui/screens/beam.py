@@ -424,7 +424,9 @@ class BeamScreen(ConsoleScreen):
             self.query_one("#tree", LineList).move_to_key(("candidate", run.best.candidate))
 
     def action_mark(self) -> None:
-        """Mark the candidate under the cursor; if one is marked already, show the difference between the two."""
+        """Mark the candidate under the cursor; if another candidate is marked already, show the difference between the
+        two.
+        """
         marked, number = self.session.marked, self.session.candidate
         if number is None:
             return

@@ -13,7 +13,7 @@ class CandidateInView(ConsoleScreen):
     """Screen that loads all that is known about the candidate in view, and loads it again when the candidate
     has a new result.
 
-    If no candidate is in view, it shows the run's best one.
+    If no candidate is in view, the screen shows the run's best candidate.
     """
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})

@@ -38,7 +38,7 @@ ROWS = 1000
 POINTER = 2
 """Cells of the mark beside the row under the cursor."""
 LEAST = 16
-"""Least cells of a text in the last column that fits."""
+"""Least width in cells to which a column of text is cut. A column that would get less room is not shown."""
 TIME_LIMIT_S = 30
 
 
@@ -201,8 +201,8 @@ class QueryScreen(ConsoleScreen):
         return self._cells(self._rows[int(str(key))], width)
 
     def _cells(self, values: Sequence[Any], width: int, *, header: bool = False) -> Text:
-        """Return the cells of a row, as many whole columns as fit into ``width``. Only the first one is cut if
-        it does not fit.
+        """Return the cells of a row, as many whole columns as fit into ``width``. Only the first column is cut if it
+        does not fit.
         """
         text = Text()
         for place, size in self._in_view(width).items():

@@ -95,7 +95,7 @@ def _marked(mark: str, line: Text, style: Style) -> Text:
 
 
 def _pieces(line: Text, width: int) -> list[Text]:
-    """Return a line in pieces of at most ``width`` cells, broken after a blank if one is near the end of a
+    """Return a line in pieces of at most ``width`` cells, broken after a blank if there is a blank near the end of a
     piece.
 
     Each further piece begins with a blank, in the column of the mark (``+`` or ``-``).
@@ -113,7 +113,7 @@ def _pieces(line: Text, width: int) -> list[Text]:
 
 
 def _rows(left: Text | None, right: Text | None, half: int) -> list[Text]:
-    """Return a line of each source side by side, each in ``half`` cells; in several rows if one is longer."""
+    """Return a line of each source side by side, each in ``half`` cells; in several rows if a line is longer."""
     rows = []
     for one, other in zip_longest(_pieces(left or Text(), half), _pieces(right or Text(), half)):
         row = one.copy() if one is not None else Text()

@@ -29,7 +29,7 @@ TABS = (
 
 
 BESIDE_PALETTE = 2
-"""Columns of the palette's key beside its text: a line on the left, a space on the right."""
+"""Cells that the palette's key takes in addition to its text: a line on the left, a space on the right."""
 
 
 class Tab(Static):

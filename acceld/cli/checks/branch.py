@@ -64,8 +64,8 @@ class Changed:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the kernels that the branch changed, and print the results. Return 7 if one is wrong or too slow,
-    else 0.
+    """Check the kernels that the branch changed, and print the results. Return 7 if a kernel is wrong or too slow, else
+    0.
     """
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
@@ -210,8 +210,8 @@ def grown(result: WinnerResult) -> list[tuple[int, str, float | None, float]]:
     """Return the lines that keep an engine busy for longer than before: line, engine, and microseconds before
     and now.
 
-    A profile lists only a kernel's costliest lines. The microseconds before are None for a line that is new or
-    was not among them.
+    A profile lists only a kernel's costliest lines. The microseconds before are None for a line that is new, or that
+    the earlier profile does not list.
     """
     before, now, case = result.before, result.evaluation, result.case
     if before is None or case.other is None:

@@ -59,9 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
         if not found:
             rows.append([version, "", "ok", ""])
         for need in sorted(found, key=lambda one: one.line):
-            shown = need.what if need.life.certain else f"{need.what} (documented only: a note)"
+            shown = need.what if need.life.certain else f"{need.what} (uncertain, so it counts as a note)"
             shown += " (in no version)" if need.life.until == BEFORE_ALL else ""
             rows.append([version, str(need.line), shown, need.life.instead])
     print_table(rows, ["nki", "line", "what breaks", "write instead"])
-    say(f"the file was read for names and syntax, not run; a trace finds more: acceld profile {path} --nki {asked}")
+    say(
+        f"only names and syntax of the file were checked; tracing the kernel finds more: acceld profile {path} --nki {asked}"
+    )
     return NOT_PASSED if refused else 0

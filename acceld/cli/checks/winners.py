@@ -80,7 +80,7 @@ class WinnerResult:
     turns: Interleaved | None = None
     reason: str = ""
     before: Evaluation | None = None
-    """The evaluation of the compared kernel; None if both were measured in one session."""
+    """The evaluation of the kernel that this one is compared with; None if the two were measured in one session."""
 
     @property
     def change_percent(self) -> float | None:
@@ -195,7 +195,9 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
 
 
 def _mark(client: Client, result: WinnerResult) -> None:
-    """Store a note in the history that says whether a winner still holds; no note if no device was available."""
+    """Store a note in the history that says whether a winner is still right and fast; no note if no device was
+    available.
+    """
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return
@@ -240,8 +242,8 @@ def file_case(
     api: str | None = None,
     chip: str | None = None,
 ) -> WinnerCheck:
-    """Return the check of a kernel file. With ``against``, a git revision, the kernel is compared with the
-    file's text there.
+    """Return the check of a kernel file. With ``against``, a git revision, the kernel is compared with the file's text
+    in that revision.
     """
     found = workload_of(path, workload, resolved.config)
     if found is None:
@@ -280,8 +282,8 @@ async def results_on(
     """Do the checks one after another, and return their results. ``client`` reaches the daemon; only measured
     kernels need it.
 
-    With ``marks`` the daemon stores each result at once. Then a kernel that can not be evaluated gives a failed
-    result; else it raises an error.
+    With ``marks`` the daemon stores each result at once, and a kernel that can not be evaluated gives a failed result.
+    Without ``marks`` such a kernel raises an error.
     """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
@@ -338,20 +340,20 @@ def _on_device(client: Client, case: WinnerCheck, most_percent: float | None) ->
 
 
 def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float | None) -> str:
-    """Return why a kernel that passed is no longer as fast as it has to be; empty if it is fast enough.
+    """Return why a kernel that passed is not as fast as it has to be; empty if the kernel is fast enough.
 
     A kernel that was stored as a winner has to beat ``case.other`` again. Its gain must exceed the tie band: half the
-    width of the interval, or twice the clock's resolution if that is more. How large the gain is differs from day to
-    day, so its size counts only if ``most_percent`` is given. The gain may then be smaller by that percentage. If
-    today's band plus half the width of the stored interval is more, the gain may be smaller by that sum.
+    width of the interval, or twice the clock's resolution if that is more. The size of a gain differs from day to day,
+    so it counts only if ``most_percent`` is given. The gain may then be smaller than the stored gain by
+    ``most_percent``, or by the sum of today's band and half the width of the stored interval, whichever is more.
 
-    Any other kernel may be slower than ``case.other`` by ``most_percent`` (MOST_PERCENT if None), or by the sum
-    described above if that is more.
+    Any other kernel may be slower than ``case.other`` by ``most_percent`` (MOST_PERCENT if None), or by the same sum,
+    whichever is more.
     """
     if case.other is None:
         return ""
     if turns is None:
-        return "the kernel that it beat can not be timed here" if case.won else ""
+        return "the kernel that this one beat can not be timed on this machine" if case.won else ""
     if case.won and not turns.win:
         return "the gain does not exceed its interval and the clock's resolution"
     if case.won and most_percent is None:
@@ -360,7 +362,7 @@ def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float 
     most_percent = MOST_PERCENT if most_percent is None else most_percent
     allowed = 1 + max(most_percent, turns.band_percent + case.stored_percent) / 100
     if before is not None and turns.ratio * allowed < before:
-        return f"it was {before:.2f}x" if case.won else "slower"
+        return f"the stored speed-up was {before:.2f}x" if case.won else "slower"
     return ""
 
 

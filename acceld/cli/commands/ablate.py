@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     add_option(parser, "seed", natural, "N")
-    parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
+    parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot to this file too")
     add_json(parser)
 
 
@@ -119,8 +119,8 @@ def _place(text: str | None) -> Path | None:
 
 
 def _specification(arguments: argparse.Namespace, proposer: str | None = None) -> RunSpec:
-    """Return the run that the other runs vary: what ``optimize`` makes of the same options, with ``proposer``
-    if it is given.
+    """Return the base run: the run that ``optimize`` starts with the same options, with ``proposer`` in place of the
+    chosen one unless it is None. Each other run changes one setting of the base run.
     """
     from acceld.cli.main import parser_of
 

@@ -25,7 +25,7 @@ from acceld.targets import SIMULATOR
 from acceld.watch.apply import WRITTEN, check_win
 
 TRYING_S = 600.0
-"""Deadline in seconds for trying the kernel at the daemon, including its wait in the queue."""
+"""Deadline in seconds for the daemon's evaluation of the kernel, including the wait in the queue."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--even-if-tied", action="store_true", help="with FILE: also a kernel whose gain is neither certain nor likely"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there instead (a new file)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel to this new file instead")
     parser.add_argument(
         "--export",
         metavar="FILE",
-        help="write the kernel with provenance, evidence and a self-check instead, as one file (a new one)",
+        help="write one new file instead: the kernel with provenance, evidence and a self-check",
     )
     add_json(parser)
 
@@ -98,8 +98,8 @@ def _applied(
 ) -> str:
     """Check the best kernel again, write it over a file, and return a message about that.
 
-    If a daemon runs, the daemon does this, as for the terminal UI. A measured kernel needs a daemon, because
-    only a daemon lends devices.
+    If a daemon runs, the daemon checks and writes. A measured kernel needs a daemon, because only a daemon lends
+    devices.
     """
     from acceld.watch.apply import apply, backup_of, check_drop_in, holds, seen
 
@@ -122,7 +122,7 @@ def _applied(
 
 
 def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
-    """Raise UsageError if the kernel's text can no longer be traced, or breaks a rule of the chip."""
+    """Raise UsageError if the kernel's text can not be traced, or breaks a rule of the chip."""
     settings, state = config.load().config.evaluate, find_home(home).prepare()
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
     result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))

@@ -43,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--fit", action="store_true", help="correct the simulator by this machine's measurements")
     parser.add_argument(
-        "--from", dest="file", metavar="FILE.jsonl", type=Path, help="correct it by the measurements in a file"
+        "--from",
+        dest="file",
+        metavar="FILE.jsonl",
+        type=Path,
+        help="correct the simulator by the measurements in a file",
     )
     parser.add_argument("--forget", action="store_true", help="use the published model again")
     disturbed = [backend for backend, device in DEVICE_OF.items() if device.interference]
@@ -85,7 +89,8 @@ class ModelError:
     scale: float
     """Geometric mean of measured over predicted latencies."""
     inside_percent: float | None
-    """Percentage of kernels whose measured latency lies inside the predicted interval; None if no prediction has one.
+    """Percentage of kernels whose measured latency lies inside the predicted interval; None if no prediction has an
+    interval.
     """
     order_agrees: int
     order_pairs: int

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the best kernel of every run, oldest first; the history keeps which no longer hold (after an update of the SDK)",
     )
     many.add_argument(
-        "--workload", help="the best kernel of every run of it; with a file, the workload to check it against"
+        "--workload",
+        help="the best kernel of every run of this workload; with KERNEL.py: the workload to check the file against",
     )
     many.add_argument(
         "--changed", action="store_true", help="the kernel files that the branch changed since --against, for CI"
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-regression",
         type=float,
         metavar="PERCENT",
-        help="greatest slow-down in percent (5); for a win measured on a device: how much smaller it may be now",
+        help="greatest slow-down in percent (5); for a win measured on a device: how much smaller its gain may be now",
     )
     parser.add_argument(
         "--on",
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     branch = parser.add_argument_group("with --changed")
     branch.add_argument("--budget", metavar="FILE", help="default: regressions.toml at the repository's top")
     branch.add_argument("--annotate", action="store_true", help="print annotations as GitHub reads them")
-    branch.add_argument("--summary", metavar="FILE", help="write the table there as Markdown")
+    branch.add_argument("--summary", metavar="FILE", help="write the table to this file as Markdown")
     versions = parser.add_argument_group("versions of the package nki")
     versions.add_argument(
         "--nki",

@@ -119,8 +119,8 @@ def _peak(result: RunOutcome) -> str:
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """Return how many of the tried failures were repaired, as ``3 of 7``, with the class of failure that was tried most
-    often.
+    """Return how many failed candidates were repaired of those for which a repair was tried, as ``3 of 7``, with the
+    most frequent class of failure.
     """
     if not rates:
         return "—"

@@ -86,11 +86,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _uncertain(found: Mapping[str, Any]) -> str:
-    """Return a sentence on money that a provider may have billed for calls without an answer. Caps count it;
-    the table does not.
+    """Return a sentence on money that a provider may have billed for calls without an answer. Caps count this money;
+    the table of costs does not.
     """
     calls = found["uncertain_calls"]
-    return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} cut off unseen; caps count it"
+    return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} that ended before their answers arrived; caps count this amount"
 
 
 def _print_gains(home: str | None, run: int) -> None:

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     order = Order(arguments.programs, arguments.pairs, arguments.seed, where.api, where.chip)
     settings = config.load().config.evaluate
     settings = replace(settings, slots=arguments.jobs or slots_of(settings))
-    folder = Path(arguments.folder).resolve()  # absolute, because the jail's processes run in another folder
+    folder = Path(arguments.folder).resolve()  # absolute, because the sandbox's processes run in another folder
     basis = basis_of(order)
     with Journal(folder, basis) as journal:
         progress = _Progress(order.programs, sum(journal.numbers().values()))

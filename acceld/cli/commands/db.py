@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the first argument says with the database, and return the exit code."""
+    """Back up, restore, shrink or prune the database, as the first argument says, and return the exit code."""
     home = find_home(arguments.home)
     return {
         "path": _path,

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--admit",
         nargs="*",
         metavar="WORKLOAD",
-        help="also examine these workloads, or all: no constant may pass, and every input must matter",
+        help="also examine these workloads, or all: whether a constant output passes, and whether every input matters",
     )
     database = parser.add_argument_group("with database")
     database.add_argument("--quick", action="store_true", help="leave out the slow part of the integrity check")
@@ -41,11 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attacks.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
     attacks.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="backend to attack")
     attacks.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
-    attacks.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
+    attacks.add_argument("--repeats", metavar="N", type=count, default=1, help="try each attack N times")
     trial = parser.add_argument_group("on a Trainium machine")
-    trial.add_argument("--neuron", action="store_true", help="try everything there, and write a report")
     trial.add_argument(
-        "--from", dest="report", metavar="REPORT", type=Path, help="read such a report, and print what to set"
+        "--neuron", action="store_true", help="try each step of compiling and running a kernel, and write a report"
+    )
+    trial.add_argument(
+        "--from",
+        dest="report",
+        metavar="REPORT",
+        type=Path,
+        help="read a report that --neuron wrote, and print what to set",
     )
     trial.add_argument(
         "--api", choices=tuple(API_CHIPS), default="", help="with --neuron (default: the chip of this machine)"
@@ -53,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     trial.add_argument(
         "--target", choices=("trn1", "trn2", "trn3"), default="", help="with --neuron (default: the machine's chip)"
     )
-    trial.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical one")
+    trial.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical core")
     trial.add_argument("--out", type=Path, default=Path("acceld-neuron-report.json"), help="the report's file")
 
 

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the hosts, or change one. Raises DaemonError (exit code 3) if no daemon runs."""
+    """List the hosts, drain a host, or give a drained host work again. Raises DaemonError (exit code 3) if no daemon
+    runs.
+    """
     client = Client(find_home(arguments.home))
     if arguments.action != "list":
         if not arguments.host:

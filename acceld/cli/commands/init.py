@@ -41,14 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_module(parser)
     parser.add_argument("--inputs", metavar="SAMPLE.npz", help="arrays by argument name, used as they are")
-    parser.add_argument("--reference", metavar="REF.py", help="numpy oracle: forward, and optionally get_inputs")
+    parser.add_argument(
+        "--reference",
+        metavar="REF.py",
+        help="file with the numpy oracle: a function forward, and optionally get_inputs",
+    )
     parser.add_argument(
         "--module",
         metavar="PKG.MOD:CLASS",
         help="PyTorch module, or FILE.py:CLASS: its forward becomes the reference; its weights become arguments",
     )
     add_launch(parser)
-    parser.add_argument("--mutates", action="append", default=[], metavar="NAME", help="an argument the kernel writes")
+    parser.add_argument(
+        "--mutates", action="append", default=[], metavar="NAME", help="an argument that the kernel writes to"
+    )
     add_target(parser, simulated=True)
     parser.add_argument("-o", "--output", metavar="DIR", help="the folder to write (default: ./<kernel's name>)")
     add_json(parser)

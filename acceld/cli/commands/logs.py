@@ -57,8 +57,8 @@ def tail(path: Path, count: int) -> list[str]:
 
 
 def since(path: Path, position: int) -> tuple[list[str], int]:
-    """Return the complete lines behind a byte position, and the position to continue at. A file that became
-    shorter was rotated, and is read from its start.
+    """Return the complete lines after a byte position, and the position to continue at. A file that is shorter than the
+    position was rotated, and is read from its start.
     """
     if not path.exists():
         return [], 0

@@ -65,7 +65,9 @@ class _Row:
     why: str
     """Reason why the region has no reference; empty if it has one."""
     times_us: dict[str, float]
-    """Least times in microseconds for the ``bytes``, the ``products`` and the other ``elements`` of one run."""
+    """Least times in microseconds of one execution by kind of work: ``bytes`` (moved data), ``products`` (matrix
+    products) and ``elements`` (all other operations).
+    """
 
     @property
     def bound(self) -> str:
@@ -125,7 +127,8 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
     """Return the regions of the step that a config.json describes, words for the step, and counts about the
     model.
     """
-    from acceld.lowering.blocks import StepSize, read_config, regions_of
+    from acceld.lowering.blocks import StepSize, regions_of
+    from acceld.lowering.configs import read_config
 
     refuse_module(arguments, f"{arguments.spec} is a config.json")
     given = {"tp": 1, "batch": 1, "seq": 2048}
@@ -136,6 +139,8 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
             raise UsageError(f"--{name} must be 1 or more, not {given[name]}")
     shape = read_config(Path(arguments.spec), given["tp"])
     step = StepSize(given["batch"], given["seq"], arguments.decode)
+    for left in shape.unread:
+        say(f"{arguments.spec}: {left}")
     rows = [_timed(region, shape.dtype, arguments.chip) for region in regions_of(shape, step)]
     what = f"one token of {figures.many(step.batch, 'sequence')}" if step.decode else f"{step.tokens} tokens"
     return rows, f"a step ({what})", {"layers": shape.layers}

@@ -302,8 +302,8 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
-    """Return what the daemon compares with its own configuration. A run is refused if the two differ, so that no run
-    uses other settings than its author sees.
+    """Return the settings on which the run depends, for the daemon to compare with its own. The daemon refuses the run
+    if they differ, so that no run uses other settings than its author sees.
     """
     from acceld.watch.settings import digests
 

@@ -33,16 +33,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("kernel", metavar="KERNEL.py", help="a kernel that imports neuronxcc.nki")
     parser.add_argument("--to", choices=("nki",), default="nki", help="the API to write (nki)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: KERNEL_nki.py beside it)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="file for the port (default: KERNEL_nki.py beside KERNEL.py)"
+    )
     shapes = parser.add_mutually_exclusive_group()
-    shapes.add_argument("--workload", help="trace it with the shapes of this workload")
-    shapes.add_argument("--arg", action="append", metavar="[NAME=]SHAPE:DTYPE", help="an argument by name, or in order")
+    shapes.add_argument("--workload", help="trace both kernels with the shapes of this workload")
+    shapes.add_argument("--arg", action="append", metavar="[NAME=]SHAPE:DTYPE", help="an argument, by name or in order")
     parser.add_argument(
         "--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number, true or false"
     )
     add_launch(parser)
-    parser.add_argument("--chip", choices=API_CHIPS["nki"], default="trn2", help="the chip to write it for (trn2)")
-    parser.add_argument("--no-data", action="store_true", help="trace and verify it, but do not run both on data")
+    parser.add_argument("--chip", choices=API_CHIPS["nki"], default="trn2", help="the chip that the port is for (trn2)")
+    parser.add_argument(
+        "--no-data", action="store_true", help="trace and verify the port, but do not run both kernels on data"
+    )
     add_json(parser)
 
 

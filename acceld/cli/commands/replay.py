@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Repeat the decisions of a run, and print the first one that differs from the stored one. Return 1 if one
-    does.
+    """Repeat the decisions of a run, and print the first decision that differs from the stored one. Return 1 if a
+    decision differs, else 0.
     """
     from acceld.search.replay import differences, recording
 

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Stop a running daemon, then start one."""
+    """Stop the state folder's daemon if it runs, start a new daemon, and return the exit code."""
     home = find_home(arguments.home)
     if home.is_served():
         stop(home, grace_s=None, timeout_s=60.0)

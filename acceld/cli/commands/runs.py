@@ -17,7 +17,7 @@ from acceld.model import STOPPED, RunState
 NEWEST, ROWS = 20, 50
 """Limits on the rows of the list of runs, and on the rows of the other tables."""
 CONDITIONS = ("saved", "search", "chip", "model", "since", "where", "sort", "jsonl", "csv")
-"""Arguments that need the view ``history``."""
+"""Arguments for which rows are selected by SQL from the view ``history`` of the database file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``acceld status``: show the state of the daemon. It imports little, so that it answers quickly."""
+"""``acceld status``: show the state of the daemon. This module imports little, so that the command answers quickly."""
 
 from __future__ import annotations
 

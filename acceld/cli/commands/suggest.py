@@ -49,8 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry)
     places = refused(text, api, arguments.rule, shapes, dtypes, entry=entry)
     if arguments.json:
-        shown = [{key: value for key, value in one.items() if key != "changed"} for one in suggestions]
-        print_json({"kernel": str(path), "api": api, "suggestions": shown, "refused": places})
+        print_json({"kernel": str(path), "api": api, "suggestions": suggestions, "refused": places})
         return 0
     for one in suggestions:
         low, high = one["gain_percent"]

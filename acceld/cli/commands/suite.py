@@ -198,7 +198,7 @@ def _note(
         return
     outcomes = rows.setdefault(_label(entry), [])
     if not known:
-        before = after = 1.0  # no gain that is known
+        before = after = 1.0  # no latency is known, so no gain either
     elif outcomes and outcomes[-1]["run"] == run:
         before = outcomes.pop()["best_latency_us"]
     left = worth(entry, outcome["percent_of_attainable_after"])
@@ -246,7 +246,7 @@ def _search(client: Client, number: int, length_s: float) -> tuple[dict[str, Any
         client.send("POST", f"/v1/runs/{number}/actions", {"action": "resume"})
     paused = None if state.ended else _wait(client, number, seen, ends)
     outcome: dict[str, Any] = client.get(f"/v1/runs/{number}/outcome")
-    if paused is None or paused["message"].startswith(BUDGET_PREFIX):  # money that is spent is the end of a slice
+    if paused is None or paused["message"].startswith(BUDGET_PREFIX):  # a slice also ends when its money is spent
         return outcome, ""
     return outcome | {"exit_code": paused["exit_code"]}, paused["message"]
 
@@ -255,8 +255,8 @@ def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any]
     """Follow a run, by its events after the number ``seen``, until it has ended; at the time ``ends``, pause the run.
 
     If a strict gate runs at the time ``ends``, the run is paused after the gate, so that the gate's result is kept. A
-    run that paused itself, because its money is spent or its models fail, is cancelled; the result is its outcome before
-    that.
+    run that pauses itself, because its money is spent or its models fail, is cancelled. Then the result is the run's
+    outcome from before the cancelling, else None.
     """
     actions, pausing = f"/v1/runs/{number}/actions", False
     paused: dict[str, Any] | None = None
@@ -275,7 +275,7 @@ def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any]
                 answer = client.send("POST", actions, {"action": "pause", "at_once": True})
             except AcceldError:
                 if not RunState(client.get(f"/v1/runs/{number}")["state"]).ended:
-                    continue  # it decides nothing more, and ends now
+                    continue  # the run is ending, and decides nothing more
                 return paused
             if answer["run"]["state"] == RunState.PAUSED:
                 return paused

@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="KERNEL.py", help="kernel files, folders with a workload.toml, or workloads"
     )
-    parser.add_argument("--workload", help="evaluate them by this workload (default: the workload.toml beside each)")
+    parser.add_argument(
+        "--workload",
+        help="the workload that the kernels are evaluated by (default: the workload.toml beside each kernel)",
+    )
     parser.add_argument("--entry", default="", help="name of the kernel function")
     add_target(parser, backend="where the daemon measures kernels that pass")
     parser.add_argument(
@@ -135,7 +138,7 @@ async def _watch(
 
 
 async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:
-    """Handle saved files and pressed keys until the user presses q."""
+    """Evaluate saved files and obey pressed keys until the user presses q."""
     from acceld.cli.watch_console import single_keys
 
     left = asyncio.Event()

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _least(one: Workload) -> tuple[str, str]:
-    """Return the chip that the workload's baselines are for first, and the roofline time there."""
+    """Return the first chip that the workload's baselines are for, and the roofline time on that chip."""
     chips = [chip for target in TARGETS.values() for api in one.baselines for chip in target.chips.get(api, ())]
     chip = next(iter(chips), "trn1")
     return chip, figures.duration(roofline.roofline_us(one, chip))

@@ -115,7 +115,9 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
 
 
 def _read(path: Path) -> list[Finding]:
-    """Return the findings of a stored report of such a trial. Raises UsageError if the report can not be read."""
+    """Return the findings of a report that an earlier trial of compiling and running on Trainium has written. Raises
+    UsageError if the report can not be read.
+    """
     from acceld.devices.neuron.tools.advice import advice
 
     try:
@@ -215,7 +217,7 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Finding]:
 
     for one in findings(("prompts", "workloads"), find_home(arguments.home), None, False):
         if one.problem:
-            remedy = f"mend it; acceld doctor {one.part} reads them again"
+            remedy = f"mend the file; acceld doctor {one.part} then shows whether it is right"
             yield Finding(f"{one.part} {one.name}", "note", one.problem, remedy)
 
 

@@ -21,8 +21,8 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield findings about the compiler, core and peaks that kernels for the host's processor would use.
-    Measures nothing.
+    """Yield findings about the compiler, core and peaks that kernels for the host's processor would use. This measures
+    nothing.
     """
     driver = CpuDriver()
     try:
@@ -33,7 +33,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
     core = driver.leases()[0].name
     if driver.compiler is None:
         todo = "install gcc (apt install gcc)"
-        yield Finding("cpu", "note", f"{core}; no C compiler: none of gcc, cc and clang; numpy kernels only", todo)
+        yield Finding("cpu", "note", f"{core}; no C compiler (gcc, cc or clang), so only numpy kernels run", todo)
         return
     found = stored_rates(state_folder, driver.compiler.path)
     if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CALLS = (
     "#pragma omp simd reduction(+:sum): the loop may be vectorized, and its sums reordered; also aligned(p:64), simdlen(8)",
-    "restrict: a pointer's memory is reached by no other name; without it stores keep later loads waiting",
+    "restrict: a pointer's memory is reached by no other name; without restrict, stores keep later loads waiting",
     "__builtin_assume_aligned(p, 64): p is aligned; __builtin_prefetch(p): fetches a cache line ahead",
     "typedef float v8 __attribute__((vector_size(32))): vectors with + - * / and comparisons; unaligned loads by memcpy",
     "_mm256_loadu_ps, _mm256_storeu_ps(p, v), _mm256_set1_ps(x): eight floats (AVX); _mm512_ and sixteen with AVX-512",

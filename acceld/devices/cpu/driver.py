@@ -70,7 +70,7 @@ class CpuDriver:
             )
         if api == "c" and self.compiler is None:
             raise DeviceError(
-                "there is no C compiler: none of gcc, cc and clang is on PATH",
+                "there is no C compiler: gcc, cc and clang are not on PATH",
                 hint="Install gcc (`apt install gcc`), or optimize numpy kernels: --api numpy.",
             )
 
@@ -91,7 +91,9 @@ class CpuDriver:
         return None
 
     def leases(self) -> Sequence[Lease]:
-        """Return the only lease: the last core that this process may use. Daemon and referee run on the other cores."""
+        """Return the only core to time on, as a lease: the last core that this process may use. The daemon, and the
+        referee that times kernels, run on the other cores.
+        """
         core = max(os.sched_getaffinity(0))
         return (Lease(core, f"core {core}"),)
 
@@ -109,7 +111,7 @@ class CpuDriver:
         return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=self.compiler.roots)
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return the rights of a worker: one thread. For C it may also map the compiled kernel as code."""
+        """Return the rights of a worker: one thread, and for C also mapping the compiled kernel as code."""
         return Rights(_RUN_BYTES, 1, execute=api == "c", read_paths=(artefact,))
 
     def learn(self, folder: Path, *, again: bool = False) -> None:
@@ -129,7 +131,7 @@ class CpuDriver:
         return self._rates.limits() if self._rates else None
 
     def referring(self) -> Rights:
-        """Return no rights, because the workload's own reference needs none."""
+        """Return no rights, because the workload's own reference needs no rights."""
         return Rights()
 
     def settings(self, api: str) -> Mapping[str, Any]:
@@ -139,7 +141,7 @@ class CpuDriver:
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return nothing: kernels are timed by processor time, which counts only their own work."""
+        """Return no facts about the core: kernels are timed by processor time, which counts only a kernel's own work."""
         return {}
 
     def sdk(self, api: str) -> str:

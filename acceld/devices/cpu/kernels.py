@@ -37,8 +37,8 @@ _MOST_LOG = 4000
 
 
 def build(job: Job) -> Built:
-    """Return what a worker loads: the shared object of a C kernel, or the text of a numpy kernel that has the
-    function.
+    """Return what a worker loads: the shared object of a C kernel, or the text of a numpy kernel that defines the
+    kernel's function.
     """
     return _build_c(job) if job["api"] == "c" else _build_numpy(job)
 
@@ -131,7 +131,7 @@ def _prepare_c(job: Job, artefact: str) -> Call:
             first = not bound
             pointers = bound[id(outputs)] = [_passed(one) for one in (*inputs, *outputs)]
             if first:
-                linux.forbid_counter()  # last, because Python itself reads a clock when it takes a lock
+                linux.forbid_counter()  # the clock is forbidden last, because Python reads a clock when it takes a lock
         function(*pointers)
 
     return call
@@ -142,9 +142,7 @@ def _passed(value: Any) -> Any:
 
 
 class WrongOutput(Exception):
-    """Report that a numpy kernel's result does not fit the workload's outputs. ``rule`` names the kind of
-    difference.
-    """
+    """Raised if a numpy kernel's result does not fit the workload's outputs. ``rule`` names the kind of difference."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """Check that a compiled C kernel does nothing but compute.
 
-A source text can hide a call; the symbols of its object file can not.
+A source text can hide a call; the symbols of the object file show it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ EXTERNAL = frozenset(
 ) | {name + kind for name in _REAL for kind in ("", "f", "l")}
 """Functions of libc and libm that a kernel may call: memory functions, and arithmetic on the arguments."""
 _VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
-"""Names of libm's vector functions, and of its variants for finite numbers. A group of the match is the scalar
-function.
+"""Names of libm's vector functions, and of its functions for finite numbers only. A group of the match is the name of
+the scalar function.
 """
 _HELPERS = re.compile(
     r"__[a-z]+[hsdxtb]f[hsdxtb]?[fi]?\d?|__(?:u?div|u?mod|mul|u?divmod|ashl|ashr|lshr|neg|ffs|clz|ctz|popcount)[sdt]i[234]?"
@@ -60,11 +60,10 @@ _DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the first rule that a compiled object breaks, and a message; two empty texts if the object breaks
-    none.
+    """Return the first rule that a compiled object breaks, and a message; two empty texts if the object breaks no rule.
 
-    Tools are looked for in the folders of ``search``. If the preprocessed source (``.i``) lies beside the
-    object, it is checked, too.
+    Tools are looked for in the folders of ``search``. If the preprocessed source (``.i``) lies beside the object, it is
+    checked, too.
     """
     declared = next(_declared(path.with_suffix(".i")), None)
     if declared is not None:
@@ -78,7 +77,7 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
 
 
 def static_bytes(path: Path) -> int:
-    """Return the number of bytes that a compiled object keeps from one call to the next."""
+    """Return the number of bytes of memory that a compiled object keeps from one call to the next."""
     with path.open("rb") as stream:
         elf = ELFFile(stream)
         sections = sum(
@@ -110,7 +109,7 @@ def _declared(path: Path) -> Iterator[tuple[str, str]]:
     plain = [name for name in _DECLARED.findall(text) if not re.search(rf"\b{name}\s*\([^;{{}}]*\)\s*{{", text)]
     for name in (*renamed, *plain):
         if not _allowed(name):
-            yield "external", f"a kernel may not declare {name[:60]}: it computes on its arguments"
+            yield "external", f"a kernel may not declare {name[:60]}: a kernel may only compute on its arguments"
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
@@ -134,7 +133,7 @@ def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
             if kind in ("STT_LOOS", "STT_GNU_IFUNC"):
                 yield "external", f"{symbol.name[:60]} is chosen when the kernel is loaded"
             if place == "SHN_UNDEF" and symbol.name and not _allowed(symbol.name):
-                yield "external", f"a kernel may not use {symbol.name[:60]}: it computes on its arguments"
+                yield "external", f"a kernel may not use {symbol.name[:60]}: a kernel may only compute on its arguments"
 
 
 def _allowed(name: str) -> bool:
@@ -144,9 +143,8 @@ def _allowed(name: str) -> bool:
 
 
 def misdirected(path: Path, search: str) -> tuple[str, str]:
-    """Check that each jump of a linked x86_64 object goes to the first byte of an instruction.
-
-    Return the rule ``jump`` and a message for a jump that does not; two empty texts if there is none.
+    """Check that each jump of a linked x86_64 object goes to the first byte of an instruction. Return the rule ``jump``
+    and a message for the first jump that does not; two empty texts if all jumps do.
     """
     shown = _disassembled(path, search)
     firsts = set(_AT.findall(shown))

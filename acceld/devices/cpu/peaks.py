@@ -1,10 +1,10 @@
 """Measure the rates of one core of this machine, and store them: multiply-adds, copies in memory and in cache.
 
 Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more than 1.2
-times the best rate of copies, which is the cache's, or 1.2 times the rate of arithmetic.
+times the rate of copies in cache, the best of the three rates of copies, or more than 1.2 times the rate of arithmetic.
 
-Other work on the machine slows a measurement down, so a stored rate may be too low. A rate is measured again before a
-kernel that exceeds it is suspect, and the greater one stays.
+Other work on the machine slows a measurement down, so a stored rate may be too low. Before a kernel that exceeds a rate
+is suspect, the rate is measured again, and the greater of the two measurements stays.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _REPEATS = 5
 _BUILD_S = 60.0
 _RATES = ("memory_bytes_per_s", "shared_bytes_per_s", "cache_bytes_per_s", "flops_per_s")
 _MARGIN = 1.2
-"""Limit divided by the best measured rate. The margin is for changing clocks, and for kernels better than the
-loop that measures.
+"""Ratio of the limit to the best measured rate. The margin allows for changing clocks, and for kernels better than the
+measuring loop.
 """
 
 
@@ -56,7 +56,7 @@ class HostRates:
     how: str
 
     def greatest(self, other: HostRates) -> HostRates:
-        """Return the rates of two measurements, each the greater of the two."""
+        """Return, for each rate, the greater of two measurements."""
         both = {name: max(getattr(self, name), getattr(other, name)) for name in _RATES}
         return replace(other, **both)
 
@@ -103,7 +103,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int, *
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """Return the rates of this machine that are stored in ``folder``; None if ``folder`` has none of this machine."""
+    """Return the rates of this machine that are stored in ``folder``; None if ``folder`` has no rates of this machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
@@ -116,7 +116,8 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 def _machine(compiler: str | None) -> dict[str, Any]:
     """Return a description of this machine. Stored rates are valid only on a machine with an equal description.
 
-    It says whether there is a C compiler, because without one the rates are measured by numpy.
+    The description says whether the machine has a C compiler, because without a C compiler the rates are measured by
+    numpy.
     """
     model = platform.processor()
     try:
@@ -129,7 +130,7 @@ def _machine(compiler: str | None) -> dict[str, Any]:
 
 def _measure(compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})  # affects this thread only
+    os.sched_setaffinity(0, {core})  # the core is chosen for this thread only
     try:
         if compiler is not None:
             try:
@@ -180,7 +181,7 @@ def _by_numpy() -> HostRates:
     left = np.ones((512, 512), np.float32)
 
     def flops() -> float:
-        start = time.process_time()  # counts all threads, because the library may use several
+        start = time.process_time()  # the time of all threads counts, because the library may use several threads
         np.matmul(left, left)
         return 2.0 * 512**3 / max(1e-9, time.process_time() - start)
 

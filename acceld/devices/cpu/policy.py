@@ -1,4 +1,6 @@
-"""Refuse forbidden C sources early and with a clear message, by their tokens. The jail is what actually protects."""
+"""Refuse forbidden C sources early and with a clear message, by their tokens. The policy is not the protection: the
+jail is.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,11 @@ def _complaint(token: re.Match[str]) -> Failure | None:
         return None
     words = _WORD.findall(token.group("name") or token.group("pragma") or rest)
     bad = next((word for word in words if _reaches(word)), None)
-    return Failure("library", f"a candidate may not use {bad}: a kernel computes on its arguments") if bad else None
+    return (
+        Failure("library", f"a candidate may not use {bad}: a kernel may only compute on its arguments")
+        if bad
+        else None
+    )
 
 
 def _reaches(word: str) -> bool:

@@ -44,7 +44,7 @@ def _type(array: Mapping[str, Any]) -> str:
         raise BuildRefused(
             f"C kernels have no type for {array['name']}, which is {array['dtype']}",
             rule="dtype",
-            hint="use another dtype in workload.toml: float32, bool and integers of up to 32 bits have one",
+            hint="use another dtype in workload.toml: float32, bool and integers of up to 32 bits have a C type",
         )
     return found
 

@@ -28,7 +28,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
         return
     try:
         for one in driver.gpus:
-            known = f"chip {driver.gpu.name}" if driver.gpu else "no datasheet figures for it"
+            known = f"chip {driver.gpu.name}" if driver.gpu else "acceld has no datasheet figures of this GPU"
             yield Finding("nvidia", "ok", f"GPU {one.index} {one.name}, driver {one.driver}, {one.clocks}; {known}")
         driver.check()
     except AcceldError as error:

@@ -30,20 +30,22 @@ _SIZES = {
 }
 _ALIASES = {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "long": "int64"}
 _SPACING = 1 << 40
-"""Distance between the made-up addresses of allocations. All are multiples of 16, which Triton looks at."""
+"""Distance in bytes between the made-up addresses of allocations. All addresses are multiples of 16, because Triton
+compiles other code for such addresses.
+"""
 
 
 def refused(what: str) -> BuildRefused:
     """Return the error for a call of torch that computes or needs data. ``what`` names the call."""
     return BuildRefused(
-        f"{what} is not available to host code: it may allocate, view and launch, without seeing data",
+        f"{what} is not available to host code: host code may allocate, view and launch, without seeing data",
         rule="library",
         hint="Compute in a function decorated with triton.jit; grids and sizes come from shapes.",
     )
 
 
 class dtype:
-    """An element type. It prints as torch prints it."""
+    """Stand in for ``torch.dtype``, the type of an element. Its text is the one that torch prints."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -370,7 +372,7 @@ class BlankTorch(ModuleType):
         kind = kind if kind is not None else _DTYPES["float32"]
         if not isinstance(kind, dtype) or any(not isinstance(one, int) or one < 0 for one in sizes):
             raise BuildRefused(
-                f"a tensor can not have the shape {sizes} and the type {kind!r}: sizes are whole numbers, and the type is one of torch",
+                f"a tensor can not have the shape {sizes} and the type {kind!r}: sizes are whole numbers, and the type is a dtype of torch",
                 rule="shape",
             )
         allocation = self.allocation_class("buffer", len(self.allocations), math.prod(sizes) * kind.itemsize, fill)

@@ -1,4 +1,4 @@
-"""Run a kernel's host code once, without data, and record its launches. Runs in a jail."""
+"""Run a kernel's host code once, without data, and record its launches. This happens in a jail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
 from acceld.parsing import parse
 
 ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
-"""Names of the function that launches, tried in this order if the workload does not name it."""
+"""Names of the host function that launches the kernel, tried in this order if the workload does not name it."""
 
 
 def build(job: Job) -> Built:
@@ -193,7 +193,7 @@ class _Recorder:
         raise BuildRefused(
             "triton.autotune measures by itself",
             rule="autotune",
-            hint="Write one configuration; the search tries others.",
+            hint="Write one configuration; the search tries other configurations.",
         )
 
     def _launcher(self, src: Any, metadata: Any) -> Any:
@@ -244,7 +244,7 @@ def _message(error: BaseException) -> str:
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
     """Return the refusal with a line number of the kernel's file.
 
-    The number is that of the file's last line in the traceback. Without such a line, it comes from Triton's
+    The number is that of the file's last line in the traceback. Without such a line, the number comes from Triton's
     message.
     """
     line = 0

@@ -33,13 +33,17 @@ from acceld.roofline import Peaks
 
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
-"""Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few."""
+"""Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few of
+these addresses.
+"""
 _FLUSH = 4
 """Size of the buffer that is written before each timed sequence of launches, in multiples of the L2 cache."""
 _LEAST_FLUSH_BYTES = 256 << 20
 _BATCH_BYTES = 4 << 30
 _HEADROOM = 1.02
-"""A kernel is suspect above this multiple of the datasheet's peak. Boost clocks and rounding explain less."""
+"""A kernel is suspect if it needs more than this multiple of the datasheet's peak. Boost clocks and rounding explain
+less than this.
+"""
 
 
 _START_S = 60.0
@@ -57,7 +61,9 @@ LEAST_TRITON = (3, 4)
 
 
 def start_library(library: str) -> None:
-    """Start NVIDIA's driver library once, in a child process with all rights. Raise DeviceError if it does not start."""
+    """Start NVIDIA's driver library once, in a child process with all rights. Raise DeviceError if the library does not
+    start.
+    """
     start = child("-c", _START, library)
     try:
         done = subprocess.run(
@@ -66,7 +72,7 @@ def start_library(library: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise DeviceError(
             f"NVIDIA's driver library does not start within {_START_S:.0f} s",
-            hint="nvidia-smi shows whether the GPU answers; restart the machine if it does not",
+            hint="nvidia-smi shows whether the GPU answers; restart the machine if the GPU does not answer",
         ) from error
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines() or [f"exit {done.returncode}"]
@@ -98,7 +104,7 @@ class CudaDriver:
         """
         found = installed(self._ask)
         if not found:
-            raise DeviceError("nvidia-smi lists no GPU", hint="Is one visible to this machine or container?")
+            raise DeviceError("nvidia-smi lists no GPU", hint="Make a GPU visible to this machine or container.")
         return tuple(one for one in found if one.name == found[0].name)
 
     @cached_property
@@ -143,7 +149,7 @@ class CudaDriver:
             )
         if self.reference and importlib.util.find_spec("torch") is None:
             raise DeviceError(
-                "PyTorch is not installed in this environment; it checks results on the GPU", hint=INSTALL
+                "PyTorch is not installed in this environment; PyTorch checks results on the GPU", hint=INSTALL
             )
 
     def _capability(self) -> int | None:
@@ -201,14 +207,14 @@ class CudaDriver:
         start fails.
 
         The first process that uses CUDA makes missing device files, which a jailed worker can not do. A GPU that no
-        process has open is shut down. It would start again for each worker and for each call of ``nvidia-smi``. With
-        ``again`` there is nothing to do, because the limits are those of the datasheet.
+        process has open is shut down. Such a GPU would start again for each worker and for each call of ``nvidia-smi``.
+        With ``again`` there is nothing to do, because the limits are those of the datasheet.
         """
         if again:
             return
         start_library(self.library)
         for lease in self.leases():
-            with contextlib.suppress(OSError):  # without its device file the worker fails, and says why
+            with contextlib.suppress(OSError):  # without the GPU's device file the worker fails, and says why
                 self._held.append(os.open(self.running("", "", lease).device_paths[0], os.O_RDWR | os.O_CLOEXEC))
 
     def peaks(self, chip: str) -> Peaks | None:
@@ -232,7 +238,7 @@ class CudaDriver:
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)
         if now is None:
             raise DeviceError(
-                f"{lease.name} is gone: nvidia-smi does not list it any more",
+                f"{lease.name} is gone: nvidia-smi no longer lists the GPU",
                 hint="look at dmesg for a fault of the GPU, then acceld restart",
             )
         return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}
@@ -246,7 +252,7 @@ class CudaDriver:
 
 def _roots() -> tuple[str, ...]:
     spec = importlib.util.find_spec("triton")
-    # The folder that Triton was installed into, because Triton finds its backends by the package metadata there.
+    # The folder that has Triton, because Triton finds its backends by the package metadata in that folder.
     own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
     listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
     return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))

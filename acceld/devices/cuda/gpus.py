@@ -1,8 +1,8 @@
 """List figures of GPUs from their datasheets, by acceld's names for the GPUs.
 
-Rates are for dense matrices. If a GPU exists in several forms, the figures are of the SXM form. ``l2_bytes``
-decides how much is written to empty the cache. Percentages of peak use these figures; none of them is measured.
-docs/gpu.md has the same figures.
+Rates are for dense matrices. If a GPU exists in several forms, the figures are of the SXM form. ``l2_bytes`` decides
+how much is written to empty the cache. Percentages of peak use these figures. No figure is measured. docs/gpu.md has
+the same figures.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 
 
 def gpu_called(name: str) -> Gpu | None:
-    """Return the GPU for the name that the driver gives it, such as ``NVIDIA H100 80GB HBM3``; None if it is
-    unknown.
+    """Return the GPU for the name that the driver gives it, such as ``NVIDIA H100 80GB HBM3``; None if acceld has no
+    figures of that GPU.
     """
     padded = f"{name.lower()} "
     for gpu in sorted(GPUS.values(), key=lambda one: -len(one.words[0])):

@@ -15,7 +15,7 @@ _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class DriverError(RuntimeError):
-    """Report that a call of the driver failed. The message has the call, the error's name and the driver's text."""
+    """Raised if a call of the driver fails. The message has the call, the error's name and the driver's text."""
 
 
 class Driver:
@@ -26,7 +26,7 @@ class Driver:
             self._library = ctypes.CDLL(library)
         except OSError as error:
             raise DriverError(f"{library} can not be loaded: {error}") from error
-        # The lazy default would load device code at its first launch, between two events.
+        # By default CUDA would load device code at the first launch, between two timed events.
         os.environ["CUDA_MODULE_LOADING"] = "EAGER"
         self._call("cuInit", 0)
         handle = ctypes.c_int()

@@ -77,7 +77,7 @@ def ask_nvidia_smi(arguments: list[str]) -> str:
     if found is None:
         raise DeviceError(
             "there is no NVIDIA driver here: nvidia-smi is not on PATH",
-            hint="On a machine with a GPU install NVIDIA's driver. Without one, `--backend simulator` evaluates NKI kernels.",
+            hint="On a machine with a GPU install NVIDIA's driver. Without a GPU, `--backend simulator` evaluates NKI kernels.",
         )
     try:
         done = subprocess.run([found, *arguments], capture_output=True, text=True, timeout=_ASK_S, check=False)

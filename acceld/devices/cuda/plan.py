@@ -1,9 +1,9 @@
 """Encode and decode launch plans: what a kernel's host code does, as plain data, with the compiled device code.
 
-Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and
-launches are recorded. Replaying them runs none of the candidate's Python. An encoded plan is a little-endian
-length, a JSON header of that length, and the device code of each kernel one after the other. :func:`decode`
-checks every field, because the bytes come from a process that ran a candidate's code.
+Host code runs once, in a jail, with the shapes of its arguments and without their data. The allocations and launches of
+the host code are recorded. Replaying them runs no Python of the candidate. An encoded plan is a little-endian length, a
+JSON header of that length, and the device code of all kernels in order. :func:`decode` checks every field, because the
+bytes come from a process that ran a candidate's code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCALARS = {
 
 
 class PlanRefused(ValueError):
-    """Report that bytes are not a valid launch plan."""
+    """Raised if bytes are not a valid launch plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An argument that points into an input (``kind`` input) or into a buffer (``kind`` buffer) with number
-    ``number``.
-    """
+    """A pointer argument. It points into an input or a buffer, as ``kind`` says, with the number ``number``."""
 
     kind: str
     number: int
@@ -136,7 +134,7 @@ def encode(plan: LaunchPlan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> LaunchPlan:
-    """Return the plan in ``data``. Raise PlanRefused if any part of it is invalid, or does not fit inputs and
+    """Return the plan in ``data``. Raise PlanRefused if any part of the plan is invalid, or does not fit inputs and
     outputs of these sizes.
     """
     try:
@@ -216,7 +214,7 @@ def _verify(plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence
     sizes = {"input": list(input_bytes), "buffer": [one.size_bytes for one in plan.buffers]}
     for launch in plan.launches:
         if launch.kernel >= len(plan.kernels) or len(launch.arguments) > MAX_ARGUMENTS:
-            raise PlanRefused(f"the plan launches kernel {launch.kernel}, which it does not have")
+            raise PlanRefused(f"the plan launches kernel {launch.kernel}, which the plan does not have")
         for argument in launch.arguments:
             if isinstance(argument, Pointer) and argument.offset_bytes > _size(sizes, argument):
                 raise PlanRefused(f"the plan has a pointer behind the end of {argument.kind} {argument.number}")

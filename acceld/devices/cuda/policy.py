@@ -1,5 +1,5 @@
-"""Refuse forbidden Triton sources early and with a clear message, by their syntax tree. The jail is what
-actually protects.
+"""Refuse forbidden Triton sources early and with a clear message, by their syntax tree. The policy is not the
+protection: the jail is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ def _refusal(node: ast.AST) -> tuple[str, str, str] | None:
         case ast.Attribute(attr=name) if name.startswith("_"):
             return "dunder", f"the attribute {name} is internal", "use the public API"
         case ast.Attribute(attr="autotune"):
-            return "autotune", "triton.autotune measures by itself", "write one configuration; the search tries others"
+            return (
+                "autotune",
+                "triton.autotune measures by itself",
+                "write one configuration; the search tries other configurations",
+            )
         case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
             return "async", "a kernel is not a coroutine", ""
         case ast.Global() | ast.Nonlocal():

@@ -1,6 +1,6 @@
 """Compute expected outputs by the workload's reference in float64, on the GPU if torch finds one.
 
-This happens in a child process that never sees a candidate, after the candidate's worker has ended. Importing
+The reference runs in a child process that never sees a candidate, after the candidate's worker has ended. Importing
 this module imports torch, once, before children are forked. Only a child uses the GPU.
 """
 

@@ -1,4 +1,4 @@
-"""Replay a launch plan on fresh inputs, and time it. Runs none of the candidate's Python.
+"""Replay a launch plan on fresh inputs, and time it. None of the candidate's Python runs here.
 
 Before each timed sequence of launches, everything that could carry data from an earlier call is reset:
 
@@ -9,13 +9,13 @@ Before each timed sequence of launches, everything that could carry data from an
   outputs of these sequences are dropped.
 - A buffer of several times the L2 cache is written.
 
-After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only
-the inputs of this sequence.
+After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only the
+inputs of this sequence.
 
-The device works through a queue. All launches have to be in the queue before the device reaches the first
-event, or else the time would include the host's time for queueing them. So they are queued behind the write of
-the large buffer. After each sequence the runner checks that they were queued in time. If the device was faster
-than the host, the sequence is repeated behind more writes.
+The device works through a queue. All launches have to be in the queue before the device reaches the first event.
+Otherwise the time would include the host's time for queueing them. So the launches are queued behind the write of the
+large buffer. After each sequence the runner checks that the launches were queued in time. If the device was faster than
+the host, the sequence is repeated behind more writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from acceld.workloads.records import ArraySpec
 REPEATS = 5
 """Least number of launch sequences that are timed in one call. The call's time is their median."""
 _WINDOW = 1 << 16
-"""Number of elements among which those are looked for that change places."""
+"""Number of elements of an array among which two are looked for that change places."""
 MOST_FLUSHES = 64
 """Greatest number of writes of the large buffer before a sequence. If queueing the launches takes the host longer than
 these writes take the device, the measured time includes a part of the host's time.
@@ -93,7 +93,7 @@ class Replay:
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
         changing = [_Changing(one) for one in arrays]
         took: list[float] = []
-        number, own = 0, False  # own: the sequence had the call's own inputs, as the last one must
+        number, own = 0, False  # own: the sequence had the call's own inputs, as the last sequence must
         while len(took) < REPEATS or not own:
             own, number = len(took) >= REPEATS - 1 and not own, number + 1
             one_us, alone = self._timed(arrays if own else [one.changed(number) for one in changing])
@@ -131,7 +131,7 @@ class Replay:
             found = np.empty(array.nbytes, np.uint8)
             driver.read(_address(found), pointer, array.nbytes)
             if found.tobytes() != array.tobytes():
-                raise InputChanged(f"a launch changes its input {number} on the device")
+                raise InputChanged(f"a launch changes input {number} of the kernel on the device")
         for module in modules:
             driver.unload(module)
         return took_us, alone
@@ -164,7 +164,7 @@ class Replay:
 
 
 class InputChanged(Exception):
-    """Report that device code changed an input. A later launch could find a result there."""
+    """Raised if device code changed an input, where a later launch could find a result."""
 
     rule = "input_changed"
 
@@ -172,7 +172,8 @@ class InputChanged(Exception):
 class _Changing:
     """A copy of an array in which two elements change places, a different pair each time.
 
-    Whole numbers stay, because they may be indices. If all elements are equal, nothing changes.
+    Arrays of whole numbers stay as they are, because the numbers may be indices. An array whose elements are all equal
+    stays as it is, too.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -188,7 +189,7 @@ class _Changing:
         return self._array.reshape(-1).view(f"u{self._array.dtype.itemsize}")
 
     def changed(self, number: int) -> NDArray[Any]:
-        """Return the array with the pair of this number exchanged. It is valid until the next call."""
+        """Return the array with the pair number ``number`` exchanged. The result is valid until the next call."""
         for pair in (self._swapped, self._pairs[number % len(self._pairs)] if self._pairs else None):
             if pair is not None:
                 self._bits[list(pair)] = self._bits[list(reversed(pair))]

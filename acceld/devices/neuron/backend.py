@@ -39,8 +39,8 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield findings about the Neuron software, the chips, the backends and the workloads of this machine.
-    Compiles nothing.
+    """Yield findings about the Neuron software, the chips, the backends and the workloads of this machine. This
+    compiles nothing.
     """
     settings = config.devices
     named = tuple({p: None for p in (settings.compile_python, settings.runner_python) if p})

@@ -22,7 +22,7 @@ from acceld.evaluate.correctness.datasets import DataSet
 from acceld.model import Failure, Status
 
 TRIES = 3
-"""Number of cores on which a kernel is tried, if the runner or the device is lost each time."""
+"""Number of cores on which a kernel is tried if each time the runner or the device is lost."""
 _OTHER_KERNEL = "try another kernel; acceld doctor --neuron tries each step on this machine"
 CHECK_S = 60.0
 """Deadline in seconds of one load or one execution, unless ``evaluate.check_s`` is set.
@@ -30,8 +30,8 @@ CHECK_S = 60.0
 The deadline is this long because the first load also starts the runtime.
 """
 RECOVER_S = 300.0
-"""Least number of seconds between two tests of the cores that are out of service. A core that passes a canary
-returns.
+"""Least number of seconds between two tests of the cores that are out of service. A core that passes a test (a canary)
+is back in service.
 """
 T = TypeVar("T")
 
@@ -90,7 +90,9 @@ class Bench:
         )
 
     async def _recover(self) -> None:
-        """Run canaries on the cores that are out of service, unless this was done in the last RECOVER_S."""
+        """Run a known-good kernel on each core that is out of service, unless that was done less than RECOVER_S seconds
+        ago.
+        """
         if self._machine.leases.sick and time.monotonic() - self._recovered > RECOVER_S:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()

@@ -25,11 +25,11 @@ class NeuronCase(Case):
 
     @property
     def build(self) -> Build:
-        """Return the compiled kernel. It exists once the evaluator's ``build`` has succeeded."""
+        """Return the compiled kernel, which exists once the evaluator's ``build`` has succeeded."""
         assert self.compiled is not None
         return self.compiled
 
     @property
     def identity(self) -> str:
-        """Return the name under which failed canaries count against this kernel."""
+        """Return the name under which failures of known-good kernels count against this kernel."""
         return self.request.kernel.sha256

@@ -50,10 +50,11 @@ class Checker:
         self._floors = floors
 
     async def pass_gates(self, case: NeuronCase) -> Failed | None:
-        """Run every data set of the requested gates. Return the first failure; None if the kernel passes them
-        all.
+        """Run every data set of the requested gates. Return the first failure; None if the kernel passes on all data
+        sets.
 
-        The strict gate also compiles the source for every hidden shape, and tries each declared distribution there.
+        The strict gate also compiles the source for every hidden shape, and tries each declared distribution at that
+        shape.
         """
         trials = [search_trial(case.seeds)]
         elsewhere: list[tuple[str, NeuronCase]] = []
@@ -66,7 +67,7 @@ class Checker:
                 elsewhere.append((f"the hidden shape {shape_text(values)}", there))
             cost = await asyncio.to_thread(self._floors.of_numpy, case.workload, OWN)
             expensive = cost is not None and cost.seconds > EXPENSIVE_S
-            # A NEFF fixes the order of loops, so there is nothing to shuffle.
+            # A NEFF fixes the order of loops, so loops are not shuffled.
             trials += [one for one in strict_trials(case.workload, case.seeds, expensive=expensive) if not one.shuffled]
 
         async def work(runner: NeuronRunner) -> Failed | None:

@@ -72,11 +72,11 @@ class JailedExchange:
         self._paths: dict[str, tuple[str, ...]] = {}
 
     async def start(self) -> None:
-        """Start the zygote, the process that forks jailed children. Raise SandboxError if it does not start."""
+        """Start the zygote, the process that forks jailed children. Raise SandboxError if the zygote does not start."""
         await self._zygote.start()
 
     async def stop(self) -> None:
-        """End the zygote."""
+        """End the zygote, the process that forks jailed children."""
         await self._zygote.stop()
 
     def exchanges(self) -> dict[CompileJail, Exchange]:
@@ -174,7 +174,7 @@ def _paths_of(python: str) -> tuple[str, ...]:
 
 
 def _below(path: str, other: str) -> bool:
-    """Return True if ``path`` lies in the folder ``other``, so that a jail that shows ``other`` also shows ``path``."""
+    """Return True if ``path`` lies in the folder ``other``. A jail that shows ``other`` then also shows ``path``."""
     return Path(other) in Path(path).parents
 
 

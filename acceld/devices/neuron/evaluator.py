@@ -1,14 +1,12 @@
-"""Evaluate on the Neuron backends: compile in the jail, run on leased cores, time while neighboring cores are
-idle.
+"""Evaluate on the Neuron backends: compile in the jail, run on leased cores, time while neighboring cores are idle.
 
-A kernel is compiled while the simulator predicts its latency. The kernel is then checked on one leased core.
-Its NEFF is loaded once, so the checks of the search gate and of the strict gate follow each other. Then the
-kernel is timed. At the strict gate it is timed interleaved with its competitors, and checked once more on a
-fresh data set.
+A kernel is compiled while the simulator predicts its latency. The kernel is then checked on one leased core. Its NEFF
+is loaded once, so the checks of the search gate and of the strict gate follow each other. Then the kernel is timed. At
+the strict gate it is timed interleaved with its competitors, and checked once more on a fresh data set.
 
-If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel is run
-again on another core. The kernel is at fault if canaries fail after it on two cores, or if three cores are
-lost under it.
+If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel is run again
+on another core. The kernel is at fault if canaries fail on two cores after the kernel ran there, or if three cores are
+lost while the kernel runs.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ the reason.
 CHANCE = frozenset(
     "undefined_memory undefined_read undefined_output overlap repeated_destination race overlapping_lives".split()
 )
-"""Rules of the simulator that find results which may differ from one execution on a chip to the next."""
+"""Rules of the simulator that find results which may differ between two executions on a chip."""
 
 
 class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
@@ -155,7 +153,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._children, self._exchange, self._machine, self._work = None, None, None, None
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the screens: the queue, the cores, compilations, the sandbox's level and
+        """Return figures to show to people: the queue, the cores, compilations, the sandbox's level and
         neuron-monitor's report.
         """
         machine = self._machine
@@ -216,8 +214,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
     async def build(self, case: NeuronCase) -> Ended | None:
         """Compile the kernel while the simulator predicts its latency.
 
-        Return the result if the evaluation ends here: the kernel does not compile, the simulator rejects it, or
-        screening decides not to measure it. Otherwise return None.
+        Return the result if the evaluation ends here, else None. It ends here if the kernel does not compile, if the
+        simulator rejects it, or if screening decides not to measure it.
         """
         builds, _, _ = running(self._work)
         request, kernel = case.request, case.request.kernel
@@ -269,7 +267,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
         """Return a failure if undefined memory, or the order of concurrent accesses, decides a result.
 
-        The simulator finds this on one data set; on a chip the outputs may be right by chance. Return None if
+        The simulator finds such results on one data set; on a chip the outputs may be right by chance. Return None if
         there is no such result, or if the simulator can not run the kernel.
         """
         request = case.request
@@ -322,7 +320,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         case.profile = replace(
             predicted.profile,
             latency_us=None,
-            notes=("not measured: the simulator finds it slower than its parent",),
+            notes=("not measured: the simulator finds the candidate slower than its parent",),
             details={**case.details, "simulated_latency_us": predicted.profile.latency_us},
         )
         return True

@@ -71,7 +71,7 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
     if len(found.cores) < 2:
         raise DeviceError(
             "this machine has only one core, so there is no neighbor to measure",
-            hint="use a machine with two or more cores; on this one, nothing can interfere",
+            hint="use a machine with two or more cores; on this machine, nothing can interfere",
         )
     report = await probe_level()
     exchange = JailedExchange(report.level, report.cgroup_folder, memory_bytes=int(config.evaluate.memory_gib * 2**30))
@@ -145,7 +145,9 @@ def _kind(core: Core, other: Core) -> str:
 
 @asynccontextmanager
 async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
-    """Give a runner on a core, with the kernel loaded and run once. Raise DeviceError if one of these steps fails."""
+    """Yield a runner on a core, with the kernel loaded and run once. Raise DeviceError if starting, loading or running
+    fails.
+    """
     with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
         runner = await machine.start(core, Path(folder), core.lnc)
         try:

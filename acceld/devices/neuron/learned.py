@@ -1,4 +1,4 @@
-"""Keep facts learned about this machine: which cores disturb each other, and in which jail a toolchain works."""
+"""Store facts learned about this machine: which cores disturb each other, and in which jail a toolchain works."""
 
 from __future__ import annotations
 

@@ -41,11 +41,11 @@ class Found:
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Return the toolchain, cores and chip of this machine. ``wanted`` has the numbers of the cores to use;
-    empty means all.
+    """Return the toolchain, cores and chip of this machine. ``wanted`` has the numbers of the cores to use; empty means
+    all.
 
     Raise DeviceError if a part is missing; the error has the places that were searched, and the remedy. Raise
-    it also if ``backend`` is not for this machine's chip.
+    DeviceError, too, if ``backend`` is not for this machine's chip.
     """
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
@@ -108,8 +108,8 @@ class Machine:
     async def prove(self) -> None:
         """Show that this machine works: compile a known-good kernel in a jail, run it on a core, and time it.
 
-        This also finds the versions and the timing method. Raise DeviceError if one of these steps does not
-        work, and ProfilerError if the profiler is at fault.
+        These steps also find the versions and the timing method. Raise DeviceError if one of these steps does not work,
+        and ProfilerError if the profiler is at fault.
         """
 
         def request(versions: Versions) -> CompileRequest:
@@ -171,7 +171,7 @@ class Machine:
         return True
 
     async def _time_canary(self) -> Round:
-        """Return one round of timed executions of the canary.
+        """Return one round of timed executions of the canary, a known-good kernel.
 
         Raise ProfilerError if the profiler failed, ProofError if nothing proves that the device ran, and
         DeviceLostError if the canary failed or the runner was lost.
@@ -205,8 +205,8 @@ class Machine:
 
     @asynccontextmanager
     async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
-        """Give a runner on a leased core. If the runner ends uncleanly, the core needs a canary before its next
-        lease.
+        """Yield a runner on a leased core. If the runner ends uncleanly, a known-good kernel has to pass on the core
+        before its next lease.
 
         Raise DeviceError if the kernel needs more physical cores (``lnc``) than the leased logical core has.
         """

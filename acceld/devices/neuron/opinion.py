@@ -39,7 +39,9 @@ from acceld.nki.frontend.entry import find_entry
 from acceld.workloads import ArraySpec, Workload
 
 SIMULATE_S, COMPILE_S = 300.0, 600.0
-"""Least deadlines in seconds, of simulating and of compiling a kernel. A longer ``evaluate.build_s`` replaces them."""
+"""Least deadlines in seconds, of simulating and of compiling a kernel. A longer ``evaluate.build_s`` replaces these
+deadlines.
+"""
 _JAILS = (CompileJail.STRICT, CompileJail.WIDE)
 
 
@@ -207,7 +209,7 @@ class NeuronJudge:
 
 
 class Refusal(Exception):
-    """Report that AWS's simulator refuses the kernel."""
+    """Raised if AWS's simulator refuses the kernel."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -225,8 +227,8 @@ class Simulator:
         self.jail = next(iter(exchanges))
 
     async def prove(self, chip: str) -> None:
-        """Choose the strictest jail in which a known-good kernel gives the right sums. Raise DeviceError if
-        none does.
+        """Choose the strictest jail in which a known-good kernel gives the right sums. Raise DeviceError if no jail
+        does.
         """
         reasons = []
         for jail in self._exchanges:
@@ -247,7 +249,7 @@ class Simulator:
     async def run(self, kernel: Kernel, values: Sequence[Any], chip: str) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
         """Return the kernel's outputs and the simulator's warnings.
 
-        Raise Refusal if the simulator refuses the kernel, and DeadlineError or DeviceError if it gives no
+        Raise Refusal if the simulator refuses the kernel, and DeadlineError or DeviceError if the simulator gives no
         answer.
         """
         with private_folder() as folder:
@@ -271,7 +273,7 @@ class Simulator:
         if not answer.get("ok"):
             message = str(answer.get("message", ""))
             if facility := missing_in(message):
-                raise DeviceError(f"the simulator may have needed {facility}, which its jail ({self.jail}) refuses")
+                raise DeviceError(f"the simulator may have needed {facility}, which the jail ({self.jail}) refuses")
             if answer.get("kind") == "kernel":
                 raise Refusal(compile_failure(message, kernel.filename))
             raise DeviceError(
@@ -345,7 +347,9 @@ def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArra
 
 
 def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) -> tuple[Failure | None, float | None]:
-    """Compare outputs with the expected ones. Return the failure (None if they are right) and the relative L2 error."""
+    """Compare outputs with the expected outputs. Return the failure (None if the outputs are right) and the relative L2
+    error.
+    """
     wanted = loaded.outputs
     if len(outputs) != len(wanted):
         message = f"the kernel has {len(outputs)} outputs, but the workload has {len(wanted)}"

@@ -34,21 +34,21 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
     "wide": (CompileJail.WIDE,),
     "off": (CompileJail.STRICT, CompileJail.WIDE, CompileJail.OFF),
 }
-"""Jails that each value of ``devices.compile_jail`` allows, from the strictest on."""
+"""Jails that each value of ``devices.compile_jail`` allows, the strictest jail first."""
 CANARY_S = 180.0
 """Deadline in seconds for compiling a known-good kernel, because a compiler that can not get a lock waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to compile a known-good kernel. ``failure`` is empty if it succeeded."""
+    """One attempt to compile a known-good kernel. ``failure`` is empty if the attempt succeeded."""
 
     jail: CompileJail
     route: str
     seconds: float
     failure: str = ""
     missing: str = ""
-    """The system facility that the failure names and the jail refuses; empty if there is none."""
+    """The system facility that the failure names and the jail refuses; empty if there is no such facility."""
     absent: bool = False
     """True if this version of the compiler does not have the route."""
     hopeless: bool = False
@@ -63,7 +63,7 @@ class Attempt:
 
 
 Accept = Callable[[Compiled], Awaitable[str]]
-"""Function that tries a compiled known-good kernel. It returns why the kernel does not work; empty if the
+"""Function that tries a compiled known-good kernel. It returns the reason why the kernel does not work; empty if the
 kernel works.
 """
 
@@ -76,11 +76,11 @@ async def prove(
     wanted: JailName,
     state_folder: Path,
 ) -> Versions:
-    """Set the compiler's jail and route to the first ones with which a known-good kernel works, and return the
-    versions.
+    """Set the compiler's jail and route to the first jail and route with which a known-good kernel works, and return
+    the versions.
 
-    Jail and route are stored for the next start. Raise DeviceError if the kernel works in no jail; the error
-    has each attempt, and the facilities that the jail refused.
+    Jail and route are stored for the next start. Raise DeviceError if the kernel works in no jail; the error has each
+    attempt, and the facilities that the jail refused.
     """
     rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
     if not rungs:
@@ -180,8 +180,8 @@ async def _nothing_works(
 ) -> DeviceError:
     """Return an error that says whether the jail or the toolchain is at fault.
 
-    To find out, the known-good kernel is compiled without a jail, unless that was tried already or a NEFF did
-    not run.
+    To find out, the known-good kernel is compiled without a jail, unless that compilation was tried already, or the
+    failure was that a NEFF did not run.
     """
     there = [one for one in attempts if not one.absent] or attempts
     reported = "; ".join(one.text for one in there)

@@ -21,11 +21,9 @@ MOST_WRONG_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Decision about a candidate that is predicted to be slower than its parent beyond the uncertainty of their
-    ratio.
-
-    ``ratio`` is the predicted ratio of its latency to the parent's. ``measured`` is True if the candidate
-    belongs to the sample, which is measured nevertheless.
+    """Decision whether a candidate is measured that is predicted to be slower than its parent, beyond the uncertainty
+    of their ratio. ``ratio`` is the predicted ratio of its latency to the parent's. ``measured`` is True if the
+    candidate belongs to the sample, which is measured nevertheless.
     """
 
     ratio: float
@@ -38,7 +36,9 @@ class Choice:
 
 
 class Screen:
-    """Count the decisions of screening on one backend, and stop it after too many errors."""
+    """Count the decisions of screening (whether slow candidates are measured) on one backend, and end screening after
+    too many errors.
+    """
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -55,7 +55,7 @@ class Screen:
     @property
     def text(self) -> str:
         """Return the counts as text for people."""
-        return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of these were wins"
+        return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of the measured candidates were wins"
 
     def plain(self) -> dict[str, object]:
         """Return the state and the counts as data for JSON."""
@@ -76,9 +76,8 @@ class Screen:
         return Choice(1.0 / found.ratio, found.band_percent, measured)
 
     def learn(self, latency_us: float, parent_us: float, band_percent: float) -> bool:
-        """Record the measured latencies of a candidate of the sample and of its parent.
-
-        Return True if screening was wrong about the candidate, so that a win would have been lost.
+        """Record the measured latencies of a sampled candidate and of its parent. Return True if screening was wrong
+        about the candidate: it is faster than its parent, a win that would have been lost.
         """
         self.sampled += 1
         wrong = parent_us / latency_us > 1.0 + band_percent / 100.0

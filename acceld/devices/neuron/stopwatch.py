@@ -61,10 +61,10 @@ class Stopwatch:
     async def time(self, case: NeuronCase) -> Profile | Failed:
         """Return the kernel's profile, or its failure.
 
-        At the strict gate, on request, and outside of runs, the kernel is timed interleaved with its
-        competitors. That takes as many sessions as a win needs, each in its own process, on any free core.
-        After the last timing at the strict gate, the kernel has to be right on a fresh data set. A kernel that
-        returns old outputs fails there.
+        At the strict gate, on request, and outside of runs, the kernel is timed interleaved with its competitors. That
+        takes as many sessions as a win needs, each in its own process, on any free core. After the last timing at the
+        strict gate, the kernel has to be right on a fresh data set. A kernel that returns old outputs fails on that
+        data set.
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or case.request.interleave or not case.request.run else []
@@ -126,8 +126,8 @@ class Stopwatch:
     ) -> list[list[Round]] | Failed:
         """Return the rounds of each slot, or a failure. The slots are timed in turn.
 
-        This ends when the first slot is steady and there are enough rounds to compare. Rounds alternate between
-        ``inputs`` and shifted inputs, so that no round finds the inputs of the round before.
+        Timing ends when the first slot is steady and has enough rounds to compare. Rounds alternate between ``inputs``
+        and shifted inputs, so that no round finds the inputs of the round before.
         """
         both = inputs, _moved(case, inputs)
         chip, ends = case.request.chip, time.monotonic() + self._bench.time_s * len(slots)

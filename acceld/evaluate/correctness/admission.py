@@ -28,7 +28,7 @@ _HINT = "Leave the argument out, declare it fixed, or give it a distribution tha
 class Admission:
     """The findings on one workload's checks.
 
-    - ``complaint``: why passing the checks would mean little; empty if they suffice.
+    - ``complaint``: why passing the checks would mean little; empty if the checks suffice.
     - ``regions``: the number of parts into which each array was divided.
     - ``variants``: the input distributions that were tried.
     - ``left``: the arguments that were not examined for lack of time.
@@ -53,7 +53,7 @@ class Admission:
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any]) -> Admission:
-        """Return the record from its fields as JSON. Raises KeyError, TypeError or ValueError if they are
+        """Return the record from its fields as JSON. Raises KeyError, TypeError or ValueError if the fields are
         invalid.
         """
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))
@@ -62,7 +62,7 @@ class Admission:
 
 
 Admit = Callable[[Workload, int], Awaitable[Admission]]
-"""Examines a workload in a child process. It takes the workload and a seed."""
+"""Function that examines a workload in a child process. Its arguments are the workload and a seed."""
 
 
 class Admissions:
@@ -74,7 +74,7 @@ class Admissions:
         self._untried: dict[str, Admission] = {}
 
     def known(self, loaded: Workload) -> Admission | None:
-        """Return the stored findings; None if there are none."""
+        """Return the stored findings; None if no findings are stored."""
         try:
             return Admission.from_plain(json.loads(self._path(loaded).read_text("ascii")))
         except (OSError, ValueError, KeyError, TypeError):
@@ -86,22 +86,22 @@ class Admissions:
         Raises WorkloadError if the workload's reference fails.
         """
         if loaded.reference is None:
-            return Admission(untried="it has no reference")
+            return Admission(untried="the workload has no reference")
         if loaded.sample is not None:
-            return Admission(untried="its inputs are recorded, not drawn")
+            return Admission(untried="the workload's inputs are recorded, not drawn")
         async with self._locks.setdefault(loaded.hash, asyncio.Lock()):
             found = self._untried.get(loaded.hash) or await asyncio.to_thread(self.known, loaded)
             if found is None:
                 found = await admit(loaded, fresh_seed())
                 if found.untried:
-                    # not stored, because time and memory may suffice on another machine
+                    # the findings are not stored, because time and memory may suffice on another machine
                     self._untried[loaded.hash] = found
                 else:
                     await asyncio.to_thread(self._store, loaded, found)
             return found
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
-        """Return a failure if a win on the workload can not be trusted; None if it can."""
+        """Return a failure if a win on the workload can not be trusted; None if a win can be trusted."""
         complaint = (await self.of(loaded, admit)).complaint
         return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
 
@@ -116,12 +116,10 @@ class Admissions:
 
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
-    """Return the findings in a child's answer, and close the reply. Raises WorkloadError if the workload's code
-    fails.
-    """
+    """Return the findings in a child's answer, and close ``reply``, the file with the answer."""
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
-        return Admission(untried=f"its reference is too expensive here: it {outcome.text}")
+        return Admission(untried=f"the workload's reference is too expensive here: its process {outcome.text}")
     with reply:
         try:
             header, _ = parse(reply)

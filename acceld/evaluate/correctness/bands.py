@@ -88,8 +88,8 @@ def banded_variants(workload: Workload) -> list[str]:
 def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
     """Return the parts of the outputs that are measured separately.
 
-    These are the whole outputs, or in a banded variant the bands of each output. The order of the list is the
-    same for every seed, the positions of the bands are not.
+    The parts are the whole outputs, or in a banded variant the bands of each output. The order of the list is the same
+    for every seed, the positions of the bands are not.
     """
     if not is_banded(variant):
         return [Piece(number) for number in range(len(workload.outputs))]
@@ -166,9 +166,8 @@ def _aligned(
     place: slice,
     rng: np.random.Generator,
 ) -> NDArray[Any]:
-    """Return vectors in place of ``part`` that are multiples of the vectors which ``part`` is multiplied with.
-
-    So each of those vectors has the greatest product with one of the returned vectors.
+    """Return vectors to put in place of ``part``. They are multiples of the vectors with which ``part`` is multiplied.
+    So each of those vectors has its greatest product with one of the returned vectors.
     """
     import numpy as np
 
@@ -184,10 +183,10 @@ def _aligned(
     theirs = theirs.reshape(-1, theirs.shape[-1])
     rows = ours.size // theirs.shape[1]
     spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
-    # large enough for a softmax to overflow if it leaves out the greatest product
+    # the products are large enough for a softmax to overflow if it leaves out the greatest product
     size = np.exp2(rng.uniform(3, 5, rows)).astype(np.float32) * np.float32(spread)
     first = _strata(rows, len(theirs), rng)
-    # a neighbor that is further from the middle, so that a kernel that leaves out both is wrong by their difference
+    # a neighbor that is further from the middle, so that a kernel that leaves out the two is wrong by their difference
     second = first + rng.integers(1, 3, rows) * np.where(first < len(theirs) // 2, -1, 1)
     second = np.where((second < 0) | (second >= len(theirs)), first, second)
     made = (theirs[first] + np.float32(0.75) * theirs[second]) * size[:, None]
@@ -195,7 +194,7 @@ def _aligned(
 
 
 def _along(argument: Argument, symbol: str, place: slice) -> tuple[slice, ...]:
-    """Return the index that selects the positions ``place`` of the argument's axis ``symbol``."""
+    """Return the index that selects the positions ``place`` on the axis of ``argument`` called ``symbol``."""
     return (slice(None),) * argument.axes.index(symbol) + (place,)
 
 
@@ -209,12 +208,12 @@ def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp
 
 
 def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
-    """Return the argument that ``argument`` is multiplied with, and their common axis; None if no argument
-    shares an axis.
+    """Return the argument that ``argument`` is multiplied with, and their common axis; None if no argument shares an
+    axis.
 
-    The result is the other argument's position, the number of the axis in ``argument``, and its number in the
-    other one. The common axis is the first that no output has, because a product sums over it. Without such an
-    axis it is the last common one.
+    The result is the other argument's position, the number of the axis in ``argument``, and its number in the other
+    argument. The common axis is the first shared axis that no output has, because a product sums over it. Without such
+    an axis it is the last shared axis.
     """
     shown = {axis for output in workload.outputs for axis in output.axes}
     for position, other in enumerate(workload.arguments):
@@ -226,7 +225,7 @@ def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, 
 
 
 def _bands(workload: Workload, symbol: str) -> list[str]:
-    """Return the names of the bands on an axis: as many as the axis has indices."""
+    """Return the names of the bands on an axis, at most one for each index of the axis."""
     changed = [argument for argument in workload.arguments if _axis(workload, argument) == symbol]
     names = [*_SCALED, *_OFFSETS, _SPIKES, "zeros", "tails"]
     names += [_ALIGNED] if any(_partner(workload, one, symbol) for one in changed) else []
@@ -238,7 +237,8 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
 def _axis(workload: Workload, argument: Argument) -> str:
     """Return the axis along which an argument is drawn by bands; empty if the argument is left unchanged.
 
-    This is the first axis shared with an output that is long enough for all bands, else the longest.
+    Of the axes that the argument shares with an output, this is the first that is long enough for all bands, else the
+    longest.
     """
     if not _changes(argument):
         return ""

@@ -11,9 +11,9 @@ from acceld.evaluate.correctness.errors import Errors
 from acceld.model import Check, Correctness, Failure, Gate
 
 WORST = 1e9
-"""Number that stands for an infinite error in records, which hold finite numbers only."""
+"""Number that replaces an infinite error in records, because records hold finite numbers only."""
 _HEAVY_TAIL = 64
-"""Multiple of the tolerance up to which an error leads to a measurement of the noise on the same data set.
+"""An error of up to this many times the tolerance has the noise measured on the same data set.
 
 One data set may be far noisier than the next, for example if two nearly equal logits decide a softmax. Products of
 bfloat16 parts are up to 64 times as inexact as float32.
@@ -55,8 +55,8 @@ def worst_row(errors: Errors) -> float:
 def correctness_of(
     gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_passed: bool | None = None
 ) -> Correctness:
-    """Return the record of the checks at a gate. Error and tolerance are those of the check nearest to its
-    tolerance.
+    """Return the record of the checks at a gate. The record has error and tolerance of the check whose error is the
+    greatest share of its tolerance.
     """
     closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
     return Correctness(
@@ -91,7 +91,7 @@ def not_tried(name: str, reason: str) -> Check:
 
 
 def reason_not_tried(check: Check) -> tuple[str, str] | None:
-    """Return (name of the data set, reason) of a check by :func:`not_tried`; None for any other check."""
+    """Return the data set's name and the reason in a check that :func:`not_tried` made; None for any other check."""
     found = _NOT_TRIED.fullmatch(check.name)
     return None if found is None else (found[1], found[2])
 
@@ -99,7 +99,7 @@ def reason_not_tried(check: Check) -> tuple[str, str] | None:
 def placed(failure: Failure, where: str) -> Failure:
     """Return the failure with ``where``, such as ``the hidden shape M=384``, before its message.
 
-    A failure without a hint gets one that speaks of shapes.
+    A failure without a hint gets a hint about shapes.
     """
     hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
     return replace(failure, message=f"at {where}: {failure.message}", hint=hint)

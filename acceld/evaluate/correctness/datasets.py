@@ -48,20 +48,24 @@ log = logging.getLogger(__name__)
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
 _NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
-"""Dtypes of outputs whose rounding is at least a thousand times that of float32, and whose range is no wider."""
+"""Dtypes of outputs that round at least a thousand times as coarsely as float32, and whose range is no wider than that
+of float32.
+"""
 _SURELY_RIGHT = 1e-6
 """Relative L2 error below which the position of the largest error is not looked for."""
 _EMPTY_S = 60.0
 """An empty folder that is older than this many seconds was left by a process that has ended."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers that mean that a disk, a quota or a limit on file sizes has no room. A writer then waits for room."""
+"""Error numbers of the system that mean: a disk, a quota or a limit on file sizes leaves no room. A writer then waits
+for room.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A complete data set on disk. ``floors`` has the noise of honest arithmetic, one record for each piece of
-    the outputs.
+    """A complete data set on disk. ``floors`` has the noise of honest arithmetic, one record for each piece (whole
+    output, or band of an output).
     """
 
     folder: Path
@@ -69,11 +73,11 @@ class DataSet:
     variant: str
     floors: tuple[Errors, ...]
     seconds: float = 0.0
-    """Processor seconds that inputs and reference took. They do not grow if the machine is busy."""
+    """Processor seconds that inputs and reference took. Unlike wall time, they do not grow on a busy machine."""
 
 
 def partial_of(folder: Path) -> Path:
-    """Return a new name for the folder of a data set that is being written."""
+    """Return the temporary name for the folder of a data set that is being written. Each call returns a new name."""
     return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
 
 
@@ -109,7 +113,7 @@ class Begun:
             shutil.rmtree(self.partial, ignore_errors=True)
 
     def publish(self) -> tuple[DataSet, int] | None:
-        """Give a finished data set its final name, and return it as :func:`hold` does; None if it is not
+        """Give a finished data set its final name, and return it as :func:`hold` does; None if the data set is not
         finished.
 
         If another process has made an equal data set meanwhile, return the data set of that process.
@@ -141,15 +145,15 @@ class Writer:
         self._rooms: dict[int, NDArray[Any]] = {}
 
     def room(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
-        """Return an array in the file of input ``number``. Values that a caller puts there are not copied by
-        :meth:`inputs`.
+        """Return an array in the file of input ``number``. Values that a caller writes into this array are not copied
+        by :meth:`inputs`.
         """
         self._rooms[number] = _mapped(self._partial / f"input{number}.bin", dtype, shape)
         return self._rooms[number]
 
     def inputs(self, values: Sequence[Any]) -> None:
-        """Write the inputs. From then on :func:`read_inputs` can read them, although the folder has its
-        temporary name.
+        """Write the inputs. After that, :func:`read_inputs` can read them, although the folder still has its temporary
+        name.
         """
         import numpy as np
 
@@ -168,7 +172,7 @@ class Writer:
     def expected(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
         """Return the array in the file of output ``number``, for the caller to fill with the expected values.
 
-        ``dtype`` is that of the kernel's output.
+        ``dtype`` is the dtype of the kernel's output.
         """
         return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape), dtype), shape)
 
@@ -201,17 +205,16 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
     import numpy as np
 
     kind = numpy_dtype(dtype)
-    # without this, a process that fills the array could die of SIGBUS when the disk is full
+    # without allocated blocks, a process that fills the array could die of SIGBUS when the disk is full
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, math.prod(shape) * kind.itemsize)
     return np.memmap(path, kind, "r+", shape=tuple(shape)).view(np.ndarray)
 
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:
-    """Return a data set and a descriptor that locks it. The data set stays on disk until the descriptor is
-    closed.
+    """Return a data set and a descriptor that locks it. The data set stays on disk until the descriptor is closed.
 
-    None if there is no data set, if it is damaged, or if other users may write to it.
+    None if ``folder`` has no data set, if the data set is damaged, or if other users may write to it.
     """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -255,7 +258,7 @@ def _is_sound(folder: Path) -> bool:
     if sound:
         _proven.add(identity)
     else:
-        log.warning("the data set %s is not as it was written; it is made again", folder)
+        log.warning("the files of data set %s have changed; the data set is made again", folder)
     return sound
 
 
@@ -284,7 +287,7 @@ def remove(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> DataSet | None:
-    """Return the record of the data set in ``folder``; None if there is none. The files are not checked."""
+    """Return the record of the data set in ``folder``; None if ``folder`` has no data set. The files are not checked."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         floors = tuple(Errors(*(math.inf if value is None else value for value in floor)) for floor in meta["floors"])
@@ -311,7 +314,7 @@ def read_inputs(folder: Path) -> list[Any]:
 
 
 def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
-    """Return the expected outputs (mapped read-only), each with the dtype that the kernel's output must have."""
+    """Return the expected outputs (mapped read-only), each as (values, dtype that the kernel's output must have)."""
     import numpy as np
 
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
@@ -325,8 +328,8 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
 
 
 def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
-    """Return the errors of each piece of a kernel's outputs against the data set in ``folder``, in the order of
-    its floors.
+    """Return the errors of each piece (whole output, or band of an output) of a kernel's outputs against the data set
+    in ``folder``, in the order of its floors.
 
     An error that is too large also says where the output is wrong.
     """
@@ -334,7 +337,8 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     wanted, pieces = [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]]
-    least = Tolerance(*meta.get("least", (_SURELY_RIGHT, 0.0, 0.0)))  # earlier releases did not write it
+    # a data set of an earlier release has no "least"
+    least = Tolerance(*meta.get("least", (_SURELY_RIGHT, 0.0, 0.0)))
     found = compare_pieces(outputs, wanted, pieces, meta.get("squares"))
     for number, (errors, piece) in enumerate(zip(found, pieces, strict=True)):
         if errors.rel_l2 > _SURELY_RIGHT and not least.admits(errors) and not piece.band:
@@ -345,7 +349,7 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
 
 def size_bytes(root: Path) -> int:
-    """Return the disk space that all data sets take, including those that are being written."""
+    """Return the disk space that all data sets take, including data sets that are being written."""
     return sum(size for _, size, _ in _folders(root))
 
 
@@ -382,7 +386,7 @@ def _folders(root: Path) -> list[tuple[float, int, Path]]:
 
 
 def expected_bytes(elements: int, dtype: str) -> int:
-    """Return the bytes that one expected output takes on disk. ``dtype`` is that of the kernel's output."""
+    """Return the bytes that one expected output takes on disk. ``dtype`` is the dtype of the kernel's output."""
     return elements * numpy_dtype(_kept_as(elements, dtype)).itemsize
 
 

@@ -32,8 +32,8 @@ NOISY = 1e-3
 """Relative L2 noise above which a variant or a band is not used. Variants that a workload declares are always used."""
 _BOOST = 10
 _OUTLIER, _OUTLIERS = 30, 1 / 1024
-"""Factor of outliers, and their share. With a few of them among its logits, a softmax overflows unless it first
-subtracts the greatest logit of the whole row.
+"""Factor by which outliers are multiplied, and the share of vectors that become outliers. With a few outliers among its
+logits, a softmax overflows unless it first subtracts the greatest logit of the whole row.
 """
 
 
@@ -45,7 +45,7 @@ def metamorphic_variants(workload: Workload) -> list[str]:
 def boosted_variants(workload: Workload) -> list[str]:
     """Return the names of the variants that scale a single argument.
 
-    They are for a workload that refuses ``scaled_up``, in which all arguments are scaled; empty for any other.
+    Only a workload that refuses ``scaled_up``, in which all arguments are scaled, has such variants.
     """
     state = workload.distributions.get("scaled_up")
     if state is None or state.declared or workload.sample is not None:
@@ -66,7 +66,7 @@ def is_boosted(variant: str) -> bool:
 
 
 def strict_variants(workload: Workload) -> list[str]:
-    """Return the names of all variants of the strict gate besides ``own``."""
+    """Return the names of all variants of the strict gate except ``own``."""
     named = [name for name in supported_distributions(workload) if name != OWN]
     return [*banded_variants(workload), *named, *metamorphic_variants(workload), *boosted_variants(workload)]
 

@@ -21,7 +21,7 @@ class Errors:
     """A description of where the output is wrong; empty if that was not examined."""
 
     def worst(self, other: Errors) -> Errors:
-        """Return a record with the greater of both records' values, error by error."""
+        """Return a record that has, for each error, the greater of the two records' values."""
         return Errors(
             max(self.rel_l2, other.rel_l2),
             max(self.worst_row, other.worst_row),
@@ -34,7 +34,7 @@ class Errors:
 
     @property
     def finite(self) -> bool:
-        """Tell whether the errors are finite, and so the output."""
+        """Tell whether all errors are finite. They are only if the output is finite."""
         return math.isfinite(self.rel_l2)
 
     def plain(self) -> list[float]:

@@ -28,22 +28,21 @@ from acceld.workloads import Workload, load_unchanged, reference_outputs, suppor
 from acceld.workloads.rows import BlockedReference, row_blocks
 
 REGIONS = 4
-"""Number of regions into which each array is divided. If the reference is expensive, an array is one region."""
+"""Number of regions into which each array is divided. If the reference is expensive, each array is a single region."""
 FINE_S = 30.0
-"""Processor seconds that the regions of all arguments may take together. If they would take more, an array is one
-region.
+"""Processor seconds that the regions of all arguments may take together. If the regions would take more, each array is
+a single region.
 """
 MOST_S = 300.0
 """Processor seconds after which no further regions are examined."""
 
 Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
-"""Returns the expected outputs in the reference's layout for a workload and its inputs."""
+"""Function that returns the expected outputs, in the reference's layout, for a workload and its inputs."""
 
 
 def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
-    """Examine a workload in an oracle's process. Answer an :class:`Admission` as JSON, or ``{"error": text}``.
-
-    ``expect`` computes the outputs; None for the workload's reference.
+    """Examine a workload in an oracle's process. The answer is an :class:`Admission` as JSON, or ``{"error": text}``.
+    ``expect`` computes the outputs; None stands for the workload's reference.
     """
     raw, _ = unpack(request)
     try:
@@ -51,7 +50,9 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
             workload = load_unchanged(raw)
             send(reply, asdict(examine(workload, raw["seed"], expect or _reference)))
     except MemoryError:
-        send(reply, asdict(Admission(untried="two sets of its inputs do not fit into [evaluate] memory_gib")))
+        send(
+            reply, asdict(Admission(untried="two sets of the workload's inputs do not fit into [evaluate] memory_gib"))
+        )
     except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen
         send(reply, error_header(error, f"examining the checks of {raw['workload']}"))
 
@@ -83,7 +84,9 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
             not _passes(expect(workload, inputs), expected, limits) or given != list(map(_digest, inputs))
         ):
             return Admission(
-                "its reference gives other outputs for equal inputs, or changes its inputs", regions, (variant,)
+                "the workload's reference gives other outputs for equal inputs, or changes its inputs",
+                regions,
+                (variant,),
             )
         if not tried and expect is _reference:
             _check_rows(workload, inputs, expected, limits)
@@ -99,7 +102,7 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
             if _differs(workload, expect, changed, expected, limits):
                 silent.remove((position, region))
     if not tried:
-        return Admission(untried="its reference is finite on no inputs")
+        return Admission(untried="the workload's reference is finite on no inputs")
     complaint = _complaint(workload, dull, silent, regions)
     return Admission(complaint, regions, tuple(tried), tuple(sorted(left)), round(time.process_time() - began, 3))
 
@@ -122,7 +125,7 @@ def _check_rows(
     workload: Workload, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]
 ) -> None:
     """Raise WorkloadError if the reference, given only the last block of rows, gives other outputs for that block than
-    when it gets all rows.
+    if it is given all rows.
     """
     *others, block = row_blocks(workload)
     if not others:
@@ -143,10 +146,9 @@ def _differs(
     expected: Sequence[NDArray[Any]],
     limits: Sequence[Tolerance],
 ) -> bool:
-    """Tell whether the outputs for ``inputs`` differ from the expected ones by more than the tolerances.
+    """Tell whether the outputs for ``inputs`` differ from the expected outputs by more than the tolerances.
 
-    A reference that can compute blocks of rows computes only as many blocks as are needed to find a wrong
-    element.
+    A reference that can compute blocks of rows computes only as many blocks as are needed to find a wrong element.
     """
     blocks = row_blocks(workload)
     if expect is not _reference or any(output.axes[-1] in workload.rows for output in workload.outputs):
@@ -188,7 +190,7 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
 
 
 def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
-    """Return the tightest tolerance of each output: the one for outputs whose only error is their rounding to
+    """Return the tightest tolerance of each output: the tolerance of an output whose only error is its rounding to
     float32.
     """
     rounded = [one.astype(np.float32).astype(np.float64) for one in expected]

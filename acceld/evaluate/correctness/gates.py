@@ -5,7 +5,7 @@
   metamorphic relation and boosted argument with a fresh seed, each in a fresh process. One of the seeds is run
   a second time with loops in another order, which must change nothing beyond rounding.
 * **published gate**: five fixed seeds with a fixed tolerance. Its result is reported as ``accelopt_passed`` and
-  decides nothing.
+  accepts or refuses no kernel.
 
 If the reference is expensive (:data:`EXPENSIVE_S`), three things differ at the strict gate. The seeds are drawn
 once for each run, after its first program was traced. The own distribution keeps the search gate's data set.
@@ -50,7 +50,7 @@ class Trial:
     published: bool = False
     """True if the trial belongs to the published gate only."""
     kept: bool = False
-    """True if the data set stays on disk for later candidates."""
+    """True if the data set stays on disk for later candidates, False if it is removed after the trial."""
     again: bool = False
     """True if the program runs a second time as a chip might run it, which must give the same bits."""
     as_timed: bool = False
@@ -65,7 +65,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Return the name of the trial that messages show. It does not reveal a secret seed while the run goes
+        """Return the name of the trial that messages show. The name does not reveal a secret seed while the run goes
         on.
         """
         if self.as_timed:
@@ -84,8 +84,8 @@ class Seeds:
     """The secret seeds of one run. A trial's seed is drawn when it is first asked for, and then stays."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Prepare the seeds. If ``secret`` is not empty they are derived from it, so that another process gets
-        the same seeds.
+        """Prepare the seeds. If ``secret`` is not empty, the seeds are derived from it, so that another process with
+        the same secret gets the same seeds.
         """
         self._secret = secret
         self._drawn: dict[str, int] = {}
@@ -101,7 +101,7 @@ class RunSeeds:
     """The secret seeds of each run on each workload. Only the most recently used runs are kept."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Prepare the seeds of all runs. They are derived from ``secret``, or random if it is empty."""
+        """Prepare the seeds of all runs. The seeds are derived from ``secret``; an empty ``secret`` gives random seeds."""
         self._secret = secret
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
@@ -235,7 +235,7 @@ def check_errors(
     """
     worst, complaint = NONE, ""
     tightest = (NONE.rel_l2, 0.0)
-    """Error and limit of the output that used most of its tolerance."""
+    """Error and limit of the output that used the greatest part of its tolerance."""
     banded = is_banded(trial.variant)
     names = [piece.name for piece in pieces_of(workload, trial.variant, trial.seed)] if banded else []
     for number, (found, floor) in enumerate(zip(errors, floors, strict=True)):
@@ -275,7 +275,7 @@ def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) 
 
 
 def least_tolerance(workload: Workload, variant: str) -> Tolerance:
-    """Return the tightest tolerance for a variant: the one that applies if the measured noise is zero."""
+    """Return the tightest tolerance for a variant, which applies if the measured noise is zero."""
     return _tolerance(workload, variant, NONE, split=splits(workload, variant, NONE))
 
 
@@ -287,12 +287,12 @@ async def first_failure(
 ) -> Bad | None:
     """Run the trials, at most two at a time, and return the first failure in their order; None if all pass.
 
-    A second trial runs beside another only if ``wide`` returns True. When a trial fails, or this call is
-    cancelled, the running trials are cancelled and waited for.
+    Two trials run at the same time only if ``wide`` returns True. When a trial fails, or this call is cancelled, the
+    running trials are cancelled and waited for.
     """
     waiting = deque(trials)
     begun: list[asyncio.Future[Bad | None]] = []
-    """Trials that have begun, in order, from the first one that still runs."""
+    """Trials that have begun, in order. The first of them still runs."""
     try:
         while waiting or begun:
             active = [one for one in begun if not one.done()]

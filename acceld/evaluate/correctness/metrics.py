@@ -40,10 +40,10 @@ def compare_pieces(
     pieces: Iterable[Piece],
     squares: Sequence[float] | None = None,
 ) -> list[Errors]:
-    """Return the errors of each piece of the outputs. An output may have another shape than its reference.
+    """Return the errors of each piece, which is a whole output or a band of an output. An output may have another shape
+    than its reference.
 
-    ``squares`` has the sum of squares of each expected output, if each is a single piece; None to compute the
-    sums.
+    ``squares`` has the sum of squares of each expected output, if each is a single piece; None to compute the sums.
     """
     errors = []
     for piece in pieces:
@@ -68,11 +68,10 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 
 
 def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = None) -> Errors:
-    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of the same
-    shape.
+    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of the same shape.
 
-    ``total`` is the sum of squares of ``expected``; None to compute it. ``BROKEN`` if an element is finite in
-    only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
+    ``total`` is the sum of squares of ``expected``; None if the sum has to be computed. ``BROKEN`` if an element is
+    finite in only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
     """
     if actual.shape != expected.shape:
         raise ValueError(f"the output has shape {actual.shape}, its reference {expected.shape}")
@@ -115,8 +114,8 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 class Comparison:
     """Compare an output of ``rows`` rows and ``elements`` elements with its reference in parts, in any order.
 
-    ``total`` is the sum of squares of the reference. Its float32 rounding suffices, because only a small term
-    of the error ``element`` depends on it. Several threads may add parts at the same time.
+    ``total`` is the sum of squares of the reference. A sum in float32 suffices, because only a small term of the error
+    ``element`` depends on it. Several threads may add parts at the same time.
     """
 
     def __init__(self, rows: int, elements: int, total: float) -> None:
@@ -163,7 +162,8 @@ _WRONG = 1e-2
 _ROUNDED = 5e-2
 """Greatest relative error of a row that rounding to fewer bits can cause."""
 _SYSTEMATIC = 0.2
-"""Cosine between errors and expected values from which on the errors follow the values.
+"""Cosine between errors and expected values from which on the errors count as systematic, which means that they follow
+the values.
 
 Errors of rounding have any sign, so their cosine is near zero. A wrong constant makes every value too large or too
 small: a wrong epsilon in a normalization with a bias, then a product, gives 0.7.

@@ -27,11 +27,10 @@ _LEAST_MULTIPLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NumpyFloor:
-    """The noise of numpy's float32 arithmetic on a variant, or the reason why the variant is not used
-    (``refused``).
+    """The noise of numpy's float32 arithmetic on a variant, or the reason why the variant is not used (``refused``).
 
-    ``floors`` has one record for each piece of the outputs. ``seconds`` is the processor time of making the
-    inputs and running the reference in float64.
+    ``floors`` has one record for each piece (whole output, or band of an output). ``seconds`` is the processor time of
+    making the inputs and running the reference in float64.
     """
 
     floors: tuple[Errors, ...] = ()
@@ -48,11 +47,11 @@ class Floors:
         self._folder = folder
         self._numpy: dict[tuple[str, str], NumpyFloor] = {}
         self._unwritten: dict[Path, dict[str, Any]] = {}
-        """Entries, by file, that the disk had no room for."""
+        """By file: entries for which the disk had no room."""
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
-        """Return the stored noise of numpy on a variant; None if it was not measured yet."""
+        """Return the stored noise of numpy on a variant; None if the noise was not measured yet."""
         key = (loaded.hash, variant)
         if key not in self._numpy:
             stored = self._stored(self._numpy_path(loaded)).get(variant)
@@ -70,8 +69,8 @@ class Floors:
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of the workload's baseline on a variant, one record for each piece of the
-        outputs.
+        """Return the stored errors of the workload's baseline on a variant, one record for each piece (whole output, or
+        band of an output).
 
         None if the errors were not measured yet. ``machine`` is the name of the API if the baseline ran on the
         simulator or on this host, and the backend's name if it ran on a device.
@@ -86,10 +85,10 @@ class Floors:
     ) -> tuple[Errors, ...] | None:
         """Store the ``errors`` of a workload's baseline on a variant, and return them.
 
-        ``noise`` is the noise of numpy. If the baseline is off by more than the published tolerance and by more
-        than twice that noise, nothing is stored and None is returned: a wrong baseline must not widen the
-        tolerance of candidates. This rule does not hold for bands of hard inputs. No workload declares them,
-        and there a candidate need not be better than the workload's own kernel.
+        ``noise`` is the noise of numpy. If the baseline is off by more than the published tolerance and by more than
+        twice that noise, nothing is stored and None is returned: a wrong baseline must not widen the tolerance of
+        candidates. This rule does not hold for bands of hard inputs, because no workload declares such bands. In a band
+        a candidate need not be better than the workload's own kernel.
         """
         worst = NONE
         for found in errors:
@@ -119,7 +118,7 @@ class Floors:
                 del self._unwritten[path]
 
     def _stored(self, path: Path) -> dict[str, Any]:
-        """Return the entries of a file, together with those for which the disk had no room."""
+        """Return the entries of a file, together with the entries for which the disk had no room."""
         return {**_read(path), **self._unwritten.get(path, {})}
 
     def _numpy_path(self, loaded: Workload) -> Path:
@@ -142,7 +141,7 @@ def _write(path: Path, stored: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the entries of a JSON file; an empty dict if it can not be read."""
+    """Return the entries of a JSON file; an empty dict if the file can not be read."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -55,7 +55,9 @@ _OF_SAMPLES = 0.95
 _DRAWS = 4
 """Number of random changes of the inputs. The effect of one change may cancel by chance in the row that decides."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
-"""Greatest relative change when a float32 number is rounded: to its neighbor; to a sum of two bfloat16 numbers."""
+"""Greatest relative change when a float32 number is rounded. The first is for rounding to a neighbor in float32, the
+second for rounding to a sum of two bfloat16 numbers.
+"""
 _BEYOND = {False: 4.0, True: 256.0}
 """Multiple of the rounding by which a band's inputs are changed, to find outputs that depend on nearly equal values.
 
@@ -64,13 +66,15 @@ The key is True if products of bfloat16 parts are allowed.
 _STEEP = 16.0
 """An output that changes by more than this multiple of its inputs' change may be decided by rounding."""
 _NARROW = 4.0
-"""Factor by which the noise of a narrower output may exceed that of a float32 output. bfloat16 rounds by 1.7e-3."""
+"""Factor by which the noise of an output narrower than float32 may exceed that of a float32 output. bfloat16 rounds by
+1.7e-3.
+"""
 _DENORMAL = 1e-30
 """Root mean square below which a chip rounds the values of an output, or the values it is computed from, to zero."""
 
 
 def make(request: bytes, reply: int) -> None:
-    """Write the data set of a request. Answer ``{}``, ``{"refused": REASON}`` or ``{"error": ...}``."""
+    """Write the data set of a request. The answer is ``{}``, ``{"refused": REASON}`` or ``{"error": ...}``."""
     raw, payload = unpack(request)
     try:
         with np.errstate(all="ignore"):
@@ -90,7 +94,9 @@ def make(request: bytes, reply: int) -> None:
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
-"""Computes the expected outputs from inputs, both in the reference's layout. With the flag it computes in float64."""
+"""Function that computes the expected outputs from inputs, both in the reference's layout. If its flag is True, it
+computes in float64.
+"""
 
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
@@ -287,8 +293,7 @@ class _Noise:
             self._narrow.add(first, want.astype(got.dtype), want)
 
     def errors(self) -> Errors:
-        """Return the measured errors, or those of merely rounding the expected values if these are greater.
-
+        """Return the measured errors, or the errors of merely rounding the expected values if these errors are greater.
         Errors of a sample are lowered a little, so that the tolerance that follows is not too wide.
         """
         computed = self._computed.errors()
@@ -306,7 +311,7 @@ def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed:
 
 
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
-    """Return the reason why the expected outputs can not be used for a check; empty if they can.
+    """Return the reason why the expected outputs can not be used for a check; empty if the outputs can be used.
 
     Outputs that are measured by bands can always be used: single bands may be infinite or NaN.
     """
@@ -325,8 +330,8 @@ def floors_of(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the float32 noise of each piece on the inputs of a trial, or the reason why the inputs are not
-    used.
+    """Return the float32 noise of each piece (whole output, or band of an output) on the inputs of a trial, or the
+    reason why the inputs are not used.
 
     With ``split``, products of bfloat16 parts are allowed.
     """
@@ -349,13 +354,15 @@ def noise(
     pieces: Sequence[Piece],
     variant: str,
 ) -> list[Errors] | str:
-    """Return the float32 error of each piece, or the reason why the variant is not used."""
+    """Return the float32 error of each piece (whole output, or band of an output), or the reason why the variant is not
+    used.
+    """
     measured = _floors(oracle, inputs, expected, dtypes, pieces)
     return (not is_banded(variant) and too_noisy(measured, variant)) or measured
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these floors are not used; empty if they are used. Not meant for banded
+    """Return the reason why inputs with these floors are not used; empty if the inputs are used. Not meant for banded
     inputs.
     """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
@@ -381,7 +388,7 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong ones.
+    """Return the floors, with infinite floors for pieces on which float32 can not tell right outputs from wrong ones.
 
     If all floors would be infinite, return the reason why the inputs are not used.
     """

@@ -61,7 +61,9 @@ much on rows of 2048. numpy adds in pairs and errs by 4e-7.
 """
 
 _PARTS = 4.0
-"""Factor by which the error of products of bfloat16 parts may exceed that of inputs rounded to two bfloat16 parts."""
+"""Factor by which the error of products of bfloat16 parts may exceed the error that rounding the inputs to two bfloat16
+parts causes.
+"""
 
 
 @dataclass(frozen=True, slots=True)

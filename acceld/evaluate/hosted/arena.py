@@ -26,7 +26,8 @@ _STEP_BYTES = 64
 _SKEW_BYTES = 320
 """Bytes that are added for each array, so that not all arrays begin in the same cache sets."""
 _F_ADD_SEALS, _F_SEALS = 1033, 0x1 | 0x2 | 0x4
-"""Constants of fcntl(2): the command that adds seals; the seals against sealing, shrinking and growing."""
+"""Constants of fcntl(2): the command that adds seals, and the seals that forbid further seals, shrinking and growing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,12 @@ class Layout:
     closed: tuple[tuple[int, int], ...] = ()
     """Pages that the worker can neither read nor write, each as (start, end)."""
     sealed: tuple[tuple[int, int], ...] = ()
-    """Pages that the worker can only read, each as (start, end): those of inputs that the kernel may not change."""
+    """Pages that the worker can only read, each as (start, end): the pages of inputs that the kernel may not change."""
     second: Layout | None = None
     """The layout of every second call, if the arrays move between calls; else None."""
 
     def at(self, number: int) -> Layout:
-        """Return the layout of call ``number``. It differs between even and odd calls if the arrays move."""
+        """Return the layout of call ``number``. If the arrays move, even and odd calls have different layouts."""
         return self.second if self.second is not None and number % 2 else self
 
     @property
@@ -134,13 +135,13 @@ def lay_out_apart(
     random: np.random.Generator,
     mutates: Sequence[int] = (),
 ) -> Layout:
-    """Return a layout for calls that are only checked, with *closed pages* between the arrays. Touching one
-    ends the worker.
+    """Return a layout for calls that are only checked, with *closed pages* between the arrays. The worker ends when it
+    touches a closed page.
 
-    In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of
-    elements behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are
-    sealed, except for those with a number in ``mutates``: a kernel that borrows the memory of an input fails, even if
-    it puts everything back.
+    In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of elements
+    behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are sealed,
+    except for those with a number in ``mutates``: a kernel that borrows the memory of an input fails, even if the
+    kernel puts everything back.
     """
     page = mmap.PAGESIZE
     closed: list[tuple[int, int]] = []

@@ -43,13 +43,14 @@ _MOST_ARTEFACT = 64 << 20
 _MOST_COUNTERS = 64
 _MOST_RECORD = 4 << 20
 _DEALT_BYTES = 4 << 30
-"""Limit on the bytes of inputs and outputs that children make and check at once. In float64 they take up to eight times
-as many.
+"""Limit on the bytes of inputs and outputs that children make and check at once. In float64 these bytes become up to
+eight times as many.
 """
 _FILES, _DEVICE_FILES = 64, 1024
 """Limits on the open files of an evaluated process. A GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
-"""File modes with which evaluated processes can read the built kernel. They run as another user if the daemon is root.
+"""File modes with which evaluated processes can read the built kernel. These processes run as another user if the
+daemon is root.
 """
 _STATUSES = {
     "output_shape": Status.INCORRECT_SHAPE,
@@ -58,7 +59,9 @@ _STATUSES = {
     "output_dtype": Status.INCORRECT_DTYPE,
     "protocol": Status.REJECTED,
 }
-"""Statuses for rules that a kernel can break while it runs. Any other rule means a run-time error."""
+"""Statuses by rule, for rules that a kernel can break while it runs. Any other rule gives the status of a run-time
+error.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,8 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The limits of a session: most and fewest calls. After ``budget_s`` seconds no call beyond the fewest
-    begins.
+    """The limits of a session: most and fewest calls. After ``budget_s`` seconds, no call begins unless it is among the
+    fewest calls.
     """
 
     calls: int
@@ -106,9 +109,8 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """The referee's record of one worker, with one entry for each complete call.
-
-    ``failed`` says why there were no further calls; None if all calls were made.
+    """The referee's record of one worker (the process with the kernel), with one entry for each complete call.
+    ``failed`` says why no further calls were made; None if all calls were made.
     """
 
     wall_us: tuple[float, ...]
@@ -128,8 +130,8 @@ class WorkerRecord:
 class Checked:
     """The comparison of one call's outputs with the reference.
 
-    For a repeated call, ``moved`` has the distances from the outputs of the first call with these inputs.
-    ``refused`` says why the variant can not be used; empty if it can.
+    For a repeated call, ``moved`` has the distances from the outputs of the first call with these inputs. ``refused``
+    says why the variant can not be used; empty if the variant can be used.
     """
 
     errors: tuple[Errors, ...] = ()
@@ -180,7 +182,9 @@ class Bench:
         self._folder = Path()
 
     async def start(self) -> None:
-        """Start both zygotes. Raises SandboxError if one does not start."""
+        """Start both zygotes, the processes that fork jailed children. Raises SandboxError if one of the zygotes does
+        not start.
+        """
         self._folder = await asyncio.to_thread(_private_folder)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._evaluated.start())
@@ -218,7 +222,7 @@ class Bench:
     def _scratch(self) -> tuple[str, tuple[str, ...]]:
         """Return a folder that the builder may write to, and the paths that its jail must allow."""
         folder = tempfile.mkdtemp(dir=self._folder)
-        os.chmod(folder, 0o777)  # only users who may enter the parent folder reach this one
+        os.chmod(folder, 0o777)  # only users who may enter the parent folder reach this folder
         return folder, (folder,)
 
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
@@ -244,7 +248,7 @@ class Bench:
     ) -> list[Checked]:
         """Compare the outputs of each call with the reference, and return one result for each call.
 
-        ``floors`` has the known noise floors by variant; newly measured ones are added to it.
+        ``floors`` has the known noise floors by variant; newly measured floors are added to this mapping.
         """
         header = {
             "floors": floors,
@@ -375,7 +379,7 @@ class Bench:
         """Run one of two kernels that take turns, and return its record. ``place`` is 0 for the kernel that
         starts, else 1.
 
-        Afterwards the pipes to the competitor's referee are closed. That referee then continues alone.
+        Afterwards the pipes to the referee that times the competitor are closed. That referee then continues alone.
         """
         try:
             return await self._serve(artefact, session, kept, place, ends)
@@ -513,7 +517,7 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
 def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
     """Return the jail for a workload's own code.
 
-    ``rights`` are those of a reference that runs on a device; None for a reference in numpy.
+    ``rights`` are the rights of a reference that runs on a device; None for a reference in numpy.
     """
     return Jail(
         memory_bytes=memory_bytes if rights is None else rights.memory_bytes,
@@ -530,8 +534,8 @@ def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the pipe ends with which two referees tell each other their turns: for each of them (read end,
-    write end).
+    """Return the pipe ends through which two referees tell each other that it is the other's turn: (read end, write
+    end) for each referee.
     """
     first_hears, second_reports = os.pipe()
     second_hears, first_reports = os.pipe()
@@ -539,7 +543,7 @@ def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _descriptor(stack: contextlib.ExitStack, descriptor: int) -> int:
-    """Return ``descriptor``, which is closed when the stack ends."""
+    """Return ``descriptor``, which will be closed when ``stack`` ends."""
     stack.callback(os.close, descriptor)
     return descriptor
 
@@ -552,7 +556,7 @@ def _private_folder() -> Path:
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """Return those of the builder's counters that are finite numbers. Other values are left out, because a builder is
+    """Return the builder's counters whose values are finite numbers. Other values are left out, because a builder is
     untrusted.
     """
     reported = header.get("counters")

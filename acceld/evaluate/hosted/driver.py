@@ -29,18 +29,24 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 Job = Mapping[str, Any]
-"""Description of kernel and workload for a child, as JSON; see :func:`job_of`."""
+"""Description of kernel and workload for a child process, as JSON; :func:`job_of` makes the description."""
 
 Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
-"""Runs the kernel once on its inputs and outputs. Inputs are arrays and Python numbers in the kernel's order."""
+"""Function that runs the kernel once on its inputs and outputs. Inputs are arrays and Python numbers in the kernel's
+order.
+"""
 
 
 STATIC_BYTES = "static_bytes"
-"""Name of a built kernel's counter: the bytes of memory that it keeps from one call to the next."""
+"""Name of a built kernel's counter. The counter has the bytes of memory that the kernel keeps from one call to the
+next.
+"""
 
 
 class BuildRefused(AcceldError):
-    """A kernel can not be built. ``rule`` is a stable name, ``line`` a line of the kernel (0 if unknown)."""
+    """Raised by a builder for a kernel that can not be built. ``rule`` is a stable name, ``line`` a line of the kernel
+    (0 if unknown).
+    """
 
     def __init__(self, message: str, *, rule: str = "compile", line: int = 0, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -81,7 +87,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A device to time on: a processor core or a GPU. It runs one timing at a time."""
+    """A device to time on: a processor core or a GPU. A device runs one timing at a time."""
 
     index: int
     name: str
@@ -149,7 +155,7 @@ class Driver(Protocol):
         ...
 
     def learn(self, folder: Path, *, again: bool = False) -> None:
-        """Measure the rates of this machine, or read those that are stored in ``folder``. Measuring may take
+        """Measure the rates of this machine, or read the rates that are stored in ``folder``. Measuring may take
         seconds.
 
         Pass ``again`` if a kernel seems to exceed the rates: rates that other work may have slowed down are then
@@ -158,14 +164,12 @@ class Driver(Protocol):
         ...
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Return the rates that good kernels reach, from which percentages are computed; None if they are
-        unknown.
-        """
+        """Return the rates that good kernels reach, from which percentages are computed; None if the rates are unknown."""
         ...
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return the rates that no kernel can exceed; None if they are unknown. A kernel that seems faster is
-        suspect.
+        """Return the rates that no kernel can exceed; None if the rates are unknown. A kernel that seems faster than
+        these rates is suspect.
         """
         ...
 

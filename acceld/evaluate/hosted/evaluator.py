@@ -54,8 +54,8 @@ SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 COMPARED_TERMS = Terms(calls=8, least=5, budget_s=0.6, call_s=_CALL_S)
 """Limits of each session in which a possible win is measured."""
 _LEAST_CALLS = 3
-"""Fewest calls of a session. There must be room for their inputs. They suffice if a call is a median of several
-launches.
+"""Fewest calls of a session. Memory must have room for the inputs of so many calls. So few calls suffice if each is a
+median of several launches.
 """
 _AMPLE_BYTES = 1 << 30
 """Bytes of inputs and outputs above which a device with a clock of its own gets only the fewest timed calls."""
@@ -492,10 +492,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return kernel, built
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
-        """Measure the cost of an empty call. This is done for each evaluation, because the cost depends on the
+        """Measure the cost of an empty call. The cost is measured for each evaluation, because the cost depends on the
         machine's load.
         """
-        # A device's clock does not include this cost. It is then only an upper bound for what the clock reads.
+        # A device's clock does not include the cost of an empty call. The cost is then an upper bound of what the clock
+        # reads.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
         return overhead_of(await running(self._bench).empty(layout, lease, calls), self._driver.clock)
 
@@ -528,8 +529,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate that a request's result counts for. A request for the latency alone counts for the search
-    gate.
+    """Return the gate for which a request's result counts. The result of a request for the latency alone counts for the
+    search gate.
     """
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 
@@ -576,7 +577,7 @@ def sessions_of(first: Draw, inputs: int, others: Sequence[Draw], room: int) -> 
 def mixed(draws: Sequence[Draw], calls: int) -> list[list[Draw]]:
     """Return the draws with fresh seeds and in random order, as lists for sessions of at most ``calls`` calls.
 
-    So a kernel that counts its calls can not know which of them has which kind of data.
+    So a kernel that counts its calls can not know which call has which kind of data.
     """
     order = secrets.SystemRandom().sample(draws, len(draws))
     fresh = [replace(draw, seed=fresh_seed()) for draw in order]

@@ -29,7 +29,7 @@ class HostedCase(Case):
 
     @property
     def artefact(self) -> Artefact:
-        """Return the built kernel. Only stages after the build may ask for it."""
+        """Return the built kernel. Stages before the build may not ask for it."""
         assert self.built is not None
         return self.built
 
@@ -81,7 +81,7 @@ def grade(
         worst[check.name] = (check if worse else kept, count + 1)
         if failure is None and not check.passed:
             missing = unwritten[number]
-            text = f"{missing} elements of its outputs were never written" if missing else check.detail
+            text = f"{missing} elements of the kernel's outputs were never written" if missing else check.detail
             failure = Failure("unwritten" if missing else "tolerance", f"{check.name}: {text}")
     case.checks += [
         bounded(replace(check, name=f"{name} ({count} calls)" if count > 1 else name))

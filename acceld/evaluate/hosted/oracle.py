@@ -31,11 +31,11 @@ from acceld.evaluate.sandbox.messages import error_header, send, unpack
 from acceld.workloads import Precision, Workload, kernel_inputs, load_unchanged, reference_outputs
 
 BATCHES, KEPT = 5, 5
-"""Descriptor of the inputs in ``generate``, and descriptor of the outputs in ``check``."""
+"""The descriptor of the file of inputs in ``generate``, and the descriptor of the file of outputs in ``check``."""
 
 
 def generate(request: bytes, reply: int) -> None:
-    """Write the inputs of the calls ``numbers`` in the kernel's layout. Answer ``{}``, or ``{"error": ...}``."""
+    """Write the inputs of the calls ``numbers`` in the kernel's layout. The answer is ``{}``, or ``{"error": ...}``."""
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
@@ -61,7 +61,7 @@ def generate(request: bytes, reply: int) -> None:
 
 
 def check(request: bytes, reply: int) -> None:
-    """Compare the outputs of the calls ``numbers`` with the reference. Answer the errors of each call and the
+    """Compare the outputs of the calls ``numbers`` with the reference. The answer has the errors of each call and the
     noise floors.
     """
     raw, _ = unpack(request)
@@ -153,8 +153,8 @@ def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[
 def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
     """Return the inputs of a call.
 
-    For a changed call, one element of one array is overwritten. Of all values of the array, it gets the one
-    that differs most from the value before.
+    For a changed call, one element of one array is overwritten. The element gets the array's value that differs most
+    from its own.
     """
     inputs = inputs_of(workload, trial["seed"], trial["variant"])
     if trial["changed"] is None:
@@ -180,7 +180,7 @@ def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
 def _errors(
     outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Sequence[Piece]
 ) -> list[list[float | None]]:
-    """Return the errors of each piece of the outputs. None stands for an infinite error."""
+    """Return the errors of each piece (whole output, or band of an output). None stands for an infinite error."""
     found = compare_pieces(outputs, [want.astype(np.float64) for want in expected], pieces)
     return [[one if math.isfinite(one) else None for one in errors.plain()] for errors in found]
 

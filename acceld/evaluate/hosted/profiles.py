@@ -17,13 +17,13 @@ from acceld.model import Failure
 WARM_UPS = 2
 """Number of a worker's first calls that are checked but not counted, because caches and page tables are cold.
 
-One suffices with a device's clock, because such a call is a median of several launches.
+One such call suffices with a device's clock, because a call is then a median of several launches.
 """
 _EVENT_RESOLUTION_US = 0.5
 """Resolution of a GPU's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
-"""The id of the rule that refuses a kernel whose time can not be distinguished from that of an empty call. Whether it
-can also depends on the machine's load.
+"""The id of the rule that refuses a kernel whose time can not be distinguished from that of an empty call. The
+machine's load affects whether the time can be distinguished.
 """
 _MORE_THAN_ONE_CORE = 1.05
 
@@ -37,7 +37,7 @@ class Overhead:
     wall_spread_us: float
     processor_spread_us: float
     clock: Clock
-    """The clock that counts: that of the driver, or the wall clock if the processor clock is too coarse."""
+    """The clock whose times count: the driver's clock, or the wall clock if the processor clock is too coarse."""
 
     @property
     def resolution_us(self) -> float:
@@ -63,9 +63,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kernel's latency with its samples. ``complaint`` is a failure if the clocks contradict each other, else
-    None.
-    """
+    """A kernel's latency with its samples. ``complaint`` is a failure if the clocks contradict each other; else None."""
 
     latency: Estimate
     samples_us: tuple[float, ...]
@@ -113,7 +111,7 @@ def measured(
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
-    """Return the samples without those of the warm-up calls; all samples if all calls are warm-up calls."""
+    """Return the samples without the samples of the warm-up calls; all samples if all calls are warm-up calls."""
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
@@ -136,15 +134,15 @@ def _net(timed: WorkerRecord, overhead: Overhead) -> list[float]:
 
 
 def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead: Overhead) -> Failure | None:
-    """Return a failure if one session's time is too short to measure or its clocks contradict each other; else
-    None.
+    """Return a failure if one session's time is too short to measure, or if the clocks of a session contradict each
+    other; else None.
     """
     if latency_us < 2 * overhead.resolution_us:
         return Failure(
             RESOLUTION,
             f"a call takes {latency_us:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
             "can not distinguish from an empty call",
-            hint="Time it again on an idle machine, or by another method.",
+            hint="Time the kernel again on an idle machine, or by another method.",
         )
     if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):
         return Failure(
@@ -162,10 +160,10 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
     """Return a failure if the measured times can not be true; else None.
 
-    ``shortest_us`` is the least time that the declared work takes; None if it is unknown.
+    ``shortest_us`` is the least time that the declared work takes; None if that time is unknown.
     """
     if found.complaint is not None:
         return found.complaint
     if shortest_us is not None and found.latency.middle < shortest_us:
-        return below_floor(found.latency.middle, shortest_us, "its declared work takes")
+        return below_floor(found.latency.middle, shortest_us, "the kernel's declared work takes")
     return None

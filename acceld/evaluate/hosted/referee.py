@@ -50,7 +50,7 @@ _READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
 _HANDLING_S = 10.0
 """Seconds for writing inputs and copying outputs around a call."""
 FINISHED = "finished"
-"""Cause in the outcome of a worker that the referee ended because all calls were made."""
+"""Cause that the outcome of a worker names if the referee ended the worker because all calls were made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class CallPlan:
 
 
 class _Ended(Exception):
-    """Raised to end the session. ``cause`` is the cause in the outcome."""
+    """Raised to end the session. ``cause`` is the cause that the outcome names."""
 
     def __init__(self, cause: str, rule: str = "", message: str = "") -> None:
         super().__init__(cause)
@@ -99,7 +99,7 @@ class _Ended(Exception):
 
 @dataclass(slots=True)
 class _Session:
-    """The state of a session."""
+    """The state of one session: a sequence of calls of one kernel in one worker."""
 
     job: Job
     child: int
@@ -114,7 +114,7 @@ class _Session:
     deadline: float
     rng: np.random.Generator
     gone: tuple[int | None, int | None] | None = None
-    """Exit status and signal of a worker that ended by itself; None if it has not."""
+    """Exit status and signal of a worker that ended by itself; None if the worker has not ended by itself."""
     wall_ns: list[int] = field(default_factory=list)
     processor_ns: list[int] = field(default_factory=list)
     claimed_us: list[float | None] = field(default_factory=list)
@@ -220,10 +220,10 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait for the turn of this referee's worker. Return False if the session is over.
+    """Wait until it is the turn of this referee's worker. Return False if the session is over.
 
-    A round is one call of each of the two kernels. The side that calls first in a round decides whether the
-    session goes on.
+    In a round each of the two kernels is called once. The referee whose worker is called first in a round decides
+    whether the session goes on.
     """
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
@@ -238,14 +238,14 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """Tell the competitor's referee to begin its call, if this worker's call was the first of a round."""
+    """Tell the referee that times the competitor to begin its call, if this worker's call was the first of a round."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)
 
 
 def _send(session: _Session, message: bytes) -> None:
-    """Send a message to the competitor's referee. If that process has ended, this session continues alone."""
+    """Send a message to the competitor's referee. If that referee has ended, this session continues alone."""
     if not session.alone:
         try:
             os.write(session.turn_out, message)
@@ -256,7 +256,7 @@ def _send(session: _Session, message: bytes) -> None:
 def _hear(session: _Session, most_s: float) -> bytes:
     """Wait for a message of the competitor's referee, and return it.
 
-    The message is empty if that process has ended. Then this session continues alone.
+    The message is empty if that referee has ended. Then this session continues alone.
     """
     if session.alone:
         return b""
@@ -325,7 +325,7 @@ def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
 
 
 def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
-    """Fill the guard zones with random bytes, and return each zone's start and bytes."""
+    """Fill the guard zones around the arrays with random bytes, and return each zone's start and bytes."""
     guards = []
     for start, end in layout.guards():
         noise = session.rng.bytes(end - start)
@@ -335,7 +335,7 @@ def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
 
 
 def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: Layout) -> None:
-    """End the session if a byte in a guard zone has changed."""
+    """End the session if a byte in a guard zone, outside of all arrays, has changed."""
     for start, noise in guards:
         if session.arena[start : start + len(noise)] != noise:
             where = _nearest(layout, start + _first_difference(session, start, noise))
@@ -343,7 +343,7 @@ def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: La
 
 
 def _first_difference(session: _Session, start: int, noise: bytes) -> int:
-    """Return the position in the arena of the first byte of a guard zone that has changed."""
+    """Return the arena position of the first byte in a guard zone that has changed."""
     now = np.frombuffer(session.arena[start : start + len(noise)], np.uint8)
     return int(np.flatnonzero(now != np.frombuffer(noise, np.uint8))[0])
 

@@ -1,7 +1,7 @@
 """Run a kernel on data in a jailed worker process, whose answers are not trusted.
 
-The worker sees the inputs of one call at a time, and runs only while its referee's clock runs: between calls it
-is stopped. A false answer gains nothing, because the clock ends only after the worker has been stopped again.
+The worker sees the inputs of one call at a time, and runs only while its referee's clock runs: between calls it is
+stopped. A false answer makes no call seem faster, because the clock ends only after the worker has been stopped again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call
 from acceld.evaluate.sandbox.messages import MAX_MESSAGE, send
 
 ARENA, DOORBELL, DONE = 5, 6, 7
-"""Descriptors in the worker: shared memory, the pipe that it waits on, the pipe that it answers on."""
+"""Descriptors in the worker: of the shared memory, of the pipe on which the worker waits, of the pipe on which the
+worker answers.
+"""
 ANSWER = struct.Struct("<qd")
-"""Record that the worker writes when it is ready (number -1) and after each call: the number, and its own clock or NaN.
+"""Layout of the record that the worker writes when it is ready (number -1) and after each call: the call's number, and
+the time by the worker's own clock, or NaN.
 """
 _NONE = float("nan")
 _M_PERTURB = -6
@@ -35,7 +38,7 @@ _STATE_BYTES = 64
 
 
 def build(request: bytes, reply: int) -> None:
-    """Build a kernel without data. Answer ``{"log", "counters"}`` followed by the built bytes, or a failure."""
+    """Build a kernel without data. The answer is ``{"log", "counters"}`` followed by the built bytes, or a failure."""
     raw = json.loads(request)
     try:
         built = function(raw["builder"])(raw["job"])
@@ -65,12 +68,12 @@ def serve(request: bytes, reply: int) -> None:
         os.write(DONE, ANSWER.pack(-1, _NONE))
         while ring := os.read(DOORBELL, 8):
             number = int.from_bytes(ring, "little")
-            # the check takes a microsecond, so most timed calls are without it
+            # the check takes a microsecond, so most timed calls are made without the check
             run = checked if layout.closed or number == 1 else call
             claimed = run(*placed[(number - 1) % 2])
             os.write(DONE, ANSWER.pack(number, _NONE if claimed is None else claimed))
             if clear is not None:
-                clear(_EXCEPTIONS)  # so that no call finds the flags of the call before
+                clear(_EXCEPTIONS)  # cleared, so that no call finds the exception flags of the call before
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
     except BaseException as error:  # noqa: BLE001  # a kernel may raise anything, SystemExit too
@@ -98,12 +101,12 @@ def fill_allocations() -> None:
     such bytes are at least 3000.
     """
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # glibc has it
+    if hasattr(library, "mallopt"):  # glibc has mallopt
         library.mallopt(_M_PERTURB, 0xFF ^ (0x45 + os.urandom(1)[0] % (0x7F - 0x45)))
 
 
 class LeftChanged(Exception):
-    """Error: a kernel returned with the processor's arithmetic settings changed."""
+    """Raised after a kernel that returned with the processor's arithmetic settings changed."""
 
     rule = "floating_point_state"
 
@@ -144,7 +147,7 @@ def _controls(state: bytes) -> tuple[int, ...]:
 
 
 def empty(job: Any, artefact: str) -> Call:
-    """Return a call that does nothing, with which the cost of a call is measured."""
+    """Return a call that does nothing. Its time is the cost of a call."""
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         return None

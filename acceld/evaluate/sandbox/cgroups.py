@@ -1,7 +1,6 @@
-"""Make a cgroup for each job, if the system delegates one: in version 2, or else in the hierarchies of version
-1.
+"""Make a cgroup for each job, if the system delegates one: of version 2, or else of version 1.
 
-For version 1 a path stands for two folders, in the hierarchies of memory and of pids, with a newline between
+Version 1 has a hierarchy for memory and another for pids. There a path stands for two folders, with a newline between
 them.
 """
 
@@ -19,13 +18,13 @@ _FIRST_VERSION = ("memory", "pids")
 _BETWEEN = "\n"
 _KILL_ROUNDS = 200
 _UNLIMITED = 1 << 62
-"""Number of bytes from which on version 1 means no limit. It reports 2 ** 63 less a page."""
+"""Number of bytes from which on version 1 means no limit. Without a limit, version 1 reports 2 ** 63 less a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """The folder in which cgroups with limits on memory and processes can be made, or the reason why there is
-    none.
+    """The folder in which cgroups with limits on memory and processes can be made, or the reason why no folder allows
+    that.
     """
 
     folder: str = ""
@@ -44,8 +43,8 @@ def find() -> Delegation:
 def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
     """Return a cgroup of version 2 around this process whose memory and pids controllers are delegated.
 
-    If there is none, return the reason. ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in
-    it; if they are None, they are read from the system.
+    If no such cgroup exists, return the reason. ``mount`` and ``own`` are the mount point of cgroup v2 and this
+    process's path in it; None stands for reading these two from the system.
     """
     mount = mount or mounted()
     if mount is None:
@@ -67,8 +66,8 @@ def find_second(mount: Path | None = None, own: str | None = None) -> Delegation
 def find_first(mounts: str | None = None, places: str | None = None) -> Delegation:
     """Return this process's version 1 cgroups for memory and pids, in which further cgroups can be made.
 
-    If none can be made in them, return the reason. ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and
-    /proc/self/cgroup; if they are None, these files are read.
+    If no further cgroups can be made, return the reason. ``mounts`` and ``places`` are the texts of
+    /proc/self/mountinfo and /proc/self/cgroup; if they are None, these files are read.
     """
     mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
     places = _text("/proc/self/cgroup") if places is None else places
@@ -107,7 +106,7 @@ def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
         for parent in folder.split(_BETWEEN):
             path = Path(parent) / name
             with contextlib.suppress(FileNotFoundError):
-                path.rmdir()  # left over from a killed process with the same number
+                path.rmdir()  # a killed process with the same number has left this cgroup
             path.mkdir()
             made.append(path)
         memory, pids = made[0], made[-1]
@@ -146,8 +145,7 @@ def ran_out_of_memory(path: str) -> bool:
 def kill(path: str) -> None:
     """End every process in the cgroup. Raises OSError if version 2 has no cgroup.kill (Linux before 5.14).
 
-    Version 1 has no cgroup.kill. There new processes are forbidden first, then the existing ones are ended one
-    by one.
+    Version 1 has no cgroup.kill: new processes are forbidden first, then the existing processes are ended one by one.
     """
     *memory, pids = map(Path, path.split(_BETWEEN))
     if not memory:
@@ -194,7 +192,7 @@ def memory_limit(
 ) -> int | None:
     """Return the bytes that all processes of this process's cgroup may use together; None without a limit.
 
-    This is the smallest limit of the cgroup and the cgroups above it, in either version. The arguments are
+    The result is the smallest limit of the cgroup and of the cgroups above it, in either version. The arguments are
     those of :func:`find_second` and :func:`find_first`.
     """
     mount, own = mount or mounted(), own or membership()
@@ -213,7 +211,7 @@ def memory_limit(
 
 
 def mounted() -> Path | None:
-    """Return the mount point of cgroup v2; None if it is not mounted."""
+    """Return the mount point of cgroup v2; None if cgroup v2 is not mounted."""
     for line in _text("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith("cgroup2 "):
@@ -222,7 +220,7 @@ def mounted() -> Path | None:
 
 
 def membership() -> str | None:
-    """Return the path of this process's cgroup v2, relative to the mount point; None if it has no such cgroup."""
+    """Return the path of this process's cgroup v2, relative to the mount point; None if the process has no such cgroup."""
     for line in _text("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line[3:].strip()

@@ -18,9 +18,9 @@ from acceld.evaluate.sandbox import landlock, linux, namespaces, seccomp
 SLOT_UID = 65_100
 """The first user id for evaluated processes, if the daemon is root."""
 SLOTS = 430
-"""Number of user ids for evaluated processes. It is large, so that daemons side by side rarely share an id.
+"""Number of user ids for evaluated processes. The number is large, so that daemons side by side rarely share an id.
 
-All ids are below 65,534 (nobody), because containers map only those.
+All ids are below 65,534 (nobody), because containers map only such ids.
 """
 SHARED_BYTES = 1 << 30
 """Limit on the size of ``/dev/shm`` in a jail with ``wide``."""
@@ -73,7 +73,7 @@ class Jail:
     open_files: int = 64
     execute: bool = False
     trusted: bool = False
-    """True for acceld's own code or a workload's reference. It has limits too, but may read files."""
+    """True for acceld's own code or a workload's reference. Such code has limits too, but may read files."""
     devices: bool = False
     """True if the process may control the devices among its ``write_paths``. Only for trusted processes."""
     wide: bool = False

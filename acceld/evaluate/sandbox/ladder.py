@@ -36,14 +36,14 @@ REQUIRED: dict[Level, frozenset[str]] = {
     Level.L1: frozenset(PROBES) - {"write_outside", "read_private", "files"},
     Level.L0: frozenset(),
 }
-"""Attempts that each level must block. L1 can not protect files."""
+"""Attempts that each level must block. L1 need not block attempts on files, because it can not protect them."""
 _VICTIM = """
 import ctypes, signal, time
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 time.sleep(60)
 """
-"""Program in place of the daemon, which other processes must not be able to trace."""
+"""Program of a process that stands for the daemon. An attempt to trace that process must fail."""
 _MEMORY_BYTES = 256 << 20
 _SCRATCH_BYTES = 8 << 20
 
@@ -86,8 +86,8 @@ class SandboxReport:
 async def probe_level(highest: Level = Level.L4, zygote: Zygote | None = None) -> SandboxReport:
     """Try the levels from ``highest`` down, and report the first that works. L0 always works.
 
-    ``zygote`` must offer the tasks :data:`TASKS`. Afterwards it makes jails of the level that was found.
-    Without it, a temporary zygote is used.
+    ``zygote`` must offer the tasks :data:`TASKS`. Afterwards ``zygote`` makes jails of the level that was found.
+    Without ``zygote``, a temporary zygote is used.
     """
     if zygote is None:
         zygote = Zygote(TASKS, level=Level.L0)
@@ -124,7 +124,7 @@ async def _highest(highest: Level, zygote: Zygote) -> SandboxReport:
 
 
 def _missing(level: Level, delegation: cgroups.Delegation) -> str:
-    """Return what this machine lacks for a level; empty if it lacks nothing that the level needs."""
+    """Return the parts that a level needs and this machine lacks, as text; empty if no part is missing."""
     if sys.platform != "linux":
         return "needs Linux"
     if level is Level.L4 and not delegation.folder:

@@ -31,7 +31,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """Return the version of the system's Landlock ABI; 0 if it has no Landlock."""
+    """Return the version of the system's Landlock ABI; 0 if the system has no Landlock."""
     try:
         return linux.syscall(_CREATE_RULESET, None, 0, 1)
     except (OSError, AttributeError):

@@ -99,7 +99,7 @@ def pivot_root(new: str, old: str) -> None:
 
 
 def capable(*capabilities: int) -> bool:
-    """Tell whether this process has all of these capabilities. Root in a container may have none."""
+    """Tell whether this process has all of the given ``capabilities``. Root in a container may have no capabilities."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         effective = next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
     return all(effective >> one & 1 for one in capabilities)

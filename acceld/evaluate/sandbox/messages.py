@@ -26,11 +26,11 @@ _CONTROL = r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd
 
 
 class BadMessage(AcceldError):
-    """The bytes of a child are not a valid message."""
+    """Raised when the bytes of a child are not a valid message."""
 
 
 def pack(header: dict[str, Any]) -> bytes:
-    """Return the encoded header of a message. The bytes of the message follow it."""
+    """Return the encoded header of a message. The bytes of the message follow the header."""
     text = json.dumps(header).encode()
     return _LENGTH.pack(len(text)) + text
 
@@ -60,7 +60,7 @@ def error_header(error: Exception, task: str) -> dict[str, Any]:
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
-    """Return the header of a child's message, and the offset of the bytes that follow. Raises BadMessage if it
+    """Return the header of a child's message, and the offset of the bytes that follow. Raises BadMessage if the message
     is not valid.
     """
     start = reply.read(_LENGTH.size)
@@ -86,7 +86,7 @@ def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
     if not isinstance(text, str):
         return ""
     shown: str = text[:limit]
-    if shown.isascii() and shown.isprintable():  # true for nearly every text; compiling the pattern below takes 4 ms
+    if shown.isascii() and shown.isprintable():  # nearly every text is ASCII; compiling the pattern below takes 4 ms
         return shown
     return re.sub(_CONTROL, "\N{REPLACEMENT CHARACTER}", shown)
 

@@ -64,12 +64,7 @@ class System:
 def empty_root(
     *, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[str, ...] = (), system: System | None = None
 ) -> None:
-    """Replace the file system by one with only ``/tmp`` (a private tmpfs) and the given paths.
-
-    ``read`` paths are read-only, ``write`` paths writable, each under its own name. Nothing else is visible: no
-    home, no device, no program, and no ``/proc`` unless ``system`` makes one. Raises OSError if the system
-    refuses.
-    """
+    """Replace the file system by a new one that has only ``/tmp`` (a private tmpfs) and the given paths."""
     os.umask(0o022)  # evaluated code has another user id, which must be able to enter these folders
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)

@@ -24,7 +24,7 @@ Scene = dict[str, Any]
 
 
 def try_all(request: bytes, reply: int) -> None:
-    """Make every attempt, and answer ``{ATTEMPT: [STATE, EFFECT]}`` as JSON."""
+    """Make every attempt to get out of the jail. The answer is ``{ATTEMPT: [STATE, EFFECT]}`` as JSON."""
     scene: Scene = json.loads(request)
     results = {}
     for name, probe in PROBES.items():
@@ -114,7 +114,7 @@ def _files(scene: Scene) -> str:
 
 
 def _execute(scene: Scene) -> str:
-    # The program must not exist: a real one would replace this process and end the attempts.
+    # The program must not exist: a real program would replace this process and end the attempts.
     try:
         os.execv("/bin/acceld-no-such-program", ["x"])
     except FileNotFoundError:
@@ -135,6 +135,6 @@ PROBES: dict[str, Callable[[Scene], str]] = {
     "escape": _escape,
     "processes": _processes,
 }
-"""Probes by name, in the order in which they are tried. Each returns the effect that it had, or an empty text if it was
-blocked.
+"""Probes by name, in the order in which they are tried. Each returns the effect that it had, or an empty text if the
+attempt was blocked.
 """

@@ -52,7 +52,8 @@ system would clear it again each time.
 
 
 _SLOTS_TAKEN: set[int] = set()
-"""Slots in use by all zygotes of this process. Two jobs must not share one, because processes are limited by user id.
+"""Slots that the zygotes of this process use. Two jobs must not share a slot, because the system limits processes by
+user id, and a job's user id follows from its slot.
 """
 _JOBS = itertools.count(1)
 """Numbers for the cgroups that this process makes, for all zygotes."""
@@ -66,17 +67,17 @@ _CAUSES = {
 
 
 class SandboxError(AcceldError):
-    """The sandbox itself failed: a zygote does not start, or a jail can not be entered."""
+    """Raised when the sandbox itself failed: a zygote does not start, or a jail can not be entered."""
 
 
 class LostError(SandboxError):
-    """Something outside of acceld, such as the system's memory killer or a person, ended a process of the
+    """Raised when something outside of acceld, such as the system's memory killer or a person, ended a process of the
     sandbox.
     """
 
 
 class SilentError(LostError):
-    """The zygote did not begin a job, because it is stopped or hangs."""
+    """Raised when the zygote did not begin a job, because the zygote is stopped or hangs."""
 
 
 def lost_in(error: BaseException) -> LostError | None:
@@ -115,8 +116,8 @@ class Outcome:
 
     @property
     def killed(self) -> bool:
-        """Tell whether the job was ended by a SIGKILL that acceld did not send, but the system, a program or
-        the job itself.
+        """Tell whether the job was ended by a SIGKILL that came not from acceld, but from the system, a program or the
+        job itself.
         """
         return self.signal == signal.SIGKILL and not self.cause
 
@@ -139,7 +140,7 @@ class Outcome:
 
 
 class Zygote:
-    """Control one zygote process and its jobs. Several jobs may run at once.
+    """Control one zygote, a process that forks a jailed child for each job. Several jobs may run at once.
 
     Start it from a thread that lives as long as the zygote does, such as the event loop's.
     """
@@ -160,12 +161,12 @@ class Zygote:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the zygote; None if it does not run."""
+        """Return the process id of the zygote; None if the zygote does not run."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start the zygote and wait until it takes jobs. Raises SandboxError if it does not start, LostError if it is
-        killed.
+        """Start the zygote and wait until it takes jobs. Raises SandboxError if the zygote does not start, LostError if
+        it is killed.
         """
         async with self._lock:
             await self._start()
@@ -342,7 +343,8 @@ class Zygote:
             return ""
         name = f"acceld-{os.getpid()}-{next(_JOBS)}"
         memory = jail.memory_bytes + (256 << 20)
-        processes = jail.processes + 1 + 2 * jail.threads  # a thread that has ended may still count for a while
+        # a thread that has ended may still count against the limit for a while
+        processes = jail.processes + 1 + 2 * jail.threads
         return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=processes)
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The descendants of a process: their ids, and the bytes of anonymous and shared memory that they use
-    together.
-    """
+    """The descendants of a process: their ids, and the bytes of anonymous and shared memory that they use together."""
 
     pids: tuple[int, ...]
     memory_bytes: int
@@ -43,14 +41,14 @@ def tree(root: int) -> Tree:
 
 
 def end(root: int) -> int:
-    """Send SIGKILL to the descendants of ``root`` until there are none, and return how many processes were
+    """Send SIGKILL to the descendants of ``root`` until no descendant is left, and return how many processes were
     ended.
 
     ``root`` must be the caller and a subreaper, so that orphans become its children.
     """
     ended = 0
     for _ in range(1000):
-        if not _has_children():  # then there are no descendants, and /proc need not be read
+        if not _has_children():  # without children there are no descendants, and /proc need not be read
             return ended
         pids = descendants(root)
         if not pids:

@@ -80,7 +80,7 @@ _DEVICE_CALLS = tuple(
         one.split() for one in "203 122,237 235,238 237,239 236,319 279,149 228,150 229,325 284".split(",")
     )
 )
-"""System calls that a GPU's driver library makes besides ioctl: sched_setaffinity mbind set_mempolicy get_mempolicy
+"""System calls, besides ioctl, that a GPU's driver library makes: sched_setaffinity mbind set_mempolicy get_mempolicy
 memfd_create mlock munlock mlock2.
 """
 _DEVICE_SOCKET_CALLS = tuple(
@@ -92,7 +92,7 @@ _DEVICE_SOCKET_CALLS = tuple(
 """System calls on unix sockets: connect sendmsg recvmsg bind listen getsockname setsockopt getsockopt accept4.
 
 CUDA opens such a socket, without a file, for processes that want to share its memory. Processes in another network
-namespace can not reach it.
+namespace can not reach such a socket.
 """
 
 
@@ -104,10 +104,11 @@ _WIDE_CALLS = tuple(
     )
 )
 """System calls that multiprocessing and event loops make: linkat sendto recvfrom sendmsg recvmsg shutdown getsockname
-getpeername setsockopt getsockopt sched_setaffinity setpriority. The only sockets are those of socketpair.
+getpeername setsockopt getsockopt sched_setaffinity setpriority. The only sockets that a process can make are those of
+socketpair.
 """
 _LINK = 86
-"""Number of the system call link on x86_64. aarch64 does not have it."""
+"""Number of the system call link on x86_64. aarch64 has no such call."""
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
 _AF_UNIX = 1

@@ -46,7 +46,9 @@ _ENTERED = b"entered"
 _MOST_DESCRIPTORS = 24
 
 Task = Callable[[bytes, int], None]
-"""Runs in the jailed child. It takes the bytes of the request, and the descriptor to write its answer to."""
+"""Function that runs in the jailed child. Its arguments are the bytes of the request, and the descriptor to which it
+writes its answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ class Job:
 
 
 Referee = Callable[[Job, int, float], dict[str, Any]]
-"""Takes the job, the child's process id and the start time; returns the outcome after the child has ended."""
+"""Function that takes the job, the child's process id and the start time, and returns the outcome after the child has
+ended.
+"""
 
 
 def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
@@ -87,7 +91,7 @@ def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
     while True:
         data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, _MOST_DESCRIPTORS)
         if not data:
-            os._exit(0)  # a normal exit would take longer than starting did
+            os._exit(0)  # a normal exit of Python would take longer than its start
         if not descriptors:
             _load(**json.loads(data), known=tasks, loaded=loaded)
             continue
@@ -103,7 +107,7 @@ def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
 def _load(
     tasks: Sequence[str], modules: Sequence[str], *, known: Mapping[str, str], loaded: dict[str, Callable[..., Any]]
 ) -> str:
-    """Import tasks and modules that are not imported yet. Return the error as text; empty if there was none."""
+    """Import tasks and modules that are not imported yet. Return the error as text; "" if all imports worked."""
     wanted = [name for name in tasks if name not in loaded]
     modules = [name for name in modules if name not in sys.modules]
     if not wanted and not modules:
@@ -235,8 +239,7 @@ def watch(job: Job, child: int, started: float) -> dict[str, Any]:
 def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
     """Lock the child's process in, run the task, and exit.
 
-    The pipe ``entered`` tells the daemon whether the jail was complete. It is closed before evaluated code
-    runs.
+    The pipe ``entered`` tells the daemon whether the jail was complete. The pipe is closed before evaluated code runs.
     """
     code = 1
     try:
@@ -260,8 +263,8 @@ def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int
 
 
 def _keep_only(job: Job, entered: int) -> None:
-    """Close all descriptors but these: 0 the request, 1 and 2 /dev/null, 3 the reply, 4 ``entered``, then the
-    shared ones.
+    """Close all descriptors except 0 (the request), 1 and 2 (/dev/null), 3 (the reply), 4 (``entered``) and the shared
+    descriptors.
     """
     null = os.open(os.devnull, os.O_RDWR)
     wanted = (job.request, null, null, job.reply, entered, *job.shared)

@@ -62,7 +62,7 @@ _MEANINGS = {
 _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 _HONEST = {"honest", "control", "controls", "legit", "legitimate"}
 _HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
-"""Words that decide the expectation wherever they stand in a path."""
+"""Words that make a kernel count as an attack wherever they stand in its path."""
 _KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced", "lnc")
 _HEADER = re.compile(
     rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS).replace('_', '[_ ]')})\s*[:=]\s*[\"']?([^\s\"']+)",
@@ -105,9 +105,10 @@ class Attack:
     guessed: bool = False
     further: bool = False
     caught_by: tuple[str, ...] = ()
-    """Refusals of a candidate that are accepted, each as ``status.rule``; empty if the file names none."""
+    """Refusals of a candidate that the self-test accepts, each as ``status.rule``; empty if the file names no refusal.
+    """
     unpoliced: tuple[str, ...] = ()
-    """Refusals that are accepted with the policy off."""
+    """Refusals that the self-test accepts if the policy is off."""
 
     @property
     def honest(self) -> bool:
@@ -116,7 +117,7 @@ class Attack:
 
     @property
     def small(self) -> bool:
-        """Tell whether the workload is one of the suite's own, which need little time and memory."""
+        """Tell whether the workload belongs to the suite, whose workloads need little time and memory."""
         return self.workload_folder.parent == data_folder(FOLDER) / "workloads"
 
 
@@ -181,7 +182,7 @@ def _left_out(path: Path) -> bool:
 
 
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
-    """Return the attack in a file. Raises UsageError if it is not valid."""
+    """Return the attack in a file. Raises UsageError if the attack is not valid."""
     if not path.is_file():
         raise UsageError("the path is not a regular file")
     if path.stat().st_size > MAX_BYTES:
@@ -311,7 +312,7 @@ def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """Return the argument names of the last kernel in a file; empty if they can not be found."""
+    """Return the argument names of the last kernel in a file; empty if the names can not be found."""
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

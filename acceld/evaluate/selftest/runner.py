@@ -1,12 +1,11 @@
 """Run every known attack, and honest kernels, on this machine's evaluator.
 
-:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the
-policy off as a user's own kernel would. The second run tests the protections behind the policy. It needs
-sandbox level L2, because at a lower level the kernel could reach the user's files. Honest kernels run as
-candidates only.
+:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the policy off
+as a user's own kernel would. The second run tests the protections behind the policy. The second run needs sandbox level
+L2, because at a lower level the kernel could reach the user's files. Honest kernels run as candidates only.
 
-Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of
-their own in the folder ``cpu``.
+Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of their
+own in the folder ``cpu``.
 
 Every repeat uses new seeds, and results of earlier repeats are forgotten.
 """
@@ -37,13 +36,13 @@ from acceld.workloads import load_workload
 BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
 """Folders of the suites, below the simulator's folder, by backend."""
 _BUILD_S, _COMPILE_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 60.0, 60.0, 3.0, 2.0
-"""Limits for the suite's workloads. They are low, because the workloads are small and some attacks run to their
+"""Limits for the suite's workloads. The limits are low, because the workloads are small and some attacks run to their
 deadline.
 """
 _QUEUE = 10_000
 
 NkiVersion = Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"]
-"""Values of the setting ``nki``."""
+"""Values that the setting ``nki`` may have."""
 
 OTHER_RULE = "other_rule"
 """Outcome of an attack that is refused, but not by a rule that its file names."""
@@ -93,7 +92,7 @@ class SelftestReport:
     results: tuple[AttackResult, ...]
     seconds: float
     broken: tuple[Broken, ...] = ()
-    """Files that could not be tried."""
+    """Files that could not be tried, each with the reason."""
 
     def count(self, outcome: str) -> int:
         """Return the number of results with this outcome."""
@@ -103,7 +102,7 @@ class SelftestReport:
     def passed(self) -> bool:
         """Tell whether the self-test passed.
 
-        It fails if an attack passes, if an attack is refused for a reason that its file does not name, if an
+        The self-test fails if an attack passes, if an attack is refused for a reason that its file does not name, if an
         honest kernel is refused, or if the harness fails.
         """
         return not any(map(self.count, FAILURES))
@@ -229,8 +228,8 @@ class _Evaluators:
         return (configured,) if configured != "auto" else ("auto", "0.7", "0.6")
 
     async def of(self, attack: Attack, version: NkiVersion) -> Tested:
-        """Return the evaluator for an attack and a version of ``nki``. It is started if it was not needed
-        before.
+        """Return the evaluator for an attack and a version of ``nki``. The evaluator is started when it is first
+        needed.
         """
         return self._running.get((attack.small, version)) or await self._start(attack.small, version)
 
@@ -333,7 +332,7 @@ async def _try(
 
 
 def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
-    """Return those fields of a result that follow from the attack alone."""
+    """Return the fields of a result that follow from the attack alone, not from its evaluation."""
     return attack.workload_folder.name, attack.guessed, attack.further
 
 

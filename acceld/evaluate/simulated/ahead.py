@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from acceld.errors import AcceldError
 
 _PAUSE_S = 0.1
-"""Seconds to wait before the next look for a free slot."""
+"""Seconds between two looks for a free slot."""
 
 
 class Ahead:
     """Run ``pieces`` of preparation one after another. Each piece begins only while a slot is free.
 
-    If a piece fails, the strict gate does this piece and the later ones itself and reports their errors.
+    If a piece fails, the strict gate does this piece and the later pieces itself, and reports their errors.
     """
 
     def __init__(self, pieces: Sequence[Callable[[], Awaitable[object]]], idle: Callable[[], bool]) -> None:

@@ -76,7 +76,7 @@ class Beside(Generic[T]):
         self._task = None
 
     def _open(self) -> None:
-        """Close the pipe. This tells the trial that the data set is complete."""
+        """Close the pipe, which tells the trial that the data set is complete."""
         if self._gate is not None:
             os.close(self._gate)
             self._gate = None

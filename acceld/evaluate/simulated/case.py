@@ -13,14 +13,16 @@ from acceld.model import Correctness, Gate
 
 @dataclass(slots=True)
 class Known:
-    """The results of both gates for one program, workload and chip."""
+    """The results of the search gate and the strict gate for one program, workload and chip."""
 
     checks: dict[Gate, Correctness] = field(default_factory=dict)
     failed: dict[Gate, Failed] = field(default_factory=dict)
     on_chip: str = ""
-    """A sentence on the result that the program is expected to have on a chip; empty if nothing is expected."""
+    """A sentence on the result that the program is expected to have on a chip; empty if no result is expected."""
     last: tuple[str, int, Tried] | None = None
-    """Variant, seed and result of the last plain run on inputs of the workload's own distribution; None if there was none."""
+    """Variant, seed and result of the last plain run on inputs of the workload's own distribution; None if no such run
+    was made.
+    """
 
     def plain_run(self, trial: Trial) -> Tried | None:
         """Return the result of the last plain run if that run was on the data set of ``trial``; None otherwise."""

@@ -49,14 +49,14 @@ log = logging.getLogger(__name__)
 _REMEMBERED = 256
 _LEAST_CHECK_S = 30.0
 _FIRST_CHECK_S = 600.0
-"""Deadline in seconds of a trial while the time that the baseline takes is unknown."""
+"""Deadline in seconds of a trial while the baseline's time is not known."""
 _OWN_TIMES = 20
-"""Factor on the time that the baseline takes, for the deadline of a trial."""
+"""The deadline of a trial is this many times the baseline's time."""
 _PUBLISHED_BELOW_S = 1.0
 """Seconds of a trial below which the published gate is run. For a request of a person it is always run.
 
-The published gate decides nothing, but a win waits for its end. Its five data sets also displace the search gate's data
-set on disk.
+The published gate accepts or refuses no kernel, but a win waits for its end. Its five data sets also displace the
+search gate's data set on disk.
 """
 
 
@@ -202,7 +202,7 @@ class Checker:
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds | None) -> Failed | None:
         """Evaluate the kernel at the workload's hidden shapes, without ``seeds`` by tracing alone. Return the first
-        failure; None if the kernel is right at all of them.
+        failure; None if the kernel is right at all hidden shapes.
         """
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
@@ -296,7 +296,7 @@ class Checker:
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of the workload's baseline on a variant, one for each piece of the outputs.
 
-        At the first use they are measured on ``data`` and stored. None if the API has no baseline, or if the
+        At the first use the errors are measured on ``data`` and stored. None if the API has no baseline, or if the
         baseline fails or is wrong.
         """
         request, loaded = case.request, case.workload
@@ -318,16 +318,15 @@ class Checker:
         return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
-        """Return the noise of numpy's float32 arithmetic on exactly the inputs of one trial.
-
-        The result is empty if the workload does not use the trial's variant.
+        """Return the noise of numpy's float32 arithmetic on exactly the inputs of one trial; () if the workload does
+        not use the trial's variant.
         """
         async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
             return () if isinstance(data, UnusedVariant) else data.floors
 
     def _deadline_s(self, loaded: Workload) -> float:
-        """Return the deadline of one trial in seconds. It follows from the baseline's time, unless it is
-        configured.
+        """Return the deadline of one trial in seconds. The deadline follows from the baseline's time, unless a deadline
+        is configured.
         """
         if self._config.check_s:
             return self._config.check_s

@@ -59,7 +59,9 @@ TASKS = {
 }
 PROGRAM_BYTES = 64 << 20
 _MADE_BY = "\0".join(f"{name} {version(name)}" for name in ("acceld", "numpy", "ml_dtypes"))
-"""Versions that decide what is in a data set. Several installs may share the folder of data sets."""
+"""Versions of the software that decides what is in a data set. Several installs of acceld may share the folder of data
+sets.
+"""
 _BUSY = 4.0
 """Wall time that a tracer may take, as a multiple of its processor time. The multiple allows for a busy machine, where
 the tracer gets only a part of a core.
@@ -68,18 +70,22 @@ ROOM_S = 1.0
 """Seconds between two tries of a data set for which the disk has no room."""
 _ORACLE_S = 900.0
 _ORACLE_NICE = 10
-"""Niceness of an oracle. An oracle has several threads; the program beside it has one thread, and must not end last."""
+"""Niceness of an oracle. An oracle has several threads and runs beside a program with one thread, which must not be the
+last to end.
+"""
 _OPEN_FILES = 4096
-"""Most files that a process with a data set may have open. It maps a file for each argument and each output."""
+"""Most files that a process with a data set may have open. The process maps a file for each argument and each output.
+"""
 _FOLDER = 6
 """Descriptor of a data set's folder in a child that begins before the data set is complete."""
 _READ_AGAIN_S = 30.0
-"""Seconds after which the folder of data sets is read even if there seems to be room, because others may write to it.
+"""Seconds after which the folder of data sets is read again although there seems to be room, because other processes
+may write to it.
 """
 
 
 class NoRoomError(Exception):
-    """The disk has no room for a data set at the moment."""
+    """Raised when the disk has no room for a data set at the moment."""
 
 
 @dataclass(slots=True)
@@ -112,7 +118,7 @@ class Inspected:
 class Tried:
     """The errors of a program's outputs on one data set, one for each piece of an output.
 
-    ``on_chip`` has the relative L2 errors with functions as inexact as the chip's; None if they were not
+    ``on_chip`` has the relative L2 errors with functions as inexact as the chip's; None if these errors were not
     computed.
     """
 
@@ -140,9 +146,9 @@ class _Wanted:
     seed: int
     folder: Path
     known: NumpyFloor | None
-    """The noise floors of the variant, if they are known."""
+    """The noise floors of the variant; None if they are unknown."""
     measured: bool
-    """True if floors are measured on these very inputs."""
+    """True if floors are measured on the inputs of this data set."""
     beside: Beside[Any]
     """The trial that begins as soon as the inputs are written."""
 
@@ -182,22 +188,22 @@ class Children:
         self._root = dataset_folder(state_folder)
         self._zygote = zygote or Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         self._reading = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
-        """Zygote for second traces, started with the first second trace. Its hashes of strings and its addresses differ
-        from those of the other zygote.
+        """Zygote for second traces, started with the first second trace. It has other hashes of strings and other
+        addresses than the zygote for first traces.
         """
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
         self._coming_bytes = 0
         """Bytes of the data sets that are being made."""
         self._held_bytes = 0
-        """Bytes of the data sets on disk, as far as known without reading the folder."""
+        """Bytes of the data sets on disk, as known without reading the folder again."""
         self.waits_for = ""
         """Reason why no data set can be made now, in words; empty if data sets can be made."""
         self._read_s = -math.inf
-        """Time of the last reading of the folder, by the monotonic clock."""
+        """Time at which the folder was last read, by the monotonic clock."""
 
     async def start(self) -> None:
-        """Start the zygote that every evaluation needs. Raises SandboxError if it does not start."""
+        """Start the zygote that every evaluation needs. Raises SandboxError if the zygote does not start."""
         await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
         await self.trim()
         if self._zygote.pid is None:
@@ -210,7 +216,7 @@ class Children:
         await self._zygote.load(("trace", "inspect"), (*ALWAYS, *FRONT_ENDS.values()))
 
     async def stop(self) -> None:
-        """End the zygotes."""
+        """End the zygotes, the processes that fork jailed children."""
         await self._zygote.stop()
         await self._reading.stop()
 
@@ -461,9 +467,8 @@ class Children:
                 return found
 
     async def _write(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:
-        """Make a data set, after unused ones were removed to make room.
-
-        Return the data set with the descriptor that locks it, or the reason why the variant is not used.
+        """Make a data set, after unused data sets were removed to make room. Return the data set with the descriptor
+        that locks it, or the reason why the variant is not used.
         """
         coming_bytes = _disk_bytes(wanted.workload)
         self._coming_bytes += coming_bytes
@@ -551,7 +556,7 @@ class Children:
         yield None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail, begun: int) -> tuple[Outcome, Reply]:
-        """Run the oracle and return its answer. It writes to the descriptor ``begun`` when the inputs are
+        """Run the oracle and return its answer. The oracle writes to the descriptor ``begun`` when the inputs are
         written.
 
         If the workload has no reference, the oracle runs the program of the workload's baseline.
@@ -584,7 +589,7 @@ class Children:
             **address_of(workload),
             "seed": seed,
         }
-        jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
+        jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside the examination
         return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
     async def trim(self, *, again: bool = False) -> None:
@@ -610,7 +615,7 @@ class Children:
 
 
 async def _nothing(*_: int) -> None:
-    """Do nothing, in place of a trial that runs while a data set is made."""
+    """Do nothing. Used where no trial runs while a data set is made."""
 
 
 def _disk_bytes(workload: Workload) -> int:

@@ -20,7 +20,7 @@ class Early:
         self._task = asyncio.create_task(gate(self._allowed))
 
     def allow(self) -> None:
-        """Let the gate run the program, which was found legal and has a latency."""
+        """Let the gate run the program, because the program was found legal and has a latency."""
         self._allowed.set()
 
     async def result(self) -> Failed | None:

@@ -38,7 +38,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The parts of an evaluator that exist only while it runs."""
+    """The parts of an evaluator that exist only while the evaluator runs."""
 
     children: Children
     timer: Timer
@@ -77,7 +77,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
         self._ahead: dict[tuple[int, str], Ahead] = {}
-        """Work done in advance for the strict gate, by run and workload, until a candidate needs it."""
+        """Work for the strict gate that is done in advance, by run and workload, until a candidate reaches that gate.
+        """
         self._known: RecentlyUsed[tuple[str, str, str], Known] = RecentlyUsed(_REMEMBERED)
         self._judge: Judge | None = None
         self._opinions: RecentlyUsed[tuple[str, str, str], tuple[Opinion, ...]] = RecentlyUsed(_REMEMBERED)
@@ -96,7 +97,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
         )
         timer = Timer(self._config, children, await asyncio.to_thread(calibration.read, self._folder))
-        await asyncio.to_thread(version.model_version)  # computed now, because it reads files
+        # computed before the first kernel, because computing the version reads files
+        await asyncio.to_thread(version.model_version)
         checker = Checker(
             self._config,
             children,
@@ -131,7 +133,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return {**super().statistics(), "waits_for": self._work.children.waits_for if self._work is not None else ""}
 
     def forget(self) -> None:
-        """Forget the results of all programs, so that they are evaluated again."""
+        """Forget the results of all programs, so that all programs are evaluated again."""
         self._known.clear()
         if self._work is not None:
             self._work.timer.forget()
@@ -139,7 +141,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     async def time(self, kernel: Kernel, arguments: Arguments, chip: str) -> Evaluation:
         """Trace, verify and time a kernel without a workload, and return the result.
 
-        Its status is ``unchecked``, or that of a failure.
+        The result's status is ``unchecked``, or the status of a failure.
         """
         return await self.evaluate(
             EvaluationRequest(kernel, "", chip, gate=Gate.TIMING, priority=Priority.PERSON, arguments=arguments)
@@ -148,7 +150,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
         """Trace, verify and time a kernel without a workload, and return the result.
 
-        Its status is ``unchecked``, or that of a failure.
+        The result's status is ``unchecked``, or the status of a failure.
         """
         case = TracedCase(request, None)
         try:
@@ -213,7 +215,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     async def _begin_ahead(self, case: TracedCase) -> None:
         """Prepare the strict gate of the run in the background, whenever a slot is free.
 
-        Nothing more is prepared for an earlier run. It may be paused, and would take the processor from this run.
+        Nothing more is prepared for an earlier run. Work for an earlier run, which may be paused, would take the
+        processor from this run.
         """
         run, loaded, work = case.request.run, case.workload, running(self._work)
         if (run, loaded.hash) in self._ahead:

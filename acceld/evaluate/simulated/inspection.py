@@ -142,8 +142,8 @@ def _check_inputs(program: Program, header: dict[str, Any]) -> None:
                 raise _Refused(
                     Status.REJECTED,
                     "input_written",
-                    f"the kernel writes its argument {name}, which the workload does not let it change",
-                    "write to a tensor of its own in nl.shared_hbm and return that, or name the argument in mutates of workload.toml",
+                    f"the kernel writes its argument {name}, which the workload does not let a kernel change",
+                    "write to a new tensor in nl.shared_hbm and return that tensor, or name the argument in mutates of workload.toml",
                     instruction.line,
                 )
 

@@ -13,7 +13,7 @@ COUNTERS = (
 ).split()
 """Figures of a timeline that become counters of a profile, besides those in :data:`acceld.figures.DERIVED`."""
 SMALL_ROW_BYTES = 512
-"""Size of a DMA row below which a smaller row takes no less time."""
+"""Size in bytes of a DMA row below which an even smaller row takes no less time."""
 
 
 def profile_from(raw: dict[str, Any], model: str) -> Profile:

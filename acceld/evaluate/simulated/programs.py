@@ -78,7 +78,9 @@ async def traced_program(
 
 
 def failure_error(status: Status, failure: Failure) -> KernelFailure | DeadlineError:
-    """Return the exception that tells the user of a failure: DeadlineError for a timeout, else KernelFailure."""
+    """Return the exception that tells the user of a failure: DeadlineError if the status is a timeout, else
+    KernelFailure.
+    """
     if status is Status.TIMEOUT:
         return DeadlineError(failure.message, hint=failure.hint)
     if status is Status.UNSUPPORTED:

@@ -32,7 +32,8 @@ from acceld.statuses import Status
 UNDEFINED = "undefined_memory"
 """The rule id of a program whose outputs depend on memory that was never written."""
 _COMPLETE = 5
-"""Descriptor of a pipe that closes when the data set is complete. At the start only its inputs may be there."""
+"""Descriptor of a pipe that closes when the data set is complete. At the start the data set may have only its inputs.
+"""
 
 
 def attempt(request: bytes, reply: int) -> None:
@@ -122,7 +123,7 @@ def _outputs(
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:
-    """Return numbers for JSON, with None in place of those that are not finite."""
+    """Return numbers for JSON, with None in place of numbers that are not finite."""
     return [value if math.isfinite(value) else None for value in values]
 
 
@@ -168,10 +169,10 @@ def check_order(
 ) -> None:
     """Raise KernelCrash if the order of affine iterations decides a result.
 
-    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another order
-    of a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that
-    the order changes nothing else. In float64, rounding is a billion times smaller than a value that one iteration
-    could pass on to another.
+    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another order of
+    a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that the
+    order changes nothing else. In float64, rounding is a billion times smaller than a value that an iteration could
+    pass on to a later iteration.
     """
     if all(one.tobytes() == other.tobytes() for one, other in zip(shuffled, backwards, strict=True)):
         return
@@ -190,7 +191,7 @@ def check_order(
                 f"{apart / size if size else apart:.2g} (relative L2, without rounding)",
                 rule="affine_order",
                 line=buffer.line,
-                hint="use a sequential range where an iteration uses what an earlier one computed",
+                hint="use a sequential range where an iteration uses what an earlier iteration computed",
             )
 
 
@@ -226,9 +227,9 @@ def _run_again(
     """Run a program again, with other values in memory that was never written: random ones, then each number that
     :func:`_decisive` names.
 
-    Raises KernelCrash if an output differs from ``outputs``, those of the first run. The program then depends
-    on unwritten memory, or on which of several writes to one element is the last. A large program runs
-    with fewer of these numbers, because the trial has a deadline.
+    Raises KernelCrash if an output differs from the output of the first run, in ``outputs``. The program then depends
+    on unwritten memory, or on which of several writes to one element is the last. A large program runs with fewer of
+    these numbers, because the trial has a deadline.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
     answers = None
@@ -257,7 +258,7 @@ def _run_again(
                 buffer = program.buffers[program.outputs[number]]
                 raise KernelCrash(
                     f"output {buffer.name or number} depends on memory that was never written, or on which of several writes "
-                    f"to one element is the last: {differ} bytes of the output change when these values change",
+                    f"to one element is the last: {differ} bytes of the output change when that memory or that order changes",
                     rule=UNDEFINED,
                     line=buffer.line,
                     hint="write every element before it is read: fill the tile, or read only what a mask wrote",
@@ -265,27 +266,29 @@ def _run_again(
 
 
 _LEAST_RUNS = 5
-"""Least number of further runs, if there are so many numbers to try: random values, both extremes, 0 and 1."""
+"""Least number of further runs, however many numbers there are to try. These runs use random values, both extremes, 0
+and 1.
+"""
 _MOST_ELEMENTS = 1 << 31
 """Most elements that the instructions of all further runs write together, unless :data:`_LEAST_RUNS` write more."""
 _OVERHEAD = 4096
-"""Elements that take about as long to compute as one execution of an instruction takes in any case."""
+"""An execution of an instruction takes in any case about as long as computing this many elements."""
 _MOST_DECISIVE = 12
 """Greatest number of a program's own numbers that fill undefined memory. Of a program with more such numbers, some are
 drawn at random.
 """
 _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
-"""Instructions that ask whether a value is zero, or equal to another one."""
+"""Instructions that ask whether a value is zero, or equal to another value."""
 
 
 def _decisive(program: Program) -> list[float]:
     """Return the numbers that change what an instruction makes of undefined memory.
 
-    These are 0, 1, the numbers with which the program compares or computes, and those with which it fills tiles, if an
-    instruction asks whether a value is zero or equal to another, or if a tile holds integers; and for integers also
-    the greatest and the least one (as infinities). Random contents are hardly ever equal to a given number, and one
-    random integer may be cut off as another one was. Memory of a chip often has such contents, because it holds what
-    ran before.
+    If an instruction asks whether a value is zero or equal to another, or if a tile holds integers, these are 0, 1, the
+    numbers with which the program compares or computes, and the numbers with which it fills tiles. For integers they
+    are also the greatest and the least integer (as infinities). Random contents are hardly ever equal to a given
+    number, and two different random integers may be cut off to the same value. Memory of a chip often has such
+    contents, because it holds what ran before.
     """
     found: set[float] = set()
     whole = any(buffer.role is Role.SCRATCH and is_integer(buffer.dtype) for buffer in program.buffers)
@@ -296,7 +299,7 @@ def _decisive(program: Program) -> list[float]:
         if whole or node.op == "memset" or any(op in COMPARISONS for op in map(node.attr, _OPERATORS)):
             given = {float(src) for src in node.srcs if isinstance(src, int | float) and math.isfinite(src)}
             found |= given
-            if node.attr("op0") == "add":  # of the sum with such a number, zero may be asked
+            if node.attr("op0") == "add":  # an instruction may ask whether the sum with such a number is zero
                 found |= {-one for one in given}
     drawn = list(found.difference(_ZERO_ONE))
     secrets.SystemRandom().shuffle(drawn)

@@ -21,9 +21,9 @@ from acceld.workloads import Arguments, ArraySpec
 _REMEMBERED = 256
 """Number of kernels whose timing is remembered."""
 _IN_FULL = 3
-"""Factor on ``[evaluate] time_s`` for the deadline of timing every execution of a very long program."""
+"""Factor by which the deadline for timing every execution of a very long program exceeds ``[evaluate] time_s``."""
 _LIKE = 1.05
-"""Factor by which the latency of all executions may exceed the extrapolated one."""
+"""Factor by which the latency of all executions may exceed the extrapolated latency."""
 
 
 class Timer:
@@ -89,7 +89,7 @@ class Timer:
             if latency <= _LIKE * guessed:
                 return None
             message = f"timed in full the program takes {latency:.4g} us, but {guessed:.4g} us if extrapolated from its first executions"
-        hint = "Give its loops fewer iterations that each do more."
+        hint = "Give the kernel's loops fewer iterations that each do more."
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
     def _model(self, case: TracedCase) -> str:

@@ -34,13 +34,13 @@ from acceld.nki.ir.codec import encode
 
 _MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
 _COLLECTED = 100_000
-"""Number of new objects after which garbage is collected. It is high because a trace keeps nearly all objects to its
-end.
+"""Number of new objects after which garbage is collected. The number is high because a trace keeps nearly all objects
+to its end.
 """
 _IN_FULL = 100_000
 """Number of instructions up to which the second trace runs every iteration of a loop."""
 _ROOT = Path("/closure")
-"""The folder that a kernel's own modules seem to be in. It does not exist."""
+"""The folder in which a kernel's own modules seem to be. No such folder exists."""
 
 
 def run(request: bytes, reply: int) -> None:
@@ -71,9 +71,8 @@ def run(request: bytes, reply: int) -> None:
 
 
 def _shift_addresses() -> list[bytearray]:
-    """Return memory blocks of all small sizes, in random number.
-
-    While the blocks exist, objects of the kernel get other addresses than in another trace.
+    """Return memory blocks of all small sizes, in random numbers. While the blocks exist, a kernel's objects have other
+    addresses than in another trace.
     """
     return [bytearray(size) for size in range(16, 512, 16) for _ in range(secrets.randbelow(64))]
 

@@ -1,7 +1,7 @@
 """Use Anthropic's Messages API through the official SDK: streamed, with prompt caching and thinking.
 
-The system text has two parts, and each is marked for the prompt cache: all calls of a run share the first part, all
-calls on one parent both. No sampling parameters are sent, because current models take none.
+The system text has two parts, each marked for the prompt cache. All calls of a run share the first part. All calls on
+one parent share the second part too. No sampling parameters are sent, because current models take none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from acceld.llm.providers.translation import ANTHROPIC, translated, unstreamed
 from acceld.model_calls import Usage
 
 COUNTING_S = 20.0
-"""Longest wait for a count of tokens. A forecast that waits longer than a person would is of no use."""
+"""Longest wait in seconds for a count of tokens. People do not wait longer for a forecast."""
 
 
 class AnthropicClient(SdkClient):
@@ -177,8 +177,8 @@ class _Answer(Received):
         self._count(message.get("usage") or {})
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        """Record the tokens. Anthropic's ``input_tokens`` leave out tokens read from or written to the cache; acceld's
-        count the whole prompt.
+        """Record the token counts of an answer. Anthropic's ``input_tokens`` leave out tokens read from or written to
+        the cache; acceld's ``input_tokens`` count the whole prompt.
         """
         before = self.usage or Usage()
         cached = usage.get("cache_read_input_tokens")

@@ -28,7 +28,9 @@ class SdkClient(ABC):
     errors: ClassVar[Mapping[str, type[LLMError]]]
     """The SDK's exceptions, by class name."""
     optional: ClassVar[Mapping[str, str]]
-    """Settings without which a refused request is sent again: acceld's names, by the names in refusals."""
+    """Settings that may be left out if the endpoint refuses them: acceld's name of each setting, by its name in
+    refusals.
+    """
 
     def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
         """Prepare the client.
@@ -44,8 +46,8 @@ class SdkClient(ABC):
 
     @abstractmethod
     def load(self, common: dict[str, Any]) -> Any:
-        """Import the SDK and return its client with the options ``common``. This takes seconds, so it runs in a
-        thread.
+        """Import the SDK and return its client with the options ``common``. Importing takes seconds, so this method
+        runs in a thread.
         """
 
     @abstractmethod
@@ -77,13 +79,13 @@ class SdkClient(ABC):
             try:
                 return await send()
             except LLMUnsupportedParameter as error:
-                if len(self.refused) == sent_without:  # else another call has just learned of the refusal
+                if len(self.refused) == sent_without:  # otherwise another call has just left the setting out
                     self.refuse(error.parameter)
                 if len(self.refused) == sent_without:
                     raise
 
     def refuse(self, parameter: str) -> None:
-        """Leave out the refused setting from now on, if it is optional."""
+        """Leave the refused setting out of all later requests, if it is optional."""
         if (name := self.optional.get(parameter.split(".")[0])) is not None:
             self.refused.add(name)
 
@@ -185,9 +187,8 @@ class SdkClient(ABC):
         return {"aws_region": region, **({"aws_profile": settings.profile} if settings.profile else {})}
 
     def azure(self) -> dict[str, Any]:
-        """Return the key for Azure, or the function that gets tokens from Microsoft Entra ID.
-
-        Azure's own chain finds the identity: environment variables, a workload or managed identity, ``az login``.
+        """Return the key for Azure, or the function that gets tokens from Microsoft Entra ID. Without a key, Azure's
+        own chain of sources finds the identity: environment variables, a workload or managed identity, ``az login``.
         """
         if self.key != NO_KEY:
             return {"api_key": self.key}
@@ -210,7 +211,7 @@ class SdkClient(ABC):
         return {"azure_ad_token_provider": token}
 
     def google(self) -> dict[str, Any]:
-        """Return project, region and credentials for Vertex AI. Google's own chain of sources finds them.
+        """Return project, region and credentials for Vertex AI. Google's own chain of sources finds these three.
 
         :raises LLMRefused: the chain finds no credentials, or no project.
         """

@@ -19,7 +19,7 @@ from acceld.llm.providers.translation import OPENAI, unstreamed
 from acceld.model_calls import Usage
 
 SHOWN = frozenset({"response.output_text.delta", "response.refusal.delta"})
-"""Events of a response with visible text."""
+"""Types of the events of a response that carry visible text."""
 
 
 OPTIONAL = (
@@ -36,7 +36,7 @@ OPTIONAL = (
 
 
 class OpenAIClient(SdkClient):
-    """One model behind an OpenAI-compatible endpoint, such as those of OpenAI, Azure and Amazon Bedrock."""
+    """One model behind an OpenAI-compatible endpoint, such as the endpoints of OpenAI, Azure and Amazon Bedrock."""
 
     errors = OPENAI
     optional = MappingProxyType({name: name for name in OPTIONAL})
@@ -103,7 +103,7 @@ class OpenAIClient(SdkClient):
         if self.settings.provider == "openai" and self.settings.base_url is None and request.system:
             settings["prompt_cache_key"] = hashlib.sha256(request.system.encode()).hexdigest()[:32]
         known = {name: value for name, value in settings.items() if value is not None and name not in self.refused}
-        if self.settings.tier is not None:  # never left out: without it the price would be another one
+        if self.settings.tier is not None:  # service_tier is never left out: without it the price would be another
             known["service_tier"] = self.settings.tier.name
         return {"model": self.settings.model, **known}
 
@@ -199,7 +199,9 @@ class _Answer(Received):
         self._count(data, "prompt_tokens", "completion_tokens")
 
     def _count(self, data: Mapping[str, Any], sent: str, received: str) -> None:
-        """Record the token counts of an answer, if it has any. ``sent`` and ``received`` name the two counts."""
+        """Record the token counts of an answer, if the answer has any. ``sent`` names the count of the prompt's tokens,
+        ``received`` that of the answer's tokens.
+        """
         usage = data.get("usage")
         if not usage:
             return

@@ -13,7 +13,7 @@ from acceld.llm.providers.translation import OPENAI, error_from, translated
 from acceld.model_calls import OpenBatch
 
 TOKEN = "acceld_batch"
-"""Key of our own token in a batch's metadata."""
+"""Key, in a batch's metadata, of the token that acceld gave the batch."""
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 ENDED = frozenset({"completed", "expired", "cancelled"})
@@ -50,7 +50,7 @@ class OpenAIBatches:
         return await translated(send, OPENAI, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the id of the batch whose metadata has the given batch's token; None if no batch has it."""
+        """Return the id of the batch whose metadata has the given batch's token; None if no batch has that token."""
 
         async def find() -> str | None:
             async for one in (await self._client.sdk()).batches.list(limit=100):

@@ -58,7 +58,9 @@ OPENAI: Mapping[str, type[LLMError]] = {
     "ContentFilterFinishReasonError": LLMContentFiltered,
     "OpenAIError": LLMRefused,
 }
-"""Errors by class name. ``APIStatusError`` is refined by status and body. A bare ``OpenAIError`` is about the key."""
+"""Errors of OpenAI's SDK by class name. Status and body refine ``APIStatusError``. An ``OpenAIError`` itself, not a
+subclass, is about the key.
+"""
 
 OPENAI_ELSEWHERE = frozenset(
     {
@@ -68,7 +70,8 @@ OPENAI_ELSEWHERE = frozenset(
         "_AmbiguousModuleClientUsageError",
     }
 )
-"""Classes that our requests can not raise: webhooks, web sockets, the module-level client."""
+"""Classes of the SDK's exceptions that acceld's requests can not raise: webhooks, web sockets, the module-level client.
+"""
 
 ANTHROPIC: Mapping[str, type[LLMError]] = {
     "APIStatusError": LLMBadRequest,
@@ -98,7 +101,7 @@ STATUS: Mapping[int, type[LLMError]] = {
     429: LLMRateLimited,
     499: LLMUnavailable,
 }
-"""HTTP status to error; any other 4xx is a bad request, 5xx (529 too) unavailable."""
+"""Errors by HTTP status. Any other 4xx is a bad request; 5xx (529 too) is unavailable."""
 
 BODY_CODE: Mapping[str, type[LLMError]] = {
     "insufficient_quota": LLMQuotaExceeded,
@@ -210,7 +213,9 @@ async def translated(
         return await work()
     except LLMError:
         raise
-    except Exception as error:  # the errors of SDKs and of their transports have no common class; unknown ones go on
+    except (
+        Exception
+    ) as error:  # the errors of SDKs and of their transports have no common class; unknown errors are raised unchanged
         known = translate(error, table, model, secret=secret)
         if known is None:
             raise
@@ -218,7 +223,7 @@ async def translated(
 
 
 def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
-    """Return the error that an error object inside an answer stands for, such as one request's in a batch."""
+    """Return the error for an error object inside an answer, such as the error of one request in a batch."""
     inner = body.get("error")
     inner = inner if isinstance(inner, Mapping) else body
     fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}
@@ -249,7 +254,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
 
 
 def _unconnected(error: BaseException) -> bool:
-    """Return True if no connection was made, so that the provider got nothing."""
+    """Return True if no connection was made, so that the provider received no request."""
     names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
     return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
 
@@ -319,7 +324,9 @@ def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
 
 
 def _body(error: BaseException) -> dict[str, str]:
-    """Return the error object of the answer as strings: message, code, type, param; empty if there is none."""
+    """Return the error object of the answer as strings: message, code, type, param; empty if the answer has no error
+    object.
+    """
     body = getattr(error, "body", None)
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]
@@ -345,7 +352,7 @@ def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
         return ""
     quoted = re.search(r"['\"`]([a-z_]+(?:\.[a-z_]+)*)['\"`]", body.get("message", ""))
     named = re.search(r"(?:parameter|field|argument|inputs?)s?:? +([a-z]+_[a-z_]+|seed|temperature)\b", text)
-    thinks = re.search(r"\b(thinking|effort)\b", text)  # Anthropic's refusals of these name them in prose
+    thinks = re.search(r"\b(thinking|effort)\b", text)  # Anthropic's refusals name these settings in prose
     return body.get("param") or (quoted or named or thinks or ["", ""])[1]
 
 

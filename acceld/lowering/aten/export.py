@@ -597,6 +597,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"reference": text, "arguments": arguments}
     try:
         found["difference"] = difference(subject, program, text)
+    except NotLowered as error:
+        return {"refused": str(error)}
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
@@ -735,7 +737,17 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
         ]
         whole = torch.utils._pytree.tree_structure((subject.arguments, dict(subject.named)))
         by_place, by_name = torch.utils._pytree.tree_unflatten(called, whole)
-        result = module(*by_place, **by_name)
+        try:
+            with _Wide():
+                result = module(*by_place, **by_name)
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            if "can't allocate memory" in str(error):
+                raise
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise NotLowered(
+                f"the module can not be called with float64, so its reference can not be checked: {words[0]}; let forward "
+                "take its types from its arguments"
+            ) from error
     wide = [
         np.asarray(v, np.float64) if np.asarray(v).dtype.name in ("float32", "bfloat16", "float16") else v
         for v in drawn
@@ -746,6 +758,33 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     if len(ours) != len(theirs):
         return float("inf")
     return max(_distance(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+class _Wide(torch.overrides.TorchFunctionMode):
+    """Let a module compute in float64 also where it names a narrower type of floats, or holds a tensor of one, as its
+    reference does.
+
+    A norm without ``eps`` keeps that of float32.
+    """
+
+    _NARROW = frozenset({torch.float32, torch.bfloat16, torch.float16})
+    _CASTS = frozenset({torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16})
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, named = torch.utils._pytree.tree_map(self._wider, (args, dict(kwargs or {})))
+        if function in self._CASTS:
+            return args[0].double()
+        if function in (torch.rms_norm, torch.nn.functional.rms_norm):
+            bound = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | named
+            eps = bound.pop("eps", None)
+            return function(**bound, eps=torch.finfo(torch.float32).eps if eps is None else eps)
+        return function(*args, **named)
+
+    def _wider(self, one: Any) -> Any:
+        if isinstance(one, torch.dtype):
+            return torch.float64 if one in self._NARROW else one
+        # A tensor that is neither a parameter nor a buffer does not follow its module to float64.
+        return one.double() if isinstance(one, torch.Tensor) and one.dtype in self._NARROW else one
 
 
 @contextlib.contextmanager

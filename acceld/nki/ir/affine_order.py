@@ -19,25 +19,26 @@ from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program
 from acceld.nki.ir.regions import box, coefficient
 
 _LOCAL = ("idle", "reset_reduce")
-"""Commands to an engine's accumulators that leave nothing there which a later instruction may use."""
+"""Commands to an engine's accumulators after which the accumulators hold nothing that a later instruction may use."""
 _MOST_USES = 100_000
 """Number of uses up to which a proof is tried; a use counts again for each affine loop around it."""
 
 
 def order_changes_only_sums(program: Program) -> bool:
-    """Tell whether it is proved that in any order of affine iterations each output is the same, up to the rounding of
+    """Tell whether it is proved that every order of affine iterations gives the same outputs, up to the rounding of
     sums.
 
-    That is so if no iteration of an affine loop can see what another iteration did. Each buffer that such a loop
-    writes must be declared and used in the loop alone, or be written and read at other elements in each iteration, or
-    be used in the loop only as the destination of products that are added up, or only to add tiles to it in place.
+    The proof shows that no iteration of an affine loop can see what another iteration did. For that, each buffer that
+    the loop writes must meet one of these conditions. The buffer is declared and used in the loop alone. Each iteration
+    writes and reads other elements of the buffer. The loop uses the buffer only as the destination of products that are
+    added up. The loop only adds tiles to the buffer in place.
     """
     if program.lnc > 1:
         return False
     inside: dict[int, list[Use]] = {}
     affine: dict[int, Loop] = {}
     everywhere: Counter[int] = Counter()
-    """The number of uses of each buffer in the whole program."""
+    """The number of uses of each buffer in the whole program, by the buffer's id."""
     left = _MOST_USES
     for position, (instruction, loops) in enumerate(program.walk()):
         around = [loop for loop in loops if loop.kind is LoopKind.AFFINE and loop.trips > 1]
@@ -93,9 +94,7 @@ def _is_added(use: Use) -> bool:
 
 
 def _adds_in_place(use: Use) -> bool:
-    """Tell whether a use belongs to an instruction that does nothing with the buffer but add another tile to a tile of
-    it, in float32.
-    """
+    """Tell whether a use belongs to an instruction that only adds another tile, in float32, to a tile of the buffer."""
     instruction = use.instruction
     if instruction.op != "tensor_tensor" or instruction.attr("op") != "add" or len(instruction.dsts) != 1:
         return False
@@ -116,7 +115,7 @@ def _are_apart(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int]) -> boo
 
 def _steps_over(loop: Loop, uses: Sequence[Use], trips: Mapping[int, int], dim: int) -> bool:
     """Tell whether it is proved that the iterations of ``loop`` use disjoint ranges of indices in dimension ``dim``:
-    the index moves farther from one iteration to the next than all uses reach in one iteration.
+    from one iteration to the next the index moves farther than all uses reach within an iteration.
     """
     step = coefficient(uses[0].access.start[dim], loop.id)
     around = _around(uses[0], loop, dim)

@@ -198,7 +198,7 @@ class ProgramBuilder:
     def notice(self, line: int, text: str) -> None:
         """Record that line ``line`` of the kernel does something legal but costly or deprecated.
 
-        The same notice of the same line is recorded once.
+        A notice that a line has already is not recorded again.
         """
         notice = Notice(line, text)
         if notice not in self.notices:
@@ -215,8 +215,8 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """Return the finished program. Unused buffers are left out, and the remaining ones are numbered anew.
-        All loops must be closed.
+        """Return the finished program. Unused buffers are left out, and the remaining buffers are numbered anew. All
+        loops must be closed.
         """
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])

@@ -53,8 +53,8 @@ MAX_BLOCKS = 65_536
 MAX_DIM = 2**40
 MAX_TEXT = 4096
 MAX_REPEATED = 1 << 28
-"""Greatest total length of the repeated parts that a program names by number, so that a short program can not decode to
-an endless one.
+"""Greatest total length of the repeated parts that a program names by number, so that a short text can not decode to an
+endless program.
 """
 
 
@@ -118,9 +118,7 @@ def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
 
 
 def _form(node: Instruction) -> dict[str, Any]:
-    """Return an instruction's attributes, mask and pattern as plain data; {} if the instruction has none of
-    them.
-    """
+    """Return an instruction's attributes, mask and pattern as plain data; {} if the instruction has neither."""
     out: dict[str, Any] = {}
     if node.attrs:
         out["a"] = {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(node.attrs)}
@@ -183,7 +181,7 @@ def _json(value: Any) -> str:
 class _Encoder:
     """Turn one program into plain data.
 
-    A tile, an instruction or a buffer that equals an earlier one is written as the number of the earlier one.
+    A tile, an instruction or a buffer that equals an earlier one is written as that earlier part's number.
     """
 
     def __init__(self) -> None:
@@ -245,7 +243,7 @@ class _Encoder:
 class _Canonical:
     """Write the text that :func:`program_hash` hashes.
 
-    Many instructions have parts in common. The text of such a part is made once.
+    Instructions have many parts in common, so the text of a part is made once.
     """
 
     def __init__(self, program: Program) -> None:
@@ -361,14 +359,14 @@ class _Decoder:
         self.axes: dict[str, tuple[TileDim, ...]] = {}
         """Axes of tiles by their JSON text. Most tiles of a long program have the same axes as another tile."""
         self.constants: dict[int, Affine] = {}
-        """Expressions without loop variables, by their value."""
+        """Expressions without loop variables, by their constant value."""
         self.tiles: list[tuple[Access, int]] = []
         """Each tile that the JSON writes in full, so that later tiles can name it by number, and its approximate
         length.
         """
         self.forms: list[tuple[Instruction, int]] = []
-        """Each instruction that the JSON writes in full, so that later ones can name it by number, and its approximate
-        length.
+        """Each instruction that the JSON writes in full, so that later instructions can name it by number, and its
+        approximate length.
         """
         self.repeated = 0
 
@@ -443,7 +441,7 @@ class _Decoder:
         space, role, partition_axis = Space(raw["space"]), Role(raw["role"]), _int(raw["par"], -1, len(shape) - 1)
         if (space is Space.HBM) != (partition_axis == -1):
             _refuse(
-                f"buffer {number} is in {space.value} with partition axis {partition_axis}: a buffer on chip has one, a buffer in HBM has -1"
+                f"buffer {number} is in {space.value} with partition axis {partition_axis}: the axis of a buffer on chip is 0 or more, that of a buffer in HBM -1"
             )
         data = None
         if "data" in raw:
@@ -497,7 +495,7 @@ class _Decoder:
         )
 
     def place(self, raw: dict[str, Any]) -> str:
-        """Return the place of a buffer or an instruction; empty if ``raw`` gives none."""
+        """Return the place of a buffer or an instruction; empty if ``raw`` gives no place."""
         return self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else ""
 
     def body(self, raw: Any, depth: int) -> tuple[Node, ...]:
@@ -520,7 +518,7 @@ class _Decoder:
             kind, register = LoopKind(raw["k"]), raw.get("r")
             if (kind in RUN_TIME) != (register is not None):
                 _refuse(
-                    f"loop {number} is {kind.value} with register {register}: only loops of run-time trips have a register, and they need one"
+                    f"loop {number} is {kind.value} with register {register}: only loops of run-time trips have a register, and such loops need a register"
                 )
             return Loop(
                 id=number,

@@ -59,8 +59,8 @@ def accumulation(instruction: Instruction) -> str:
 
 
 def adds_or_overwrites(use: Use) -> bool:
-    """Tell whether an instruction adds to those elements of a use that were written before, and overwrites the
-    others.
+    """Tell whether an instruction adds to those elements of its destination that were written before, and overwrites
+    the other elements.
     """
     return use.writes and is_product(use.instruction) and accumulation(use.instruction) == "auto"
 
@@ -78,11 +78,11 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
 
 
 def reduce_command(instruction: Instruction) -> str:
-    """Return the instruction's command to the accumulators of its engine; 'idle' for an instruction without
-    such a command.
+    """Return the instruction's command to the accumulators of its engine; 'idle' for an instruction without such a
+    command.
 
-    The accumulators are one element for each partition. No access names them. 'reset', 'reset_reduce' and
-    'load_reduce' overwrite them. 'reduce' reads and writes them.
+    The accumulators are one element for each partition. No access names the accumulators. 'reset', 'reset_reduce' and
+    'load_reduce' overwrite the accumulators. 'reduce' reads and writes the accumulators.
     """
     entry = OPS.get(instruction.op)
     if entry is None or "reduce_cmd" not in entry.attrs:
@@ -158,7 +158,7 @@ def registers_read(instruction: Instruction) -> list[int]:
 
 
 def register_written(instruction: Instruction) -> int | None:
-    """Return the register that an instruction sets; None if it sets none."""
+    """Return the register that an instruction sets; None if it sets no register."""
     number = instruction.attr("register")
     return number if isinstance(number, int) and instruction.op != "register_store" else None
 
@@ -214,8 +214,8 @@ class Coverage:
         return self._walk(uses, depth, depth, [])[0]
 
     def fills(self, uses: Sequence[Use], shape: tuple[int, ...]) -> bool:
-        """Tell whether ``uses`` are proved to write every element of a buffer of shape ``shape``, and to read
-        none before.
+        """Tell whether ``uses`` are proved to write every element of a buffer of shape ``shape``, and to read no
+        element before it is written.
         """
         fine, written = self._walk(uses, 0, 0, [])
         return fine and self._covered(Box(tuple(Affine(0) for _ in shape), shape), [], written)

@@ -55,7 +55,7 @@ of their width.
 """
 
 PACKED_DTYPES = frozenset(name for name in NUMPY_DTYPES if name.endswith("_x4"))
-"""Formats that hold four values in an element. Only microscaled products and copies take them."""
+"""Formats that hold four values in an element. Only microscaled products and copies take these formats."""
 
 
 def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
@@ -283,7 +283,7 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:
-    """Return ``a op b``, element by element, for an operation ``op`` of a reduction. Both arrays hold reals, or
-    both integers.
+    """Return ``a op b``, element by element, for an operation ``op`` of a reduction. The two arrays both hold reals, or
+    both hold integers.
     """
     return np.asarray(_FOLDS[op](a, b, out=out))

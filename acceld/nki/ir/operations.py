@@ -1,15 +1,15 @@
 """Define the operations of programs: operands, attributes, iteration space, meaning.
 
-Front ends emit these operations. :mod:`acceld.nki.verify.verifier` checks them,
-:mod:`acceld.nki.execute.interpreter` runs them and :mod:`acceld.nki.timing.cost` prices them. Each of these
-three raises an error for an operation without a rule of its own there.
+Front ends emit these operations. :mod:`acceld.nki.verify.verifier` checks them, :mod:`acceld.nki.execute.interpreter`
+runs them and :mod:`acceld.nki.timing.cost` prices them. Each of these three raises an error for an operation for which
+it has no rule.
 
-The iteration space of an operation is what masks and patterns refer to. ``dst`` means the axes of the first
-destination tile, ``src`` the axes of the first source tile, and ``kmn`` the axes (K, M, N) of a matrix product.
+The iteration space of an operation is what masks and patterns refer to. ``dst`` means the axes of the first destination
+tile, ``src`` the axes of the first source tile, and ``kmn`` the axes (K, M, N) of a matrix product.
 
-Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the
-destination's type (AWS NKI documentation, nki.isa). Matrix products accumulate in float32. A scalar operand may
-be a tile of shape (P, 1): one element in each partition.
+Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the destination's
+type (AWS NKI documentation, nki.isa). Matrix products accumulate in float32. A scalar operand may be a tile of shape
+(P, 1): one element in each partition.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ LEGACY_ONLY = frozenset("divide mod fmod".split())
 """
 ALU_OPS = ARITHMETIC | BITS | UNARY_ALU_OPS | LEGACY_ONLY | {"bypass"}
 """All ALU functions. ``bypass`` returns the first operand. ``abs_max`` and ``abs_min`` return the operand of greater or
-smaller magnitude, with its sign; the second one if the magnitudes are equal (nl.abs_max).
+smaller magnitude, with its sign; the second operand if the magnitudes are equal (nl.abs_max).
 """
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the version of the first NeuronCore that has them."""
 ENGINE_SINCE: dict[tuple[str, Engine], int] = {("activation", Engine.GPSIMD): 4, ("tensor_scalar", Engine.SCALAR): 3}
-"""Generation of the NeuronCore from which on an engine has an operation that others had before."""
+"""Generation of the NeuronCore from which on an engine has an operation that only other engines had before."""
 SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")})
 """Sequences of ALU functions that a tensor_scalar may have on NeuronCore-v3's scalar engine (nisa.tensor_scalar)."""
 
@@ -59,7 +59,7 @@ of ``prelu``.
 """
 COMPOSED_FUNCTIONS = frozenset("cos tan floor ceil trunc".split())
 """Functions that ``nl`` of the current API has but the scalar engine's table lacks (nki.api.shared 0.6 and 0.7). AWS
-does not document if or how its compiler makes them.
+does not document if or how its compiler makes these functions.
 """
 NO_ACTIVATION = frozenset("negative invert logical_not".split()) | COMPOSED_FUNCTIONS
 """Functions that the legacy API's activation has and the current API's lacks."""
@@ -119,17 +119,17 @@ class Trait(Flag):
     """A property of an operation that verification, execution or :class:`acceld.nki.ir.def_use.Coverage` needs."""
 
     WHOLE = auto()
-    """Writes every element of its first destination, unless it is masked or stated otherwise."""
+    """Writes every element of its first destination, unless the instruction has a mask or its entry says otherwise."""
     ELEMENTWISE = auto()
     """Each operand that is not a scalar has as many elements as the destination."""
     ACROSS = auto()
-    """Carries values from one partition to another."""
+    """Carries values from one partition to another one."""
     TWO_TILES = auto()
-    """Reads two tiles together. Both start at the same partition, and at most one of them is in PSUM."""
+    """Reads two tiles together. The two tiles start at the same partition, and at most one of them is in PSUM."""
     ROUNDS = auto()
     """Computes in float32 and rounds once, whatever the type of the destination."""
     IN_PLACE = auto()
-    """May write the elements that it reads, if both are at the same positions."""
+    """May write the elements that it reads, if reads and writes are at the same positions."""
     PACKED = auto()
     """Accepts formats that hold four values in an element."""
     BY_ROW = auto()
@@ -142,7 +142,7 @@ class Trait(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand of an operation. Optional operands come after the required ones."""
+    """One operand of an operation. Optional operands come after the required operands."""
 
     name: str
     kind: Kind
@@ -153,9 +153,8 @@ class Operand:
 class Operation:
     """The definition of one operation: operands, attributes, engines and properties.
 
-    ``engines`` are the engines that have the operation (pages of nki.isa); if it is empty, a kernel may name
-    any engine or leave the choice open. ``generation`` is the version of the first NeuronCore that has the
-    operation.
+    ``engines`` are the engines that have the operation (pages of nki.isa); if ``engines`` is empty, a kernel may name
+    any engine or leave the choice open. ``generation`` is the version of the first NeuronCore that has the operation.
     """
 
     meaning: str

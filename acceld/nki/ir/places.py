@@ -39,8 +39,8 @@ class Rectangle:
 
 
 def rectangles(buffer: Buffer) -> list[Rectangle]:
-    """Return the memory of each tile of a buffer, in the order of its blocks; [] for a buffer in HBM, or if the
-    compiler chooses the addresses.
+    """Return the memory of each tile of a buffer, in the order of its blocks; [] for a buffer in HBM, or for one whose
+    addresses the compiler chooses.
     """
     if not buffer.places or buffer.space is Space.HBM:
         return []
@@ -51,7 +51,7 @@ def rectangles(buffer: Buffer) -> list[Rectangle]:
 
 def sharing(program: Program) -> frozenset[int]:
     """Return the ids of the buffers that may share bytes with another tile. A buffer that is not in the result
-    shares none for certain.
+    certainly shares no bytes.
     """
     tiles = sorted(
         (one.space.value, one.begin, one.end, buffer.id) for buffer in program.buffers for one in rectangles(buffer)

@@ -207,9 +207,9 @@ Attr = str | int | float | bool | tuple[int, ...] | tuple[str, ...] | None
 class Instruction:
     """One operation of :data:`acceld.nki.ir.operations.OPS` with its operands.
 
-    ``mask`` holds patterns over the operation's iteration space. An element that any pattern excludes is
-    neither computed nor written. ``place`` lists, innermost first, the calls in files other than the kernel's
-    own that made the instruction; it is empty if the kernel's own file made it.
+    ``mask`` holds patterns over the operation's iteration space. An element that any pattern excludes is neither
+    computed nor written. ``place`` lists, innermost first, the calls in files other than the kernel's own that made the
+    instruction; ``place`` is empty if the kernel's own file made the instruction.
     """
 
     op: str
@@ -223,7 +223,7 @@ class Instruction:
     place: str = ""
 
     def attr(self, name: str, default: Attr = None) -> Attr:
-        """Return the value of the attribute ``name``; ``default`` if the instruction does not have it."""
+        """Return the value of the attribute ``name``; ``default`` if the instruction has no such attribute."""
         for key, value in self.attrs:
             if key == name:
                 return value

@@ -163,8 +163,8 @@ def index_bounds(
 ) -> tuple[int, int]:
     """Return the least and the greatest index in buffer dimension ``dim`` over all elements inside ``mask``.
 
-    Run-time indices are left out. ``axes`` maps the tile's axes to those of the mask. The bounds are exact for
-    one mask over one axis; otherwise the true range may be smaller.
+    Run-time indices are left out. ``axes`` maps the tile's axes to the mask's axes. The bounds are exact for one mask
+    over one axis; otherwise the true range may be smaller.
     """
     const, loops = access.start[dim].const, dict(access.start[dim].terms)
     steps = {axis: tile.steps[dim] for axis, tile in enumerate(access.dims) if tile.steps[dim] and tile.count > 1}

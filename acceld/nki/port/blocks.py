@@ -31,7 +31,7 @@ class BlockTensor:
     free: list[ast.expr]
     psum: bool
     inside: ast.For | None = None
-    """The loop into whose body the declaration moves; None if it stays where it is."""
+    """The loop into whose body the declaration moves; None if the declaration does not move."""
     dropped: frozenset[int] = field(default_factory=frozenset)
     """Numbers of the block dimensions that disappear, because the declaration moves into the loops over them."""
     escapes: bool = False
@@ -163,7 +163,8 @@ class _Use:
     loops: Sequence[ast.For]
     """The loops around the use, outermost first."""
     blocks: Sequence[ast.expr]
-    """The indices of the block dimensions; fewer, or none, for a use without an index for each."""
+    """The indices of the block dimensions. There are fewer, or none, if the use does not index every block dimension.
+    """
 
 
 def _is_index(loop: ast.For, place: int, uses: Sequence[_Use]) -> bool:

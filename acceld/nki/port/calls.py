@@ -13,7 +13,7 @@ SAME = (
     frozenset("where softmax mean var all load_transpose2d gather_flattened invert logical_not dropout".split())
     | COMPOSED_FUNCTIONS
 )
-"""Functions of ``nl`` that both APIs have; their calls stay, without ``mask``."""
+"""Functions of ``nl`` that both APIs have. Their calls stay, but without ``mask``."""
 OPERATORS = {
     "Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", "Pow": "power", "Mod": "mod",
     "BitAnd": "bitwise_and", "BitOr": "bitwise_or", "BitXor": "bitwise_xor", "LShift": "left_shift",

@@ -64,7 +64,7 @@ class Facts:
 
     def visits(self, node: ast.AST) -> Sequence[Fact]:
         """Return the facts of all distinct values of an expression, in the order of the trace; () if the trace never
-        reached it.
+        reached the expression.
         """
         return self._visits.get(key_of(node), ()) if hasattr(node, "lineno") else ()
 

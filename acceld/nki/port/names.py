@@ -46,8 +46,8 @@ class Names:
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:
-        """Return the name in the API that an expression refers to, such as ``nl.load``; empty if it refers to
-        something else.
+        """Return the name in the API that an expression refers to, such as ``nl.load``; empty if the expression refers
+        to something else.
         """
         parts: list[str] = []
         while isinstance(node, ast.Attribute):

@@ -57,7 +57,7 @@ def rewrite(source: str, entry: str, facts: Facts) -> Ported:
 def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
     """Return one file in which the imports of other legacy files are replaced by the text of those files.
 
-    Raises Unportable for an import of anything but names, and for a name that two of the files define.
+    Raises Unportable for an import of a whole file, and for a name that two of the files define.
     """
     helpers = {other: body for other, body in closure.items() if other != name and "neuronxcc" in body}
     defined: dict[str, str] = {}
@@ -73,7 +73,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and defined.setdefault(node.name, name) != name:
             where = f"{name} and {defined[node.name]} both define {node.name}"
-            raise Unportable(node.lineno, where, "give one of them another name")
+            raise Unportable(node.lineno, where, "give one of the two another name")
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
@@ -84,7 +84,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
         if found != [_file_of(module, helpers)] or any(one.name == "*" for one in node.names):
             raise Unportable(
                 node.lineno,
-                f"{name} imports a whole file of the kernel, not names from it: {ast.unparse(node)}",
+                f"{name} imports a whole file of the kernel, not names from that file: {ast.unparse(node)}",
                 f"import the names that it uses from {found[0]}",
             )
         own = [] if found[0] in written else [_with_helpers(helpers[found[0]], found[0], helpers, written, defined)]
@@ -101,7 +101,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
 
 
 def _file_of(module: str, helpers: Mapping[str, str]) -> str | None:
-    """Return the name of the helper file whose path ends with the path of ``module``; None if there is none."""
+    """Return the name of the helper file whose path ends with the path of ``module``; None if no helper file fits."""
     path = module.replace(".", "/") + ".py"
     return next((name for name in helpers if module and (name == path or name.endswith("/" + path))), None)
 
@@ -135,7 +135,7 @@ class _File:
         return Ported(text, tuple(sorted(self.findings, key=lambda f: f.line)), tuple(self.notes))
 
     def _imports(self) -> None:
-        """Replace the imports of the legacy package by imports of the current one."""
+        """Replace the imports of the legacy package by imports of the current package."""
         old = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom) and _legacy(node)]
         tops = [node for node in old if node in self.tree.body]
         for node in old:
@@ -321,7 +321,7 @@ class _File:
                 raise Unportable(
                     node.lineno,
                     f"the current API has no {ast.unparse(item.context_expr)[:60]} for a with block",
-                    "write its body without the block",
+                    "write the block's body without the block",
                 )
         self._body(function, node.body)
 

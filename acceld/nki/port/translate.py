@@ -43,7 +43,9 @@ class Function(Values):
     # statements
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return the statements that replace a simple statement. Raises Unportable if it can not be translated."""
+        """Return the statements that replace a simple statement. Raises Unportable if the statement can not be
+        translated.
+        """
         self.out = []
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._assign(node, node.targets[0])
@@ -78,7 +80,9 @@ class Function(Values):
         found = self.value(node)
         if self.out:
             raise Unportable(
-                node.lineno, "a tile is computed in the header of a block", "compute it on a line before the block"
+                node.lineno,
+                "a tile is computed in the header of a block",
+                "compute the tile on a line before the block",
             )
         return found
 
@@ -129,7 +133,7 @@ class Function(Values):
             self._reassign(node, self._temporary(op), target)
 
     def _reassign(self, node: ast.Assign, value: ast.expr, target: ast.expr) -> None:
-        """Emit the assignment ``node`` with another value."""
+        """Emit the assignment ``node`` with ``value`` in place of its value."""
         made = copy.copy(node)
         made.value = value
         if isinstance(target, ast.Subscript):
@@ -227,7 +231,7 @@ class Function(Values):
         return False
 
     def _update(self, node: ast.AugAssign) -> None:
-        """Translate an augmented assignment such as ``target += value``. It changes only if the target is a
+        """Translate an augmented assignment such as ``target += value``. The assignment changes only if the target is a
         tile.
         """
         target, value = node.target, node.value
@@ -290,7 +294,7 @@ class Function(Values):
             raise Unportable(
                 op.node.lineno,
                 "this line was not traced, so the shape of the result is not known",
-                "give arguments that reach it",
+                "give arguments that reach this line",
             )
         dtype: ast.expr = op.dtype if op.dtype is not None else parse_expression(f"nl.{dtype_word(fact.dtype)}")
         if not fact.dtype and op.dtype is None:
@@ -316,7 +320,9 @@ class Function(Values):
         if like is not None and self._same_shapes(like, op.node):
             return ast.Attribute(self.value(like), "shape", ast.Load())
         raise Unportable(
-            op.node.lineno, "the result's shape differs from call to call", "declare it with nl.ndarray for each case"
+            op.node.lineno,
+            "the result's shape differs from call to call",
+            "declare the result with nl.ndarray for each case",
         )
 
     def _same_shapes(self, one: ast.expr, other: ast.expr) -> bool:
@@ -503,8 +509,9 @@ class Function(Values):
         self._line(f"nisa.{word}", **made)
 
     def _with_column(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr] | None:
-        """Return the arguments of the ``tensor_scalar`` that does what a ``tensor_tensor`` does if one of its two tiles
-        has one element a partition, which the older API repeats; None if its tiles have equally many.
+        """Return the arguments of the ``tensor_scalar`` that replaces a ``tensor_tensor`` of which one tile has one
+        element a partition (the legacy API repeats that element). None if both tiles have equally many elements a
+        partition.
         """
         first, second = (self.facts.of(args[key]) for key in ("data1", "data2"))
         if first is None or second is None or "tile" != first.kind or "tile" != second.kind:
@@ -553,7 +560,7 @@ class Function(Values):
                 )
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
-        """Return the arguments that are not tiles, except those that equal their defaults."""
+        """Return the arguments that are not tiles, except arguments that equal their defaults."""
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:
@@ -602,7 +609,9 @@ class Function(Values):
             return self._isa(node, function)
         if space in ("nl", "nisa") and fact is None and (function in LANGUAGE or function in INSTRUCTIONS):
             raise Unportable(
-                node.lineno, f"{word} is in a branch that these arguments do not take", "give arguments that reach it"
+                node.lineno,
+                f"{word} is in a branch that these arguments do not take",
+                "give arguments that reach this line",
             )
         return None
 
@@ -621,7 +630,7 @@ class Function(Values):
         raise Unportable(
             node.lineno,
             f"no function of nisa replaces the operator in {ast.unparse(node)[:60]}",
-            "write it with functions of nisa",
+            "write the operator with functions of nisa",
         )
 
     def _binary(self, node: ast.expr, word: str, x: ast.expr, y: ast.expr) -> Op:
@@ -763,7 +772,7 @@ class Function(Values):
         args = self._bound(node, positional("nki_legacy", "language")[word])
         mask, dtype = self._mask_and_dtype(args)
         if word in SAME and mask is None:
-            return None  # both APIs have the function
+            return None  # the current API has the function too
         op = self._function(node, word, args)
         dtype = None if word == "matmul" else dtype  # a product ignores its dtype
         return None if op is None else replace(op, mask=mask, dtype=dtype)
@@ -799,7 +808,7 @@ class Function(Values):
             return None
         if word == "rms_norm":
             raise Unportable(
-                node.lineno, "NKI 0.6 does not compile nl.rms_norm", "write it with nl.square and nl.rsqrt"
+                node.lineno, "NKI 0.6 does not compile nl.rms_norm", "write the norm with nl.square and nl.rsqrt"
             )
         return self._same(node, word, args) if word in SAME else None
 
@@ -849,7 +858,7 @@ class Function(Values):
             raise Unportable(
                 node.lineno,
                 f"nl.{word} can not fill a tensor in HBM",
-                "declare it with nl.ndarray and fill it from a tile",
+                "declare the tensor with nl.ndarray and fill it from a tile",
             )
 
     def declaration(self, node: ast.Call, word: str) -> ast.expr:

@@ -84,8 +84,8 @@ class Op:
     """An operand that has the shape of the result."""
     dma: bool = False
     data: ast.expr | None = None
-    """The operand to whose axes the mask refers, if the result has other axes. Then only the partitions of the result
-    are cropped.
+    """The operand whose axes the mask limits, if the result has other axes. Then only the partitions of the result are
+    cropped.
     """
 
 
@@ -156,9 +156,9 @@ class Values(ABC):
         return fact is not None and fact.kind == "tile"
 
     def _tile_fact(self, target: ast.expr) -> Fact | None:
-        """Return the facts about the target of an assignment; None if unknown.
+        """Return the facts about the target of an assignment; None if the facts are unknown.
 
-        They are computed from the target's parts, because the trace records only values that are read.
+        The facts are computed from the target's parts, because the trace records only values that are read.
         """
         if isinstance(target, ast.Subscript):
             base = self.facts.of(target.value)
@@ -207,8 +207,8 @@ class Values(ABC):
         return (*shape, *dims[len(items) :])
 
     def _column(self, column: Fact, other: Fact) -> bool:
-        """Tell whether ``column`` has one element a partition and is combined with all elements of ``other``
-        there.
+        """Tell whether ``column`` has one element a partition and is combined with all elements of ``other`` in that
+        partition.
         """
         if not column.shape or not other.shape:
             return False
@@ -251,7 +251,7 @@ class Values(ABC):
             if block is not None and (block.psum or block.dropped):
                 raise Unportable(
                     node.lineno,
-                    f"{block.name} has no shape any more, because its blocks are separate tensors now",
+                    f"{block.name} has no single shape, because the port makes separate tensors of its blocks",
                     "write the sizes out",
                 )
             if block is not None:
@@ -314,7 +314,7 @@ class Values(ABC):
             raise Unportable(
                 node.lineno,
                 "a tile is computed inside a conditional expression or comprehension",
-                "write it as a statement",
+                "compute the tile in a statement",
             )
         return made
 
@@ -340,7 +340,7 @@ class Values(ABC):
         return node
 
     def part(self, tile: ast.expr, fact: Fact | None, clip: Clip) -> ast.expr:
-        """Return the part of a whole tile that ``clip`` keeps."""
+        """Return the part of a whole tile that ``clip``, made from a mask, keeps."""
         if not clip.axes:
             return tile
         rank = len(fact.shape) if fact is not None and fact.shape else max(clip.axes)
@@ -389,7 +389,7 @@ class Values(ABC):
             raise Unportable(
                 node.lineno,
                 f"the index {ast.unparse(node.slice)[:60]} is not a sum of nl.arange and numbers",
-                "write it as such a sum",
+                "write the index as such a sum",
             )
         return self._sliced(node, base, [grid for grid in grids if grid is not None], rank, clip)
 
@@ -425,8 +425,8 @@ class Values(ABC):
         return isinstance(node, ast.Call) and self.names.of(node.func) == "nl.ds" and len(node.args) == 2
 
     def _sliced(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Return an index of slices. It becomes an access pattern if an axis of the tile is in two index grids, or if
-        positions along several axes do not nest.
+        """Return an index of slices. The result is an access pattern instead if an axis of the tile is in two index
+        grids, or if positions along several axes do not nest.
         """
         seen: set[int] = set()
         for grid in grids:
@@ -472,7 +472,7 @@ class Values(ABC):
         elif atom.axis in clip.stops:
             size = Linear.of(clip.stops[atom.axis])
         if atom.stride.number is not None and atom.stride.number < 1:
-            raise Unportable(node.lineno, "an index runs backwards", "reverse it with .ap()")
+            raise Unportable(node.lineno, "an index runs backwards", "reverse the index with .ap()")
         return self._range(start, size, atom.stride)
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:
@@ -596,7 +596,7 @@ class Values(ABC):
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
-        """Return the grid with its axes where an index such as ``nl.arange(n)[:, None]`` puts them."""
+        """Return the grid with its axes at the positions that an index such as ``nl.arange(n)[:, None]`` gives them."""
         items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
@@ -666,7 +666,7 @@ class Values(ABC):
     def _note_mask_of_two_axes(self, mask: ast.expr, comparison: ast.Compare) -> None:
         """Check that a comparison of two axes holds for every element, and record that its mask can be left out.
 
-        Raises Unportable if it does not hold.
+        Raises Unportable if the comparison does not hold for every element.
         """
         fact, shown = self.facts.of(comparison) or self.facts.of(mask), f"the mask {ast.unparse(comparison)[:60]}"
         if fact is None or fact.value is not True:
@@ -674,8 +674,9 @@ class Values(ABC):
         self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
 
     def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
-        """Return (True if a comparison limits the end of an axis and not its begin, the limit). The comparison with zero
-        is of ``base`` and of the positions in ``atom``. Raises Unportable for a test of equality.
+        """Return the limit that a comparison sets on an axis, and True for a limit on the end of the axis, False for a
+        limit on its begin. The comparison with zero is of the sum of ``base`` and of the positions in ``atom``. Raises
+        Unportable for a test of equality.
         """
         word, stride, bound = COMPARISONS.get(type(comparison.ops[0]).__name__, ""), atom.stride.number, base.scaled(-1)
         assert stride is not None
@@ -691,8 +692,8 @@ class Values(ABC):
         return word.startswith("less"), self._divided(bound + Linear(1) if beyond else bound, stride)
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return the Clip of a mask that is a variable and depends on loop variables alone; None for any other
-        mask.
+        """Return the part of a tile that a mask keeps, for a mask that is a variable and depends on loop variables
+        alone; None for any other mask.
         """
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
@@ -749,8 +750,9 @@ class Values(ABC):
 
 
 def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:
-    """Return the axis of the tile, among the ``free`` ones, to which an index of one position belongs; 0 if it belongs to
-    none. ``order`` has the axes of the indices before, ``later`` are the indices after it.
+    """Return the axis of the tile, among the ``free`` axes, to which an index that selects one position belongs; 0 if
+    the index belongs to no axis. ``order`` has the axes of the indices before this index, ``later`` has the indices
+    after it.
     """
     single = next((a.axis for a in grid.atoms), 0)
     if single:
@@ -761,10 +763,8 @@ def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], fre
 
 
 def _with_axes(tile: ast.expr, order: Sequence[int], splits: Sequence[tuple[int, list[Atom]]], rank: int) -> ast.expr:
-    """Return a view of ``tile`` with ``rank`` axes, the tile's first axis first.
-
-    ``order`` has the axes of the tile as they stand now, ``splits`` the places at which one axis is several, nested in
-    each other.
+    """Return a view of ``tile`` with ``rank`` axes, the tile's first axis first. ``order`` has the tile's axes in their
+    present order. ``splits`` has the places at which one axis is divided into several axes, nested in each other.
     """
     for place, atoms in splits:
         sizes = ast.Tuple([a.size.node for a in atoms], ast.Load())

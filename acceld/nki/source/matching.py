@@ -97,19 +97,10 @@ def keeps_float32(kernel: KernelModule, made: Statement) -> str:
     The type of the tile that the statement writes counts too.
     """
     for dtype in (kernel.text_of(made, "dtype"), kernel.declared_dtype(made.made.name)):
-        if dtype and not _dtype(kernel, dtype).endswith("float32"):
+        owner = dtype.removesuffix(".dtype")
+        if dtype and (kernel.dtype_of(owner) if owner != dtype else dtype.rpartition(".")[2]) != "float32":
             return f"the result in line {made.line} is rounded to {dtype}: make it a tile of float32"
     return ""
-
-
-def _dtype(kernel: KernelModule, text: str) -> str:
-    """Return the dtype that a text such as ``x.dtype`` stands for; the text itself if the dtype of ``x`` is not
-    known.
-    """
-    tile = text.removesuffix(".dtype")
-    if tile != text and tile in kernel.buffers:
-        text = kernel.declared_dtype(tile)
-    return kernel.dtypes.get(text.removesuffix(".dtype"), text)
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:

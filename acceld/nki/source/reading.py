@@ -10,6 +10,8 @@ from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.parsing import SourceReader
 from acceld.nki.source.syntax import (
     BINARY,
+    COPIES,
+    LOADS,
     OPERATIONS,
     PRODUCTS,
     Access,
@@ -163,6 +165,27 @@ class KernelModule(SourceReader):
         """
         declaration = self.declaration(name)
         return "" if declaration is None else self.text_of(declaration, "dtype")
+
+    def dtype_of(self, name: str) -> str:
+        """Return the dtype of a tile or tensor without its module, such as ``float32``; empty if it is not known.
+
+        It is the dtype of an argument, that of the declaration, or that of the one load or copy which makes the tile.
+        """
+        seen = set[str]()
+        while name not in seen and name not in self.ambiguous:
+            seen.add(name)
+            if name in self.dtypes:
+                return self.dtypes[name]
+            makers = [one] if (one := self.declaration(name)) is not None else self.writers(name)
+            if len(makers) != 1 or makers[0].kind == "other" or makers[0].augmented or makers[0].made.name != name:
+                return ""
+            given, source = self.text_of(makers[0], "dtype"), makers[0].reads.get("src")
+            if given and not given.endswith(".dtype"):
+                return given.rpartition(".")[2]
+            if not given and (source is None or makers[0].op not in (*LOADS, *COPIES)):
+                return ""
+            name = given.removesuffix(".dtype") if given or source is None else source.name
+        return ""
 
     def folds_columns(self, statement: Statement) -> bool:
         """Tell whether a reduction goes along the columns alone, by its argument ``axis``."""

@@ -59,8 +59,7 @@ class Accesses:
             self._address(buffer, partitions)
 
     def _memory(self) -> None:
-        """Check that the tensors in HBM fit into one core's share of HBM, with LNC 2 into the share of two
-        cores.
+        """Check that the tensors in HBM fit into one core's share of HBM, or with LNC 2 into the share of two cores.
 
         Each tensor counts once, also if both cores use it.
         """
@@ -129,7 +128,7 @@ class Accesses:
     def check_arguments(self, instruction: Instruction) -> None:
         """Check only the tiles in HBM of an instruction without mask.
 
-        This suffices if the instruction differs in nothing else from one that has passed :meth:`check`.
+        That suffices if the instruction differs only in these tiles from an instruction that has passed :meth:`check`.
         """
         for access in instruction.accesses:
             if self.report.buffer(access).space is Space.HBM:
@@ -334,7 +333,7 @@ class Accesses:
                 first += dst.start[d].scale(width)
                 ends += [(dim.count - 1) * dim.steps[d] * width for dim in dst.dims[1:]]
             low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + item
-            wide = prod(dst.shape[1:]) * item > bank  # refused already
+            wide = prod(dst.shape[1:]) * item > bank  # another check has refused this already
             if not wide and any((place + low) % bank + high - low > bank for place in self._values(first, bank)):
                 self.report.add(
                     "psum_bank",

@@ -1,7 +1,6 @@
-"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large
-programs.
+"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large programs.
 
-These notes refuse nothing, because kernels with such forms have also run on chips.
+A note refuses no kernel, because kernels with such forms have also run on chips.
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
 def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
     """Yield a note for SBUF and for PSUM if the tiles that are in use at some instruction do not fit.
 
-    Up to NKI 0.6 the compiler refuses such a program; from 0.7 on its fallback allocator spills (AWS's pages on
-    both). A tile counts from its first to its last use in program order, and once for all iterations of the
-    loops around its declaration. So the sum is a lower bound. Tiles with an address of their own are not
-    counted.
+    Up to NKI 0.6 the compiler refuses such a program; from 0.7 on its fallback allocator spills (AWS's pages on both).
+    A tile is in use from its first to its last use in program order. The tile counts once for all iterations of the
+    loops around its declaration. So the sum is a lower bound. Tiles with an address of their own are not counted.
     """
     chip = chip_spec(program.chip)
     later = tuple(map(int, nki.split("."))) >= (0, 7)
@@ -87,10 +85,8 @@ def _of_size(program: Program) -> Iterator[Notice]:
 
 
 def _of_legacy(program: Program) -> Iterator[Notice]:
-    """Yield notes on two forms of the legacy API.
-
-    The first is an addition in place in an affine loop. The second is a tile that a sequential loop writes as a
-    whole, although it is declared outside of the loop.
+    """Yield notes on two forms of the legacy API: an addition in place in an affine loop, and a tile that a sequential
+    loop writes as a whole although the tile is declared outside of the loop.
     """
     written: dict[tuple[int, int], bool] = {}
     """By loop and buffer: True while the first use in an iteration of the loop was a write of the whole buffer."""

@@ -94,7 +94,9 @@ class Uses:
         self._walked: dict[int, tuple[Instruction, tuple[Loop, ...], int | None]] = {}
         self._made: dict[int, list[Use]] = {}
         self._places: dict[int, list[tuple[int, int]]] = {}
-        """For each buffer, the position of each instruction that uses it, and the number of the operand that does."""
+        """By buffer: the position of each instruction that uses the buffer, and the number of the operand that lies in
+        the buffer.
+        """
 
     def add(self, instruction: Instruction, loops: tuple[Loop, ...], position: int, like: int | None) -> None:
         """Add the instruction at ``position`` of the program. ``like`` is its number by :class:`Likeness`, or
@@ -119,10 +121,10 @@ class Uses:
         return [use for position in positions for use in self._at(position) if use.access.buffer == buffer]
 
     def form(self, buffer: int) -> object:
-        """Return a value that two on-chip buffers share if they are of one kind and like instructions use them
-        in the same way.
+        """Return a value that two on-chip buffers share if they are of one kind and like instructions use them in the
+        same way.
 
-        None means that the buffer must be checked by itself.
+        None means that the buffer must be checked on its own.
         """
         likes = [(self._walked[position][2], number) for position, number in self._places[buffer]]
         kind = self._likeness.kind(buffer)

@@ -22,7 +22,7 @@ from acceld.nki.verify.findings import Report
 
 RULE = "overlapping_lives"
 MOST_EXECUTIONS = 400_000
-"""Greatest number of executions that are followed. What a longer program does after them is not examined."""
+"""Greatest number of executions that are followed. The later executions of a longer program are not examined."""
 _HINT = "give tiles that are in use at the same time addresses apart, or read the one before the other is written"
 
 _MOST_MASKED = 1 << 22
@@ -71,7 +71,7 @@ class Lives:
         self.lost: dict[int, set[tuple[_Span, _Span]]] = {}
         """By tile: the parts that other tiles have overwritten."""
         self.named: list[tuple[int, int]] = [(0, 0)]
-        """For each tile by number: its buffer, and the line that last wrote it."""
+        """By the tile's number: its buffer, and the line that last wrote the tile."""
         self.core = 0
 
     def check(self) -> None:
@@ -139,7 +139,7 @@ class Lives:
 
     def _instruction(self, node: Instruction, loops: tuple[Loop, ...]) -> Callable[[Env], None] | None:
         if node.op == "memset" and node.attr("lazy"):
-            return None  # a lazy memset runs nothing on the chip, it only makes its tile undefined
+            return None  # a lazy memset runs no instruction on the chip; it only makes its tile undefined
         space = iteration_space(node)
         axes = {
             id(operand): found
@@ -326,7 +326,7 @@ def _run(numbers: Array) -> Array | slice:
 
 
 def _inside(node: Instruction, shape: tuple[int, ...], env: Env) -> Array:
-    """Return a boolean array over the iteration space: True for the points that the mask includes."""
+    """Return a boolean array over the iteration space: True for the points that the instruction's mask includes."""
     inside = np.ones(shape, bool)
     for pattern in node.mask:
         inside &= _pattern(pattern, shape, env) >= 0

@@ -37,7 +37,7 @@ _ACROSS = having(Trait.ACROSS)
 
 
 class Operands(InstructionCheck):
-    """Check the operands of instructions, without regard to their positions in their buffers."""
+    """Check the operands of instructions, whatever the positions of the operands in their buffers."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -81,15 +81,17 @@ class Operands(InstructionCheck):
         around = {loop.id for loop in loops}
         if not reduce_loops(instruction) or not set(reduce_loops(instruction)) <= around:
             self._add(
-                "local_scope", instruction, "loop_reduce names a loop that is not around it", "name a loop around it"
+                "local_scope",
+                instruction,
+                "loop_reduce names a loop that is not around the instruction",
+                "name a loop around the instruction",
             )
 
     def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         """Check that two tiles in SBUF start at the same partition in every iteration.
 
-        This is required of two tiles of one tensor, and of two tensors whose partitions are certain. With
-        strict legacy rules it is required of any two tiles. The compiler chooses the partitions of all other
-        tensors.
+        The same start is required of two tiles of one tensor, and of two tensors whose partitions are certain. With
+        strict legacy rules it is required of any two tiles. The compiler chooses the partitions of all other tensors.
         """
         if instruction.op not in _TWO_TILES and instruction.op != "matmul":
             return
@@ -151,8 +153,8 @@ class Operands(InstructionCheck):
             self._add(
                 "chip",
                 instruction,
-                f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older one",
-                "trace it for a later chip, or write it with other instructions",
+                f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older version",
+                "trace the kernel for a later chip, or write it with other instructions",
             )
         names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
         for name in names:
@@ -160,8 +162,8 @@ class Operands(InstructionCheck):
                 self._add(
                     "chip",
                     instruction,
-                    f"{name} needs NeuronCore-v{LATE_ALU_OPS[name]}; {self.rules.chip.name} has an older one",
-                    "trace it for a later chip, or take abs and max",
+                    f"{name} needs NeuronCore-v{LATE_ALU_OPS[name]}; {self.rules.chip.name} has an older version",
+                    "trace the kernel for a later chip, or take abs and max",
                 )
         late = self.rules.chip.generation < ENGINE_SINCE.get((op, engine), 0)
         if late and op == "tensor_scalar":
@@ -255,7 +257,7 @@ class Operands(InstructionCheck):
                 "dtype",
                 instruction,
                 f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but must have one dtype",
-                "give both one type, and cast with nisa.tensor_copy before or after",
+                "give both operands one dtype, and cast with nisa.tensor_copy before or after",
             )
 
     def _widens(self, instruction: Instruction) -> bool:

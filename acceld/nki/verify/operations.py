@@ -38,8 +38,8 @@ class Operations(InstructionCheck):
     """Check an instruction against the rules that only its operation has."""
 
     def check(self, instruction: Instruction) -> None:
-        """Check the rules that hold for this operation alone. They are in the method ``_check_NAME``, if there
-        is one.
+        """Check the rules that hold for this operation alone. The method ``_check_NAME`` has them, if the operation has
+        such rules.
         """
         special = getattr(self, f"_check_{instruction.op}", None)
         if special is not None:
@@ -63,7 +63,7 @@ class Operations(InstructionCheck):
         if self._space(src) is not self._space(dst):
             spaces = f"{self._space(src).value} and {self._space(dst).value}"
             self._add(
-                "address_space", instruction, f"a view moves nothing, but this one is of {spaces}", "copy the tile"
+                "address_space", instruction, f"a view moves nothing, but this view is of {spaces}", "copy the tile"
             )
         strides = [self.report.buffer(one).strides for one in (src, dst)]
         steps = [
@@ -185,8 +185,8 @@ class Operations(InstructionCheck):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check the dtypes of nc_matmul in the current API: those that it documents, and those that its
-        compiler refused.
+        """Check the dtypes of nc_matmul in the current API against the dtypes that the API documents, and those that
+        its compiler refused.
         """
         if "tfloat32" in kinds:
             self._add(
@@ -199,12 +199,15 @@ class Operations(InstructionCheck):
             self._add(
                 "dtype",
                 instruction,
-                f"float8_e4m3fn needs NeuronCore-v4; {self.rules.chip.name} has an older one",
+                f"float8_e4m3fn needs NeuronCore-v4; {self.rules.chip.name} has an older version",
                 "use float8_e4m3",
             )
         elif {"float8_e4m3fn", "float8_e4m3"} == set(kinds):
             self._add(
-                "dtype", instruction, "operands of 'nc_matmul' are float8_e4m3 and float8_e4m3fn", "give both one type"
+                "dtype",
+                instruction,
+                "operands of 'nc_matmul' are float8_e4m3 and float8_e4m3fn",
+                "give both operands one dtype",
             )
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:

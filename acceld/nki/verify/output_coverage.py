@@ -18,9 +18,11 @@ from acceld.nki.ir.def_use import Use, all_uses
 from acceld.nki.ir.program import Access, Buffer, Program, Role
 
 MOST_ELEMENTS = 2**26
-"""Greatest number of elements of a buffer, and of marked elements in total. Beyond it nothing is reported."""
+"""Greatest number of elements of a buffer, and of marked elements in total. Nothing is reported for larger buffers."""
 FARTHEST = 4
-"""Limit on the positions that an access may span to be computed one by one, as a multiple of a dimension's length."""
+"""Limit on the span of an access's positions, as a multiple of the dimension's length. The positions of an access with
+a wider span are not computed one by one.
+"""
 
 Marks = NDArray[np.bool_]
 
@@ -78,8 +80,8 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return a boolean array over a buffer: True for elements that some write may reach. None if that takes too
-    long.
+    """Return a boolean array over a buffer: True for elements that some write may reach. None if the computation would
+    take too long.
     """
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS

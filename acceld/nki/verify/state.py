@@ -132,9 +132,7 @@ class State:
         mine: Sequence[Use],
         tile_uses: Sequence[Use],
     ) -> None:
-        """Check that no other instruction writes the tile after the view was copied and before the view is
-        read.
-
+        """Check that no other instruction writes ``tile`` after its view was copied and before the view is read.
         ``carried`` has the copies between tile and view, ``mine`` the reads of the view.
         """
         own = {id(use.instruction) for _, use, _ in carried}
@@ -384,9 +382,8 @@ def _on_another_core(one: Use, other: Use) -> bool:
 
 
 def _needs_value(use: Use) -> bool:
-    """Tell whether a use needs what the buffer held before.
-
-    A product with accumulate 'auto' needs nothing, because it starts its accumulation group by itself.
+    """Tell whether a use needs the values that the buffer held before. A product with accumulate 'auto' needs no such
+    values, because it starts its accumulation group by itself.
     """
     if not use.reads:
         return False

@@ -193,8 +193,8 @@ class Structure:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
     def _on_both_cores(self, outer: tuple[int, ...]) -> bool:
-        """Tell whether the outermost of the loops ``outer`` is a launch on two cores, and no other of them is a
-        launch loop.
+        """Tell whether the outermost of the loops ``outer`` is a launch on two cores, and no inner loop is a launch
+        loop.
         """
         loops = self.program.loops
         grids = [loop for number in outer if (loop := loops.get(number)) is not None and loop.kind is LoopKind.SPMD]

@@ -28,7 +28,7 @@ def verify(
 ) -> tuple[LegalityError, ...]:
     """Return the violations in ``program``, sorted by line, at most fifty; () if the program is legal.
 
-    ``rules`` are by default those of the program's own API and chip. A program that can not be verified within
+    ``rules`` are by default the rules of the program's own API and chip. A program that can not be verified within
     ``deadline_s`` seconds has a violation of the rule ``verify_deadline``.
     """
     report = Report(program, time.monotonic() + deadline_s)

@@ -1,1 +1,1 @@
-"""Fill the four roles with models."""
+"""Ask models for what the four roles of a search give: plans, kernels, repairs and insights."""

@@ -1,11 +1,11 @@
-"""Tell each planner of a kernel to look at another class of changes first, so that their plans differ."""
+"""Give each planner of one kernel a different class of changes to look at first, so that their plans differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 MIXED = "mixed"
-"""Class of a change that belongs to several classes or to none."""
+"""Class of a change that belongs to several classes or to no class."""
 
 NKI: Mapping[str, str] = {
     "engine": "which engine does the work, and what waits for it",
@@ -40,7 +40,7 @@ NUMPY: Mapping[str, str] = {
     "arithmetic": "divisions, function calls and conversions that can be made cheaper",
 }
 CLASSES: Mapping[str, Mapping[str, str]] = {"nki": NKI, "nki_legacy": NKI, "triton": TRITON, "c": C, "numpy": NUMPY}
-"""For each API, the classes of changes, each with a description."""
+"""Classes of changes by API; each class has a description for the planner."""
 
 
 def change_classes(api: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ _INSIGHT_ID = re.compile(r"\bi(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The kernel that was found in an answer. Without a kernel, ``text`` is None and the reason is given."""
+    """The kernel in a model's answer. If the answer has no kernel, ``text`` is None and ``reason`` says why."""
 
     text: str | None
     reason: str = ""
@@ -90,10 +90,9 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
 
 
 def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
-    """Return the kernel ``base`` after the edits, in order; no text and the reason if an edit does not fit.
+    """Return the kernel ``base`` after the edits, in order; without text and with the reason if an edit does not fit.
 
-    The lines that an edit searches for must occur exactly once in the kernel. Blanks at the ends of lines do not
-    count.
+    The lines that an edit searches for must occur exactly once in the kernel. Blanks at the ends of lines do not count.
     """
     lines = [line.rstrip() for line in base.splitlines()]
     for number, edit in enumerate(edits, 1):
@@ -176,7 +175,7 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 def _defines(text: str, entry: str) -> bool | None:
     """Return whether a text defines the function ``entry``.
 
-    None means that a definition seems to be there, but the text is not valid Python; that is so for all C.
+    None means that the text seems to define it but is not valid Python, as is all text in C.
     """
     try:
         tree = parse(text)

@@ -1,4 +1,4 @@
-"""Provide the facts in every prompt about kernels: the chip's figures, calls, and frequent mistakes with their cure."""
+"""Provide the facts in every prompt about kernels: the chip's figures, calls, and frequent mistakes with their remedy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LINE = 120
 
 @lru_cache(maxsize=64)
 def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> str:
-    """Return the facts in every prompt for a language and a chip: the chip's figures and frequent mistakes. At the
-    level ``full`` they include all calls.
+    """Return the facts that every prompt for a language and a chip has: the chip's figures and frequent mistakes. At
+    the level ``full`` all calls of the language are facts too.
     """
     if level == "none":
         return ""
@@ -68,10 +68,10 @@ def _wrapped(facts: Iterable[str]) -> list[str]:
 
 
 def _device_lines(what: str, api: str, chip: str, argument: str) -> list[str]:
-    """Return lines with the facts that a chip's device provides; [] if the device provides none.
+    """Return lines with the facts that a chip's device provides; [] if the device provides no facts.
 
-    ``what`` names the field of the device record that has the path of a function. That function gets ``argument`` and
-    returns the facts.
+    ``what`` names a field of the device's record. The field has the path of the function that returns the facts for
+    ``argument``.
     """
     for device in ALL_DEVICES:
         place: str = getattr(device, what)

@@ -67,9 +67,7 @@ LEAST_US = 0.005
 WORTH_SHARE = 0.01
 """Least share of the latency at which a wait is shown."""
 BUSY_SHARE = 0.8
-"""Least busy share of an engine at which that engine alone explains the latency, so that the critical path is not
-shown.
-"""
+"""Busy share from which an engine alone explains the latency. Then the critical path is not shown."""
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
@@ -284,7 +282,7 @@ def failure_lines(evaluation: Evaluation, source: str) -> str:
 
 
 def difference(before: str, after: str, label: str = "kernel") -> str:
-    """Return a unified diff of two texts."""
+    """Return a unified diff of two texts, with ``label`` in its header."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), f"{label} before", f"{label} after", lineterm=""
     )
@@ -324,7 +322,7 @@ PLACES = 4
 
 
 def _held(insight: Insight) -> str:
-    """Return where an insight held (chip, workload, API) as text; the places with most rewrites come first."""
+    """Return as text the places (chip, workload, API) where an insight held, those with most rewrites first."""
     places = sorted(insight.held, key=lambda place: -place.times)
     shown = [
         f"{place.chip} {place.workload.rpartition('/')[2]} ({place.api}, {place.source}"

@@ -59,7 +59,7 @@ class PromptFile:
 
     @classmethod
     def load(cls, path: Path) -> PromptFile:
-        """Return the prompt file at ``path``. Raise PromptError if it is malformed, or if its text has other
+        """Return the prompt file at ``path``. Raise PromptError if the file is malformed, or if its text has other
         placeholders than its front matter lists.
         """
         try:
@@ -120,7 +120,7 @@ class PromptLibrary:
         self._iteration = 0
 
     def offer(self, newer: PromptLibrary) -> None:
-        """Use the newly loaded prompts of ``newer`` from the next iteration on."""
+        """Replace the prompts by those of ``newer`` when the next iteration begins."""
         self._newer = newer
 
     def begin(self, iteration: int) -> None:
@@ -130,7 +130,7 @@ class PromptLibrary:
         self._iteration = iteration
 
     def get(self, api: str, name: str) -> PromptFile:
-        """Return the prompt file ``name`` for an API. Raise PromptError if it is missing or malformed."""
+        """Return the prompt file ``name`` for an API. Raise PromptError if the file is missing or malformed."""
         if (api, name) not in self._loaded:
             file = PromptFile.load(self._find(api, name))
             if not file.system:
@@ -141,7 +141,7 @@ class PromptLibrary:
         return self._loaded[api, name]
 
     def mistakes(self, api: str) -> str:
-        """Return the text on frequent mistakes in an API with their cure; empty if there is no such file."""
+        """Return the text on frequent mistakes in an API and their remedy; "" if no folder has that file."""
         if not any((folder / part / "mistakes.md").is_file() for folder in self._folders for part in (api, SHARED)):
             return ""
         return self.get(api, "mistakes").system
@@ -208,6 +208,6 @@ def _match(path: Path, listed: set[str], other: set[str], where: str) -> None:
                 hint=did_you_mean(name, other) or f"remove {name!r} from `placeholders`",
             )
         raise PromptError(
-            f"{path}: {name!r} is in {where}, and `placeholders` in the front matter lacks it",
+            f"{path}: {name!r} is in {where}, but not in `placeholders` of the front matter",
             hint=did_you_mean(name, listed) or f"add {name!r} to `placeholders`",
         )

@@ -86,8 +86,8 @@ Tags = dict[str, int | str]
 class LLMProposer:
     """Ask models for plans, kernels, repairs and insights.
 
-    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, no error is raised and there
-    is no insight, unless the failure is ``lasting``.
+    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is no insight. Only a
+    ``lasting`` failure of the summarizer is raised too.
     """
 
     name = "llm"
@@ -131,7 +131,7 @@ class LLMProposer:
     def equip(self, bench: Workbench, caps: ToolsConfig, price: Callable[[str, int], Price | None]) -> None:
         """Let the executor use the tools of ``bench`` in its attempts, within ``caps``.
 
-        ``price`` returns the price of a model for a prompt with a number of tokens; None if it is not known.
+        ``price`` returns the price of a model for a prompt with a number of tokens; None if the price is not known.
         """
         self._bench, self._tool_caps, self._price = bench, caps, price
 
@@ -159,7 +159,7 @@ class LLMProposer:
                 tried_lines(request.earlier, request.outcomes),
             ),
             "nearby": _optional(
-                "Proposed for the kernels that this one was made from, with the result:",
+                "Proposed for the kernels from which this kernel was made, with the result:",
                 "proposals nearby",
                 tried_lines(request.nearby, request.outcomes),
             ),
@@ -311,7 +311,7 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight that the summarizer finds in a rewrite; None if it finds none."""
+        """Return an insight that the summarizer finds in a rewrite; None if the summarizer finds no insight."""
         pair = request.rewrite
         slow, fast = pair.slow, pair.fast
         values: Values = {
@@ -321,7 +321,7 @@ class LLMProposer:
             "fast": Data("faster kernel", fast.kernel.text),
             "diff": Data("difference", difference(slow.kernel.text, fast.kernel.text), 2 * LOG_CHARS),
             "plan": _optional(
-                "Its author wrote the faster or slower one to this plan:", "plan", pair.plan.text if pair.plan else ""
+                "The newer of the two kernels was written to this plan:", "plan", pair.plan.text if pair.plan else ""
             ),
             "slow_profile": profile_lines(slow.evaluation.profile if slow.evaluation else None, None, slow.kernel.text),
             "fast_profile": profile_lines(fast.evaluation.profile if fast.evaluation else None, None, fast.kernel.text),
@@ -361,10 +361,10 @@ class LLMProposer:
         }
 
     def _level(self, api: str) -> KnowledgeLevel:
-        """Return how many facts prompts for an API have: ``full`` in place of ``calls`` if all models have a prompt
-        cache.
+        """Return how many facts prompts for an API have: the configured level, but ``full`` in place of ``calls`` if
+        all models have a prompt cache.
 
-        Some providers cache only prompts of 4,096 tokens and more. The part that all problems share is that long only
+        Some providers cache only prompts of at least 4,096 tokens. The part that all problems share is that long only
         with all calls of NKI. A cached token costs a tenth.
         """
         return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
@@ -447,9 +447,9 @@ class LLMProposer:
         """Return one answer of the model that the seed selects. If that model does not answer, ask the role's other
         models.
 
-        ``behind`` names a second prompt, with its values, that is put after the question: about a faulty answer, or
-        about tools. With ``longer`` the answer may have twice as many tokens, because an earlier answer was cut off.
-        Raise LLMError if no model of the role answered; the error is ``lasting`` if further calls would fail too.
+        ``behind`` names a second prompt that follows the question, about a faulty answer or about tools, and has its
+        values. With ``longer`` the answer may have twice as many tokens, because an earlier answer was cut off. Raise
+        LLMError if no model of the role answered; the error is ``lasting`` if further calls would fail too.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)

@@ -29,8 +29,8 @@ class RoleModels:
             raise ValueError("a role needs at least one model, and every weight must be greater than 0")
 
     def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
-        """Return the role's models in the order in which to ask them: one drawn from ``seed`` by ``shares`` (default:
-        the weights), then the others as substitutes.
+        """Return the role's models in the order in which to ask them: first a model that is drawn from ``seed`` by
+        ``shares`` (default: the weights), then the other models as substitutes.
         """
         names = [name for name, _ in self.models]
         weights = [weight if shares is None else shares[name] for name, weight in self.models]
@@ -40,14 +40,15 @@ class RoleModels:
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """The models of every role. For a role without models of its own, those of another role are used."""
+    """The models of every role. For a role without models of its own, the models of another role are used."""
 
     planner: RoleModels
     executor: RoleModels
     fixer: RoleModels
     summarizer: RoleModels
     warmed: frozenset[str] = field(default_factory=frozenset)
-    """Models whose provider caches prompts. One call fills the cache before other calls with the same prompt are sent.
+    """Models whose provider caches prompts. A first call fills the cache; other calls with the same prompt wait for
+    that call.
     """
 
     def of(self, role: Role) -> RoleModels:
@@ -63,7 +64,7 @@ class RoleTable:
 
     @property
     def all_warmed(self) -> bool:
-        """True if every model has a prompt cache that a first call fills (``warmed`` has its name)."""
+        """True if a first call fills a prompt cache of every model, that is, if ``warmed`` has every model."""
         return self.warmed.issuperset(self.names)
 
     @property
@@ -85,7 +86,7 @@ class RoleTable:
             missing = "planner" if planner is None else "executor"
             raise ConfigError(
                 f"[llm.{missing}] in {settings_file()} names no model",
-                hint='add models = ["NAME"] there, and a section [models.NAME] that describes the model',
+                hint='add models = ["NAME"] to that section, and a section [models.NAME] that describes the model',
             )
         return cls(
             planner,
@@ -118,7 +119,7 @@ def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
             )
         if config.batch and whole.models[name].service_tier:
             raise ConfigError(
-                f"[llm.{role}] batch = true can not be used with the model {name!r}: it has a service_tier, and a batch has a price of its own",
+                f"[llm.{role}] batch = true can not be used with the model {name!r}: the model has a service_tier, and a batch has a price of its own",
                 hint="Remove batch or service_tier, or add a section of another name for the same model without service_tier.",
             )
         try:

@@ -1,9 +1,9 @@
 """Let an executor use tools inside one attempt. A call of a tool is a block in its answer, so tools work with every
 provider.
 
-The tool ``check`` runs a kernel on a data set that no gate uses. No tool's result decides anything: the final answer
-is evaluated like any other source. A tool's result depends only on the question, so that a continued run asks no model
-the same question twice.
+The tool ``check`` runs a kernel on a data set that no gate uses. No result of a tool accepts or refuses a kernel: the
+final answer is evaluated like any other source. A tool's result depends only on the question, so that a continued run
+asks no model the same question twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXTS: Final = {
     "example. Takes no time.",
     "trace": "trace: a whole kernel file. If it is legal on the chip, else rule and line; its counters. About a second.",
     "profile": "profile: a whole kernel file. Predicted latency, what binds it, who waits for which line. About a second.",
-    "check": "check: a whole kernel file. If its results are right on one data set that decides nothing. Seconds.",
+    "check": "check: a whole kernel file. Whether its results are right on one data set, which no gate uses. Seconds.",
 }
 """The input, answer and run time of each tool, as prompts describe it."""
 
@@ -66,7 +66,7 @@ class Spent:
         self.usd = None if self.usd is None or usd is None else self.usd + usd
 
     def exceeds(self, caps: ToolsConfig) -> str:
-        """Return which limit of ``caps`` is used up, as text; "" if every limit leaves room."""
+        """Return as text which limit of ``caps`` is used up; "" if no limit is."""
         if self.turns >= caps.turns:
             return f"{caps.turns} turns"
         if self.tokens >= caps.tokens:

@@ -24,6 +24,17 @@ def path_share(profile: Profile | None, line: int) -> float:
     return own / whole if whole else 0.0
 
 
+def awaited_share(profile: Profile | None, line: int, engine: str) -> float:
+    """Return the share of the latency (0 to 1) in which the busiest engine waits for what a source line does on
+    ``engine``; 0 without a simulated profile.
+    """
+    found = profile.details.get("binding") if profile is not None else None
+    if not found or profile is None or not profile.latency_us:
+        return 0.0
+    waits = (one["us"] for one in found["waits"] if one["for_line"] == line and one["for_engine"] == engine)
+    return float(sum(waits)) / profile.latency_us
+
+
 def idle_share(profile: Profile) -> float:
     """Return the share of the latency (0 to 1) in which the busiest engine is idle. Better overlap of the engines can
     not save more than this.
@@ -63,3 +74,14 @@ def reloads(profile: Profile | None) -> bool:
         return False
     read, written = (profile.counters.get(name, 0) for name in ("hbm_read_bytes", "written_read_bytes"))
     return spilled(profile) or read > 1.5 * written > 0
+
+
+def start_share(profile: Profile | None, lines: Collection[int], engine: str) -> float:
+    """Return the share of the latency that ``lines`` take of an engine before the busiest engine starts; 0 without a
+    simulated profile.
+    """
+    found = profile.details.get("binding") if profile is not None else None
+    if not found or profile is None or not profile.latency_us:
+        return 0.0
+    own = (one["us"] for one in found["start"] if one["engine"] == engine and one["line"] in lines)
+    return float(sum(own)) / profile.latency_us

@@ -37,7 +37,7 @@ def test_variants_run_at_equal_cost_and_are_shown(daemon: str, capsys: pytest.Ca
     assert [one["name"] for one in answer["variants"]] == ["base: beam=4", "beam=1", "beam=2"]
     assert all(one["candidates"] == 6 and len(one["runs"]) == 2 for one in answer["variants"])
     assert all(one["speedup"] > 1 for one in answer["variants"])
-    assert "memory has no effect here and is left out: rules do not read the memory" in captured.err
+    assert "memory has no effect here and is left out: rewrite rules do not read the memory" in captured.err
     assert "beam=1" in Path("plot.html").read_text(encoding="utf-8")
     assert main(["ablate", "silu", "--vary", "beam=1", "--budget", "candidates=3", "--home", daemon]) == 0
     printed = capsys.readouterr().out

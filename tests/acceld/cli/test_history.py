@@ -152,7 +152,7 @@ def test_a_runs_name_is_an_id_of_the_newest_run_that_has_it(
             capsys, words[0], f"r{newest}", *words[1:], *at
         )
     assert main(["tree", "nigth", *at]) == 2
-    assert "'nigth' is not a run\n  write it as r12; acceld runs lists them" in capsys.readouterr().err
+    assert "'nigth' is not a run\n  write it as r12; acceld runs lists the runs" in capsys.readouterr().err
 
 
 def test_insights_are_listed_and_one_is_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,9 +258,9 @@ def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["costs", "r9"], "there is no run r9\n  acceld runs lists them"),
-        (["show", "c99"], "there is no candidate c99\n  acceld tree r12 lists those of a run"),
-        (["tree", "q"], "'q' is not a run\n  write it as r12; acceld runs lists them"),
+        (["costs", "r9"], "there is no run r9\n  acceld runs lists the runs"),
+        (["show", "c99"], "there is no candidate c99\n  acceld tree r12 lists the candidates of a run"),
+        (["tree", "q"], "'q' is not a run\n  write it as r12; acceld runs lists the runs"),
         (["runs", "--state", "idle"], "invalid choice: 'idle'"),
         (["query", "select 1", "--limit", "0"], "argument --limit: 0 is less than 1\n  acceld query --help"),
         (["optimize", "silu", "--budget-usd", "-1"], "argument --budget-usd: -1 is less than 0"),

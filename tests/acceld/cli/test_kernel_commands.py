@@ -204,7 +204,7 @@ def test_init_refuses_a_kernel_whose_parameters_stand_in_another_order_than_thos
     (folder / "mine.py").write_text(KERNEL.replace("add_kernel(a, b)", "add_kernel(b, a)"))
     assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
     printed = capsys.readouterr().err
-    assert "mine.py takes b, a, and forward in ref.py takes a, b" in printed and "in the other's order" in printed
+    assert "mine.py takes b, a, and forward in ref.py takes a, b" in printed and "in the same order" in printed
     assert not (folder / "mine").exists()
 
 

@@ -42,7 +42,7 @@ def test_the_table_has_counts_shapes_shares_and_bounds(folder: Path, capsys: pyt
 def test_a_suite_has_a_workload_and_a_share_for_each_region_that_matters(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = {**SMALL, "vocab_size": 1}
+    small = {**SMALL, "vocab_size": 8}
     Path("config.json").write_text(json.dumps(small), encoding="utf-8")
     assert main(["model", "config.json", "--seq", "32", "--least-share", "18", "-o", "suite"]) == 0
     suite = read_suite(folder / "suite" / "suite.toml")

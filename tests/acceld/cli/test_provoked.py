@@ -51,7 +51,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "web --port 99999": (2, ("99999 is no port", "--port")),
     "optimize silu --api nki --chip trn1": (2, ("trn1", "--chip or --api")),
     "optimize ref.py": (2, ("ref.py", "--arg NAME=128x512:float32")),
-    "optimize ref.py --arg x=4x5:float32": (2, ("ref.py:2", "It was called with x=4x5:float32", "--arg")),
+    "optimize ref.py --arg x=4x5:float32": (2, ("ref.py:2", "The reference was called with x=4x5:float32", "--arg")),
     "profile": (2, ("needs a kernel file or a workload", "acceld profile KERNEL.py")),
     "profile kernel.py": (2, ("no workload", "--arg", "acceld init kernel.py")),
     "profile kernel.py --arg x=4x4:float31": (2, ("'x=4x4:float31'", "'float32'")),

@@ -29,6 +29,7 @@ def test_a_file_gets_what_its_workload_gets_where_the_workload_is_named(
     by_workload = reported(capsys, "silu")
     assert {one["rule"] for one in by_workload} >= {"widen_tiles", "composite_activation"}
     assert all(one["diff"].startswith("--- kernel\n+++ suggested\n@@") for one in by_workload)
+    assert all(one["changed"] != source and "@nki.jit" in one["changed"] for one in by_workload)
     assert reported(capsys, str(kernel), "--workload", "silu") == reported(capsys, "silu")
     (only,) = {one["rule"] for one in reported(capsys, str(kernel), "--rule", "widen_tiles")}
     assert only == "widen_tiles" and kernel.read_text() == source, "nothing is edited"
@@ -42,6 +43,8 @@ def test_what_can_not_be_suggested_is_refused_with_a_message(
         (["silu", "--rule", "widen_tile"], "widen_tiles"),
         (["silu", "--api", "triton"], "has no kernel for triton; it has kernels for nki and nki_legacy"),
         ([str(tmp_path / "none.py")], "none.py"),
+        (["silu", "--shapes", "1"], "--shapes 1\n  acceld suggest --help lists its arguments"),
+        (["silu", "--workloads", "adamw"], "Did you mean '--workload'?"),
     ):
         assert main(["suggest", *words]) != 0
         assert complaint in capsys.readouterr().err

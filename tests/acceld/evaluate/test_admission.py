@@ -147,7 +147,11 @@ async def test_what_could_not_be_tried_here_is_tried_again_elsewhere(tmp_path: P
 def test_inputs_on_which_the_reference_is_not_finite_tell_nothing(tmp_path: Path) -> None:
     workload(tmp_path, "x + y * np.inf")
     found = examine(load_workload(tmp_path), 7)
-    assert (found.untried, found.complaint, found.variants) == ("its reference is finite on no inputs", "", ())
+    assert (found.untried, found.complaint, found.variants) == (
+        "the workload's reference is finite on no inputs",
+        "",
+        (),
+    )
 
 
 def test_an_array_is_one_region_where_the_reference_is_expensive(
@@ -180,7 +184,7 @@ def test_a_reference_that_takes_too_long_is_left_open(tmp_path: Path, cause: str
     workload(tmp_path, "x + y")
     reply = Reply(os.memfd_create("reply"))
     found = answered(load_workload(tmp_path), Outcome(None, 9, cause, 60.0), reply)
-    assert found.untried.startswith("its reference is too expensive here") and reply.descriptor == -1
+    assert found.untried.startswith("the workload's reference is too expensive here") and reply.descriptor == -1
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,23 @@ def rotary(x: Array, unused: Array) -> Any:
     return out + 0 * unused
 
 
+@model((24, 2, 64), ("int32", 24, 0, 128))
+def rotary_by_float32_frequencies(x: Array, position: Array) -> Any:
+    inv = (1.0 / 10000 ** (np.arange(32).astype("float32") / np.float32(32))).astype("float32")
+    ang = position[:, None] * inv[None, :]
+    cos, sin = np.cos(ang)[:, None], np.sin(ang)[:, None]
+    a, b = x[..., :32], x[..., 32:]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+@model((4, 72, 160), (32, 4))
+def bias_by_buckets_of_distances(scores: Array, table: Array) -> Any:
+    away = np.arange(160)[None, :] - np.arange(72)[:, None]
+    far = 8 + (np.log(np.maximum(np.abs(away), 1) / 8) / math.log(128 / 8) * 8).astype("int64")
+    bucket = (away > 0) * 16 + np.where(np.abs(away) < 8, np.abs(away), np.minimum(far, 15))
+    return scores + table[bucket].transpose(2, 0, 1)
+
+
 @model((64, 32), (64, 16), (64, 16))
 def rotate_half(x: Array, cos: Array, sin: Array) -> Any:
     c = np.concatenate([cos, cos], axis=-1)

@@ -1179,3 +1179,90 @@ def subscripts_as_numbers(a: Array, b: Array) -> Any:
 @odd(M)
 def folded_by_ufuncs_on_an_axis(x: Array) -> Any:
     return np.minimum.accumulate(x, 1), np.multiply.accumulate(x, axis=0), np.maximum.reduce(x, axis=None)
+
+
+@odd(("int32", 6, 10, -1000, 1000), ("int32", 6, 10, 1, 50), ("int32", 10, -9, 9))
+def integers_over_integers(n: Array, d: Array, e: Array) -> Any:
+    return n // d, n % d, n // e, np.remainder(n, e), n // -7, divmod(n, d)[1]
+
+
+@odd(M, ("int32", 6, 10, -30, 30))
+def scaled_by_powers_of_two(x: Array, n: Array) -> Any:
+    return np.ldexp(x, 3), np.ldexp(x, n), np.ldexp(x, np.int32(-2))
+
+
+@odd(("int32", 6, 10, -100000, 100000), ("uint8", 6, 10, 0, 255))
+def counted_bits(n: Array, b: Array) -> Any:
+    return np.bitwise_count(n), np.bitwise_count(b) + np.bitwise_count(b >> 1)
+
+
+@odd(M)
+def folded_by_segments(x: Array) -> Any:
+    return np.add.reduceat(x, [0, 3, 5], axis=1), np.maximum.reduceat(x, [0, 3, 1, 2, 2])
+
+
+@odd((4, 6, 8), (8,), ("int32", 4, 0, 6))
+def functions_of_rows(x: Array, w: Array, n: Array) -> Any:
+    def moved(row: Array) -> Array:
+        found = np.zeros_like(row)
+        found[1:] = row[:-1] * 2
+        found[0] = row.sum()
+        return found
+
+    along = np.apply_along_axis
+    scaled = along(lambda row, by: (row - row.mean()) / row.std() * by, 2, x, 3.0)
+    paired = along(lambda row: np.stack([row.cumsum(), row * 2], 1), 1, x)
+    return scaled, paired, along(moved, -1, x), along(lambda row: np.dot(row, w), 2, x), along(np.argmax, 0, x), n
+
+
+@odd((8, 13), (40, 9), (3, 5, 5))
+def orders_of_each_row(x: Array, y: Array, z: Array) -> Any:
+    return (
+        np.sort(x),
+        np.sort(x, axis=0)[2:5],
+        np.median(y, axis=1),
+        np.median(z, axis=(1, 2)),
+        np.sort(y[:, :4], axis=1),
+    )
+
+
+@odd((), M)
+def arguments_without_axes(s: Array, x: Array) -> Any:
+    return x * s, s * 2.0
+
+
+@odd((2, 4, 6, 8), (2, 4, 6, 8))
+def results_that_take_turns(x: Array, y: Array) -> Any:
+    out = np.empty((2, 4, 12, 16), x.dtype)
+    out[:, :, ::2, ::2], out[:, :, ::2, 1::2] = x, y
+    out[:, :, 1::2, ::2], out[:, :, 1::2, 1::2] = x + y, x * y
+    return (
+        out,
+        np.stack([x, y], axis=-1),
+        np.moveaxis(np.stack([np.moveaxis(x, 2, 3) + 1, np.moveaxis(y, 2, 3)], -1), 3, 2),
+    )
+
+
+@odd((3, 6, 20), (5, 6, 3))
+def turned_sums_of_products(x: Array, w: Array) -> Any:
+    p = np.pad(x, ((0, 0), (0, 0), (2, 2)))
+    out = sum(np.einsum("oc,bct->bot", w[:, :, k], p[:, :, 2 * k : 2 * k + 20]) for k in range(3))
+    return np.maximum(out, 0), out
+
+
+@odd((20, 4, 6), (20, 6, 6), (20, 4))
+def states_that_pass_through_two_products(x: Array, w: Array, g: Array) -> Any:
+    s, out = np.zeros((6, 4), x.dtype), np.empty((20, 6, 4), x.dtype)
+    for t in range(20):
+        s = s * 0.5 * g[t] + x[t].T
+        s = s - 0.1 * (w[t] @ s)
+        out[t] = s * 2
+    return out
+
+
+@odd((2, 260, 12), (2, 260, 12))
+def groups_of_the_last_axis(x: Array, y: Array) -> Any:
+    groups = x.reshape(2, 260, 3, 4)
+    mean = groups.mean((1, 3), keepdims=True)
+    both = ((groups - mean) ** 2).mean((1, 3))
+    return both, groups.max((1, 3)), (x * y).reshape(2, 260, 4, 3).sum((1, 3)), y.reshape(2, 260, 3, 4).min((3, 1))

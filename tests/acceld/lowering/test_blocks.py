@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from acceld.errors import UsageError
-from acceld.lowering.blocks import Region, Shape, StepSize, read_config, regions_of
+from acceld.lowering.blocks import Region, StepSize, regions_of
+from acceld.lowering.configs import Shape, read_config
 from acceld.lowering.kernels import lowered, work
 from acceld.lowering.numpy_reference import traced
 from acceld.lowering.spelling import printed
@@ -47,9 +48,21 @@ LATENT: dict[str, Any] = {
     "routed_scaling_factor": 2.5,
     "rope_scaling": {"factor": 40, "mscale_all_dim": 1.0},
 }
+ALTERNATING: dict[str, Any] = {**SMALL, "num_hidden_layers": 5, "sliding_window": 12}
 KINDS: dict[str, dict[str, Any]] = {
     "deepseek_v3": LATENT,
+    "gemma2": {**ALTERNATING, "model_type": "gemma2"},
+    "gemma3_text": {
+        **ALTERNATING,
+        "model_type": "gemma3_text",
+        "sliding_window_pattern": 2,
+        "query_pre_attn_scalar": 40,
+    },
+    "gpt_oss": {**ALTERNATING, "model_type": "gpt_oss", "num_local_experts": 8, "num_experts_per_tok": 2},
     "llama": SMALL,
+    "mistral": {**SMALL, "model_type": "mistral", "sliding_window": 24},
+    "mixtral": {**SMALL, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2},
+    "qwen2": {**SMALL, "model_type": "qwen2"},
     "qwen3": {**SMALL, "model_type": "qwen3"},
     "qwen3_moe": {**SMALL, "model_type": "qwen3_moe", **EXPERTS},
 }
@@ -95,10 +108,10 @@ def right(region: Region, folder: Path, tolerance: float) -> None:
 @pytest.mark.parametrize("decode", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_region_is_lowered_and_right(kind: str, decode: bool, tmp_path: Path) -> None:
-    shape = shape_of(tmp_path, KINDS[kind])
-    seen = {"norm_gate_up", "down", "logits", "norm_qkv", "attention_output"} if kind != "llama" else set()
-    for region in regions_of(shape, StepSize(2, 40, decode)):
-        if region.name not in seen:  # those are Llama's own
+    shape, step = shape_of(tmp_path, KINDS[kind]), StepSize(2, 40, decode)
+    own = set() if kind == "llama" else {one.text for one in regions_of(shape_of(tmp_path, SMALL), step)}
+    for region in regions_of(shape, step):
+        if region.text not in own:  # those are tested as Llama's
             right(region, tmp_path, 1e-5)
 
 
@@ -198,6 +211,113 @@ def test_the_work_of_a_step_is_that_of_the_model() -> None:
     assert products == 32 * (2 * 2048 * layer + attention) + 2 * 4096 * 128256
 
 
+def test_a_window_is_the_attention_of_its_tokens_alone(tmp_path: Path) -> None:
+    """Blocks of the window's width, a mask over all tokens, and the cache of the last tokens: one result."""
+    config = KINDS["gpt_oss"]
+    rng = np.random.default_rng(0)
+    for length in (20, 24, 40):  # less than two windows of 12, two, and four blocks of which the last is not full
+        found = {one.name: one for one in regions_of(shape_of(tmp_path, config), StepSize(2, length, False))}
+        decode = {one.name: one for one in regions_of(shape_of(tmp_path, config), StepSize(2, length, True))}
+        region = found["attention_window"]
+        assert (region.count, found["attention"].count) == (3, 2), "each second of five layers has no window"
+        q, sinks = rng.standard_normal((2, 2, 2, length, 32)), rng.standard_normal((2, 2))
+        k, v = rng.standard_normal((2, 2, 2, length, 32))
+        for name, width in (("attention_window", 12), ("attention", length)):
+            expected = np.zeros_like(q)
+            for b, head, group, row in np.ndindex(q.shape[:-1]):
+                seen = slice(max(0, row - width + 1), row + 1)
+                e = np.exp(k[b, head, seen] @ q[b, head, group, row] * 32**-0.5)
+                expected[b, head, group, row] = e @ v[b, head, seen] / (e.sum() + np.exp(sinks[head, group]))
+            assert np.allclose(loaded(found[name], tmp_path)[0]["forward"](q, k, v, sinks), expected)
+            last = loaded(decode[f"{name}_decode"], tmp_path)[0]["forward"]
+            cached = last(q[..., -1, :], k[:, :, -width:], v[:, :, -width:], np.full(2, width), sinks)
+            assert np.allclose(cached, expected[..., -1, :])
+
+
+def test_gemma_norms_by_one_more_than_its_weights_and_bends_scores(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["gemma2"]), StepSize(1, 12, False))}
+    assert regions["post_norm"].count == 10 and regions["attention"].count == 5, "a window over all tokens is none"
+    forward = {name: loaded(one, tmp_path)[0]["forward"] for name, one in regions.items()}
+    rng = np.random.default_rng(0)
+    x, y, g, w = (rng.standard_normal(s) for s in ((12, 160), (12, 160), (160,), (200, 160)))
+
+    def norm(z: Any) -> Any:
+        return z / np.sqrt((z**2).mean(-1, keepdims=True) + 1e-6) * (1 + g)
+
+    assert np.allclose(forward["post_norm"](x, y, g), x + norm(y))
+    assert np.allclose(forward["logits"](x, g, w), 30 * np.tanh(norm(x) @ w.T / 30))
+    a, b = (rng.standard_normal((192, 160)) for _ in "ab")
+    gate, up = norm(x) @ a.T, norm(x) @ b.T
+    curve = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+    assert np.allclose(forward["norm_gate_up"](x, g, a, b), curve * up)
+    q, k, v = rng.standard_normal((1, 2, 2, 12, 32)), *rng.standard_normal((2, 1, 2, 12, 32))
+    scores = 50 * np.tanh(np.einsum("bkgqd,bksd->bkgqs", q, k) / 16 / 50)  # query_pre_attn_scalar is 256
+    e = np.exp(scores) * (np.arange(12)[:, None] >= np.arange(12))
+    expected = np.einsum("bkgqs,bksd->bkgqd", e / e.sum(-1, keepdims=True), v)
+    assert np.allclose(forward["attention"](q, k, v), expected)
+
+
+def test_experts_of_gpt_oss_have_biases_and_a_clamped_gate(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["gpt_oss"]), StepSize(1, 24, False))}
+    rng = np.random.default_rng(0)
+    sizes = {one.name: one.shape for one in regions["expert"].operands}
+    given = {name: rng.standard_normal(size) for name, size in sizes.items() if name != "ids"}
+    given["wg"] *= 3.0  # so that gates pass the limit
+    ids = rng.integers(0, 24, sizes["ids"])
+    found = loaded(regions["expert"], tmp_path)[0]["forward"](ids=ids, **given)
+    h = given["x"][ids]
+    gate = np.minimum(h @ given["wg"].T + given["bg"], 7.0)
+    up = np.clip(h @ given["wu"].T + given["bu"], -7.0, 7.0)
+    out = (up + 1) * gate / (1 + np.exp(-1.702 * gate)) @ given["wd"].T + given["bd"]
+    assert np.allclose(found, out * given["p"][:, None])
+    x, w, bias = rng.standard_normal((24, 160)), rng.standard_normal((8, 160)), rng.standard_normal(8)
+    h, ids, weights = loaded(regions["router"], tmp_path)[0]["forward"](x, np.ones(160), w, bias)
+    logits = h @ w.T + bias
+    assert np.array_equal(ids, np.argsort(-logits, axis=1)[:, :2])
+    top = np.exp(np.take_along_axis(logits, ids, axis=1))
+    assert np.allclose(weights, top / top.sum(1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    "change, window, windowed",
+    [
+        ({"model_type": "mistral"}, 4096, 8),  # Hugging Face's default
+        ({"model_type": "mistral", "sliding_window": None}, 0, 0),
+        ({"model_type": "qwen3", "sliding_window": 64}, 0, 0),
+        ({"model_type": "qwen3", "sliding_window": 64, "use_sliding_window": True, "max_window_layers": 5}, 64, 3),
+        ({"model_type": "gemma2"}, 4096, 4),
+        ({"model_type": "gemma3_text", "sliding_window": 512}, 512, 7),
+        ({"model_type": "gpt_oss", "num_local_experts": 8, "num_experts_per_tok": 2}, 128, 4),
+        ({"model_type": "gemma2", "layer_types": ["sliding_attention"] * 3 + ["full_attention"] * 5}, 4096, 3),
+    ],
+)
+def test_layers_with_a_window_are_counted(change: dict[str, Any], window: int, windowed: int, tmp_path: Path) -> None:
+    shape = shape_of(tmp_path, {**SMALL, "num_hidden_layers": 8, **change})
+    assert (shape.window, shape.windowed_layers) == (window, windowed)
+
+
+def test_what_a_config_says_of_a_models_work_is_in_its_regions(tmp_path: Path) -> None:
+    """A bias, layers without experts, weights that are not made to add up to 1, a text part, quantized weights."""
+    biased = {one.name: one for one in regions_of(shape_of(tmp_path, {**SMALL, "attention_bias": True, "mlp_bias": True}),
+                                                  StepSize(1, 8, False))}  # fmt: skip
+    assert {one.name for one in biased["norm_qkv"].operands} > {"bq", "bk", "bv"}
+    assert {one.name for one in biased["down"].operands} == {"x", "h", "wd", "bd"}
+    mixed = {**KINDS["qwen3_moe"], "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [5]}
+    counts = {one.name: one.count for one in regions_of(shape_of(tmp_path, mixed), StepSize(1, 8, False))}
+    assert (counts["router"], counts["norm_gate_up"], counts["down"], counts["combine"]) == (2, 4, 4, 2)
+    assert not shape_of(tmp_path, KINDS["qwen3_moe"]).renormalized, "Hugging Face's default"
+    assert shape_of(tmp_path, {**KINDS["qwen3_moe"], "norm_topk_prob": True}).renormalized
+    outer: dict[str, Any] = {
+        "model_type": "gemma3",
+        "dtype": "float16",
+        "text_config": {**KINDS["gemma3_text"], "torch_dtype": None},
+    }
+    outer["text_config"].pop("vocab_size")
+    text = shape_of(tmp_path, {**outer, "quantization_config": {"quant_method": "fp8"}})
+    assert (text.kind, text.dtype, text.vocabulary) == ("gemma3_text", "float16", 262208)
+    assert "without its other parts" in text.unread[0] and "float16: the fp8 of quantization_config" in text.unread[1]
+
+
 def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
     shape = shape_of(tmp_path, SMALL, parts=4)
     assert (shape.heads, shape.kv_heads, shape.intermediate, shape.vocabulary) == (1, 1, 48, 50)
@@ -210,14 +330,31 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
     [
         ({"model_type": "gpt2"}, "no regions for model_type 'gpt2'"),
         ({"hidden_size": "wide"}, "hidden_size must be a whole number of 1 or more, not 'wide'"),
-        ({"rms_norm_eps": None}, "rms_norm_eps must be a number, not None"),
+        ({"rms_norm_eps": "1e-5"}, "rms_norm_eps must be a number above 0, not '1e-5'"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps must be a number above 0, not 0"),
+        ({"vocab_size": None}, "vocab_size must be a whole number of 1 or more, not None"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported"),
+        ({"attention_bias": "yes"}, "attention_bias must be true or false, not 'yes'"),
+        ({"num_key_value_heads": 3}, "4 heads of queries can not share 3 heads of keys equally"),
+        ({"num_key_value_heads": 8}, "4 heads of queries can not share 8 heads of keys equally"),
+        ({"head_dim": 33}, "head_dim 33 is odd"),
+        ({"head_dim": None, "hidden_size": 162}, "hidden_size 162 can not be divided into 4 heads"),
+        ({"model_type": "qwen3_moe", **EXPERTS, "num_experts_per_tok": 9}, "9 is more than the 8 experts"),
+        ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0, 1]}, "no layer has experts"),
+        ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "layer_types must name each of the 2 layers"),
+        ({"model_type": "qwen3", "layer_types": ["linear_attention"] * 2}, "'linear_attention' is not supported"),
+        ({"text_config": {"model_type": "llama4_text"}}, "no regions for model_type 'llama4_text'"),
         ({"num_attention_heads": 6, "num_key_value_heads": 3}, "3 heads of keys do not fit 2 equal parts"),
         ({"torch_dtype": "int4"}, "torch_dtype 'int4' is not supported"),
-        ({"num_attention_heads": 3}, "num_attention_heads 3 can not be divided into 2 equal parts"),
-        ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0]}, "layers of two kinds"),
+        (
+            {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32},
+            "num_attention_heads 3 can not be divided into 2 equal parts",
+        ),
         ({**LATENT, "scoring_func": "softmax"}, "scoring_func 'softmax' is not supported"),
-        ({**LATENT, "q_lora_rank": None}, "q_lora_rank must be a whole number of 1 or more, not None"),
+        ({**LATENT, "q_lora_rank": None}, "q_lora_rank is missing"),
         ({**LATENT, "n_group": 3}, "n_routed_experts can not be divided into 3 equal groups"),
+        ({**LATENT, "topk_group": 5}, "topk_group 5 is more than the 4 groups"),
+        ({**LATENT, "num_experts_per_tok": 9}, "9 is more than the experts of 2 groups"),
         ({**LATENT, "first_k_dense_replace": 3}, "first_k_dense_replace must be a number of layers, not 3"),
         ({**LATENT, "rope_scaling": {"factor": "40"}}, "factor and mscale_all_dim of rope_scaling must be numbers"),
     ],

@@ -95,6 +95,49 @@ def ranks_of_each_row(x: Array) -> Any:
     return np.cumsum(np.take_along_axis(x, np.argsort(-x, axis=-1, kind="stable"), axis=-1), axis=-1)
 
 
+@within(100, (256, 128))
+def sorted_columns(x: Array) -> Any:
+    return np.sort(x, axis=0)
+
+
+@within(120, (256, 256))
+def middles_of_windows(x: Array) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1, mode="edge"), (3, 3))
+    return np.median(windows.reshape(256, 256, 9), axis=-1)
+
+
+@within(40, (8, 128, 128), (128, 64), (128, 64))
+def turned_pairs(x: Array, c: Array, s: Array) -> Any:
+    out = np.empty_like(x)
+    out[..., ::2] = x[..., ::2] * c - x[..., 1::2] * s
+    out[..., 1::2] = x[..., ::2] * s + x[..., 1::2] * c
+    return out
+
+
+@within(60, (2, 64, 16, 16), (128, 64, 3, 3), (128,))
+def convolved_windows(x: Array, w: Array, b: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.maximum(np.einsum("nchwij,ocij->nohw", windows, w) + b[:, None, None], 0)
+
+
+@within(60, (128, 128), (128, 128))
+def a_chain_of_products(a: Array, b: Array) -> Any:
+    y = a @ a.T / 128.0
+    for _ in range(4):
+        y = y @ (1.5 * y - 0.5 * (y @ b) / 128.0) / 128.0
+    return y
+
+
+@within(160, (20, 16, 64), (64, 64))
+def a_state_between_two_nests(x: Array, w: Array) -> Any:
+    h, out = np.zeros((16, 64), x.dtype), np.empty_like(x)
+    for t in range(len(x)):
+        h = np.tanh(x[t] + 0.1 * (h @ w)) * 0.5 + h
+        out[t] = h / np.sqrt((h * h).mean(axis=0) + 1.0)
+    return out
+
+
 @pytest.mark.parametrize("api", SPELLINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:

@@ -81,7 +81,7 @@ def test_the_prompts_hold_no_recipes_and_no_manual(library: PromptLibrary) -> No
 
 def test_a_placeholder_must_be_listed_present_and_given(tmp_path: Path) -> None:
     with pytest.raises(
-        PromptError, match="'other' is in the text of the prompt, and `placeholders` in the front matter lacks it"
+        PromptError, match="'other' is in the text of the prompt, but not in `placeholders` of the front matter"
     ):
         PromptFile.load(write(tmp_path, "{{name}} {{other}}"))
     with pytest.raises(PromptError, match="lists 'name', which is not in the text of the prompt"):

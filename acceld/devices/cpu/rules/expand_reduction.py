@@ -1,4 +1,4 @@
-"""Compute the sums of all columns at once: keep a row of sums, and make the loop over columns the inner one."""
+"""Compute the sums of all columns at once: keep a row of sums, and make the loop over columns the inner loop."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ExpandReduction(Rule):
                 Variant("row"),
                 precondition=f"iterations of {loop.var} share nothing, and the loops over {variables} do not depend on it",
                 plan=f"Line {loop.line}: keep {names} for every {loop.var} in a local row, and make the loop over "
-                f"{loop.var} the innermost one of the loops over {variables}.",
+                f"{loop.var} the innermost of the loops over {variables}.",
                 benefit=0.9,
                 gain_percent=(30.0, 95.0),
                 key=f"{loop.start}",

@@ -18,7 +18,7 @@ class HoistDivision(Rule):
 
     name = "hoist_division"
     reason = (
-        "A vector division occupies its unit for 5 to 10 cycles, a multiplication for half of one; rounding differs by "
+        "A vector division occupies its unit for 5 to 10 cycles, a multiplication for half a cycle; rounding differs by "
         "one unit in the last place, so the compiler may not do this by itself."
     )
     source = "Agner Fog, Instruction tables (vdivps, vmulps); GCC manual, -freciprocal-math"

@@ -67,7 +67,7 @@ class InlineExp(Rule):
                 kernel.loops[0].line,
                 partial(_inlined, kernel, called),
                 Variant("polynomial"),
-                precondition="both are within a few units in the last place wherever exp is a normal float32",
+                precondition="the polynomials are within a few units in the last place wherever exp is a normal float32",
                 plan=f"Replace {' and '.join(called)} by inline arithmetic.",
                 benefit=0.85,
                 gain_percent=(20.0, 85.0),

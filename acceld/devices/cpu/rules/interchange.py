@@ -36,7 +36,7 @@ class Interchange(Rule):
                     Variant("swap"),
                     precondition="every written element is touched along one of the two loops only, and bounds do not "
                     "depend on them",
-                    plan=f"Lines {outer.line} and {inner.line}: make the loop over {outer.var} the inner one.",
+                    plan=f"Lines {outer.line} and {inner.line}: make the loop over {outer.var} the inner loop.",
                     benefit=0.8 if gains else 0.15,
                     gain_percent=(20.0, 90.0) if gains else (-50.0, 20.0),
                     key=f"{outer.start}",
@@ -51,8 +51,8 @@ def _swapped(kernel: CModule, outer: For, inner: For, _: Variant) -> str:
 
 
 def _contiguous(kernel: CModule, loop: For, name: str) -> int:
-    """Return how many accesses are contiguous along the variable ``name``, minus how many have a larger stride
-    along it.
+    """Return the number of accesses that are contiguous along the variable ``name``, minus the number with a larger
+    stride along that variable.
     """
     count = 0
     for access in kernel.accesses(loop.body):

@@ -45,7 +45,7 @@ _CONDITIONAL = ("if", "ifdef", "ifndef", "else", "elif", "undef")
 
 
 class _Unknown(Exception):
-    """Report that the reader does not understand a construct."""
+    """Raised inside the parser for a construct that it does not understand."""
 
 
 def parse(source: str) -> Reader:

@@ -46,7 +46,7 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Return by how many elements the access moves when the variable ``name`` grows by one; None if that is
+        """Return by how many elements the access moves when the variable ``name`` grows by one; None if the number is
         unknown.
         """
         return None if self.form is None else self.form.coefficient(name)
@@ -111,12 +111,14 @@ class CModule(SourceText):
         return form.constant if form is not None and not form.terms else None
 
     def trips(self, loop: For) -> int | None:
-        """Return the loop's number of iterations; None if it is not a known constant."""
+        """Return the loop's number of iterations; None if the number is not a known constant."""
         first, bound = self.constant(loop.first), self.constant(loop.bound)
         return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
 
     def affine(self, expr: Expr) -> Affine | None:
-        """Return an expression as an affine form (constant plus multiples of variables); None if it is not affine."""
+        """Return an expression as an affine form (constant plus multiples of variables); None if the expression is not
+        affine.
+        """
         if expr.kind == "number":
             value = _integer(expr.op)
             return None if value is None else Affine(value)
@@ -170,11 +172,11 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return True if rules may reason about a statement: everything in it is understood, and it is free of
-        side effects.
+        """Return True if rules may reason about a statement: the parser understands all of it, and it has no side
+        effects.
 
-        It calls only pure functions. It declares no pointer, takes no address, and follows a pointer only by an
-        index.
+        The statement calls only pure functions. It declares no pointer, takes no address, and follows a pointer only
+        by an index.
         """
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):
@@ -200,7 +202,7 @@ class CModule(SourceText):
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
-        """Return True if no two iterations touch the same element of an array that the body writes."""
+        """Return True if no two iterations of the loop touch the same element of an array that the loop's body writes."""
         own = declared(loop.body)
         accesses = [one for one in self.accesses(loop.body) if one.array not in own]
         ranges = self._inner_ranges(loop)
@@ -213,7 +215,7 @@ class CModule(SourceText):
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
         """Return the least and greatest value of the variable of each nested loop, by name.
 
-        Return None if the range of one of them is unknown.
+        Return None if the range of one of these variables is unknown.
         """
         ranges: dict[str, tuple[int, int]] = {}
         for inner in loops_in(loop.body):
@@ -280,7 +282,7 @@ def loops_in(block: Statement) -> list[For]:
 
 
 def only_loop(loop: For) -> For | None:
-    """Return the inner loop that is the whole body of ``loop``; None if the body has anything else."""
+    """Return the inner loop that is the whole body of ``loop``; None if the body is not a single loop."""
     items = [item for item in loop.body.items if not (isinstance(item, Block) and not item.items)]
     inner = items[-1] if items else None
     if isinstance(inner, For) and len(items) == 1 + len(inner.pragmas):

@@ -18,7 +18,7 @@ class Reduction:
     op: str
     statement: Statement
     comparison: str = ""
-    """The update rewritten as a comparison; empty unless the source calls a function such as fmaxf."""
+    """The update written as a comparison instead of a call such as fmaxf; empty if the source has no such call."""
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:

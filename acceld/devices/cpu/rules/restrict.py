@@ -17,7 +17,7 @@ class Restrict(Rule):
 
     name = "restrict"
     reason = (
-        "Without it every store may change what was loaded, so values are loaded again and loops get run-time checks "
+        "Without restrict every store may change what was loaded, so values are loaded again and loops get run-time checks "
         "for overlap, or are not vectorized."
     )
     source = "C11, 6.7.3.1; GCC manual, restricted pointers"

@@ -39,8 +39,8 @@ class Expr(Node):
 
     @property
     def base(self) -> str:
-        """Return the name of the array of an index expression, or the name that the expression is; empty for
-        any other.
+        """Return the name of the array of an index expression, or the name that the expression is; empty for any other
+        expression.
         """
         if self.kind == "name":
             return self.op

@@ -1,4 +1,4 @@
-"""Split the inner one of two nested loops into tiles, and put the loop over tiles around both loops."""
+"""Split the inner loop of two nested loops into tiles, and put a loop over the tiles around both loops."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Unroll(Rule):
                 loop.line,
                 partial(_unrolled, kernel, loop),
                 *(Variant(f"by_{factor}", {"factor": factor}) for factor in _FACTORS),
-                precondition="unrolling changes nothing that is computed, nor its order",
+                precondition="unrolling changes neither what is computed nor the order",
                 plan=f"Line {loop.line}: unroll the loop over {loop.var}.",
                 benefit=0.1,
                 gain_percent=(0.0, 15.0),

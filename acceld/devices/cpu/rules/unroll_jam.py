@@ -74,8 +74,8 @@ def _factors(kernel: CModule, loop: For) -> list[int]:
 
 
 def _local(loop: For) -> set[str]:
-    """Return the names that get another text in each copy of the loop's body. Bounds of inner loops must not
-    mention them.
+    """Return the names that get another text in each copy of the loop's body. Bounds of inner loops must not mention
+    these names.
     """
     found = {loop.var}
     waiting: list[Statement] = [loop.body]

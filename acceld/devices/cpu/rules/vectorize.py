@@ -18,10 +18,7 @@ class Vectorize(Rule):
     """Add ``#pragma omp simd``, with the loop's reductions, or ``#pragma GCC ivdep`` to an innermost loop."""
 
     name = "vectorize"
-    reason = (
-        "The compiler may not reorder floating-point sums or assume that pointers do not overlap. With a "
-        "pragma that allows it, it computes a whole vector of iterations at once."
-    )
+    reason = "The compiler may not reorder floating-point sums or assume that pointers do not overlap. With a pragma that allows this, the compiler computes a whole vector of iterations at once."
     source = "GCC manual, loop-specific pragmas (ivdep) and -fopenmp-simd; OpenMP 5.2, simd construct"
     apis = frozenset({"c"})
     change_class = "mixed"
@@ -33,7 +30,7 @@ class Vectorize(Rule):
             if carried is None:
                 continue
             sums = ", ".join(f"{one.op}:{one.name}" for one in carried)
-            plan = f"Line {loop.line}: mark the loop over {loop.var} as one to vectorize"
+            plan = f"Line {loop.line}: mark the loop over {loop.var} to be vectorized"
             yield self.found(
                 loop.line,
                 partial(_marked, kernel, loop, carried),

@@ -33,16 +33,12 @@ _FACTORS = (2, 4, 0.5, 8, 0.25)
 
 
 class BlockSizes(Rule):
-    """Change the sizes of a program's tile: one size alone, or the three sizes of a matrix product together.
-
-    Sizes are constants of the launch that give the extent of a masked range.
+    """Change the sizes of a program's tile: one size alone, or the three sizes of a matrix product together. A size is
+    a constant of the launch that gives the extent of a masked range.
     """
 
     name = "block_sizes"
-    reason = (
-        "A larger tile loads each operand fewer times and gives tensor cores whole fragments; a smaller one needs "
-        "fewer registers and makes more programs. A thread loads 16 bytes at best: ranges of at least 1024 bytes a warp."
-    )
+    reason = "A larger tile loads each operand fewer times and gives tensor cores whole fragments; a smaller tile needs fewer registers and makes more programs. A thread loads 16 bytes at best: ranges of at least 1024 bytes a warp."
     source = "Triton tutorials 02 and 03; CUDA C programming guide, maximize memory throughput"
     apis = frozenset({"triton"})
     change_class = "tile_width"
@@ -61,7 +57,7 @@ class BlockSizes(Rule):
                     product["m"].line,
                     rewrite,
                     *tiles,
-                    precondition="every access of the three ranges is masked by them, and the grid follows their sizes",
+                    precondition="every access of the three ranges is masked by these ranges, and the grid follows their sizes",
                     plan=f"The product works on tiles of {now}. Try tiles that tensor cores fill: "
                     f"{', '.join(tile.name for tile in tiles)}.",
                     benefit=0.7,
@@ -76,8 +72,7 @@ class BlockSizes(Rule):
                     setting.line,
                     rewrite,
                     *(Variant(f"{setting.name}={value}", {setting.name: value}) for value in values),
-                    precondition=f"every access of the range of {setting.name} is masked by it, and the grid follows its "
-                    "size",
+                    precondition=f"every access of the range of {setting.name} is masked by that range, and the grid follows its size",
                     plan=f"{setting.name} is {setting.value}. Try {', '.join(map(str, values))}.",
                     benefit=0.4,
                     gain_percent=(-20.0, 60.0),
@@ -105,7 +100,7 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 def masked_by(function: FunctionNode, constant: str) -> bool:
     """Return True if ``constant`` is the extent of a range whose accesses are all masked.
 
-    The accesses of a range are the loads and stores whose addresses depend on it. Each of them needs a mask that
+    The accesses of a range are the loads and stores whose addresses depend on the range. Each access needs a mask that
     depends on the range too.
     """
     ranges: set[str] = set()
@@ -131,7 +126,7 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """Return the sizes ``m``, ``n`` and ``k`` of a tiled matrix product; empty if the kernel is not one.
+    """Return the sizes ``m``, ``n`` and ``k`` of a tiled matrix product; empty if the kernel is no such product.
 
     ``k`` is the step of its loop; ``m`` and ``n`` are the extents of the accumulator.
     """

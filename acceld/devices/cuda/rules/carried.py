@@ -1,4 +1,6 @@
-"""Find out what a reduction loop carries from one iteration to the next: sums, or the state of an online softmax."""
+"""Find the values that a reduction loop carries from one iteration to the next: sums, or the state of an online
+softmax.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
 
 
 def _shape(value: ast.expr, function: FunctionNode) -> tuple[str, ...] | None:
-    """Return the extents of ``tl.zeros`` or ``tl.full`` as names of constants; None for another expression."""
+    """Return the extents of ``tl.zeros`` or ``tl.full`` as names of constants; None for any other expression."""
     if not isinstance(value, ast.Call) or called(value) not in ("tl.zeros", "tl.full") or not value.args:
         return None
     shape = value.args[0]

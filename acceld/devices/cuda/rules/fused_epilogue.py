@@ -23,7 +23,7 @@ class FusedEpilogue(Rule):
 
     name = "fused_epilogue"
     reason = (
-        "A value that one kernel stores and the next one loads goes through memory twice, and the second launch waits for the "
+        "A value that one kernel stores and the next kernel loads goes through memory twice, and the second launch waits for the "
         "last program of the first. The same element in the same program can stay in a register."
     )
     source = "CUTLASS documentation, epilogues; CUDA C best practices guide, minimize global memory traffic"
@@ -31,7 +31,9 @@ class FusedEpilogue(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each two consecutive launches of which the later one only computes element by element."""
+        """Yield a place for each pair of consecutive launches of which the later launch only computes element by
+        element.
+        """
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
             if joined is not None:
@@ -41,7 +43,7 @@ class FusedEpilogue(Rule):
                     partial(_joined, kernel, joined),
                     Variant("one kernel"),
                     precondition=f"both launches have the same grid, each program of {second.kernel} loads exactly the "
-                    f"elements of {arrays} that the same program of {first.kernel} stored, and nothing else reads them",
+                    f"elements of {arrays} that the same program of {first.kernel} stored, and nothing else reads these arrays",
                     plan=f"{second.kernel} works element by element on the result of {first.kernel}. Compute it at the end of "
                     f"{first.kernel}: {arrays} need not be written and read, and one launch disappears.",
                     benefit=0.6,

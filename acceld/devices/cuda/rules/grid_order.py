@@ -24,10 +24,7 @@ class GridOrder(Rule):
     """Number the programs of a grid of two axes in another order: in groups of rows, or row by row."""
 
     name = "grid_order"
-    reason = (
-        "Programs start in order of their number, the first axis fastest. Numbered in groups of a few rows, those "
-        "that run at one time touch a near-square part of the result and find their operands in the L2 cache."
-    )
+    reason = "Programs start in order of their number, the first axis fastest. Numbered in groups of a few rows, the programs that run at one time touch a near-square part of the result and find their operands in the L2 cache."
     source = "Triton tutorial 03, L2 cache optimizations"
     apis = frozenset({"triton"})
     change_class = "loop_order"
@@ -44,8 +41,7 @@ class GridOrder(Rule):
                     Variant("groups of 4", {"group": 4}),
                     Variant("second axis fastest", {"group": 1}),
                     Variant("groups of 16", {"group": 16}),
-                    precondition="each number of a program is read once, and the new numbers are a permutation of the old "
-                    "ones",
+                    precondition="each number of a program is read once, and the new numbers are a permutation of the old numbers",
                     plan=f"Programs of {name} run with {pair.first} fastest. Number them in groups of {pair.first}, or "
                     f"with {pair.second} fastest.",
                     benefit=0.3 if "tl.dot" in kernel.text(function) else 0.1,
@@ -75,8 +71,8 @@ def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
 def _pair(kernel: TritonModule, name: str, function: FunctionNode) -> _Pair | None:
     """Return the names that a kernel gives to its program numbers of axes 0 and 1.
 
-    The kernel has to read each of the two numbers once, in consecutive assignments. Return None if it does not,
-    or if it also reads another program number or a count of programs.
+    The kernel has to read each of the two numbers once, in consecutive assignments. Return None for any other kernel,
+    and for one that also reads another program number or a count of programs.
     """
     if any(len(launch.grid) != 2 for launch in kernel.launches if launch.kernel == name):
         return None

@@ -93,10 +93,8 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """Return the one store of the producer to each array, by parameter.
-
-    Return an empty mapping if an array is stored twice or used in another way, or if the stores have different
-    masks.
+    """Return, by parameter, the store of the producer to each array. Return an empty mapping if an array is stored
+    twice or used in another way, or if the stores have different masks.
     """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):
@@ -114,10 +112,9 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
 def _loaded(
     first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
 ) -> dict[str, str] | None:
-    """Return a dict from each parameter of the consumer that it loads to the producer's parameter for the same array.
-
+    """Return, for each parameter of the consumer from which it loads, the producer's parameter for the same array.
     Return None unless the consumer loads each stored array once, and exactly the elements that were stored. The
-    consumer itself has to store under the same mask, to arrays that the producer does not use.
+    consumer has to store under the same mask, to arrays that the producer does not use.
     """
     hosts = {made.host(parameter): parameter for parameter in stored}
     limit = made.expanded(mask(next(iter(stored.values()))))
@@ -163,7 +160,7 @@ class _Given:
         self.meaning = {name: values[0] for name, values in bound.items() if len(values) == 1 and values[0] is not None}
 
     def host(self, parameter: str) -> str:
-        """Return the name that host code passes for a parameter; empty if it passes anything but a plain name."""
+        """Return the name that host code passes for a parameter; empty if host code passes another expression."""
         given = self.passed.get(parameter)
         return given.id if isinstance(given, ast.Name) else ""
 
@@ -196,7 +193,9 @@ class _Expansion(ast.NodeTransformer):
 
 
 def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
-    """Return True if each of the two kernels has only this launch, and only allocations stand between the launches."""
+    """Return True if each of the two kernels has a single launch, and only allocations stand between these two
+    launches.
+    """
     body = first.host.body
     if first.host is not second.host or first.kernel == second.kernel:
         return False
@@ -321,7 +320,9 @@ def _fresh(first: Launch, host: str) -> bool:
 
 
 def _parameter(access: ast.Call, function: FunctionNode) -> str:
-    """Return the parameter from which the pointer of an access starts; empty unless there is exactly one."""
+    """Return the parameter from which the pointer of an access starts; empty unless exactly one parameter is in the
+    pointer.
+    """
     pointer = access.args[0]
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
         pointer = pointer.left
@@ -333,7 +334,9 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Return True if the function uses a parameter only as the pointer of one store, and for the element type in it."""
+    """Return True if the function uses a parameter only as the pointer of one store, and in that store for the array's
+    element type.
+    """
     inside = [
         one
         for access in accesses(function)
@@ -345,7 +348,7 @@ def _only_stored(function: FunctionNode, parameter: str) -> bool:
 
 
 def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str | None:
-    """Return the element type of an allocated array, as device code writes it; None if it is unknown."""
+    """Return the element type of an allocated array, as device code writes it; None if the type is unknown."""
     assert isinstance(made, ast.Assign) and isinstance(made.value, ast.Call)
     dtype = next((one.value for one in made.value.keywords if one.arg == "dtype"), None)
     if dtype is None and called(made.value) == "torch.empty_like" and made.value.args:

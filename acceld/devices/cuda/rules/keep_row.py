@@ -39,7 +39,7 @@ class _Row:
 
 
 class KeepRow(Rule):
-    """Make one piece as long as the row, so that loops over pieces and repeated loads are not needed."""
+    """Make one piece as long as the row, which removes the loops over pieces and the repeated loads."""
 
     name = "keep_row"
     reason = (
@@ -65,7 +65,7 @@ class KeepRow(Rule):
                 precondition="every access in the loops is masked by the row's length, so one piece that holds the row is "
                 "right",
                 plan=f"The loops in lines {lines} walk over one row in pieces of {row.constant}. Make the piece as long as "
-                f"the row: the loops disappear, and {repeated} statements that repeat earlier ones with them.",
+                f"the row: the loops disappear, and {repeated} statements that repeat earlier statements disappear with them.",
                 benefit=0.8 if repeated else 0.3,
                 gain_percent=(10.0, 50.0) if repeated else (0.0, 20.0),
                 key=name,
@@ -128,8 +128,8 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """Return the name from which a pointer expression starts, such as ``x_ptr`` for ``x_ptr + row * n``; empty if it
-    starts from no name.
+    """Return the name from which a pointer expression starts, such as ``x_ptr`` for ``x_ptr + row * n``; empty if the
+    expression starts from no name.
     """
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left

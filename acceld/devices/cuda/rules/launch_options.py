@@ -29,7 +29,9 @@ class LaunchOptions(Rule):
     change_class = "dma"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each option of each launch; for ``num_stages`` only if a loop of the kernel loads."""
+        """Yield a place for each launch and option. The option ``num_stages`` has a place only if a loop of the kernel
+        loads.
+        """
         for number, launch in enumerate(kernel.launches):
             for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):
                 now = _value(launch, option)

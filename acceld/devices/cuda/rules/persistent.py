@@ -43,9 +43,8 @@ class Persistent(Rule):
                     tiles.numbers[0].lineno,
                     partial(_looped, kernel, function, tiles),
                     *(Variant(f"{count} programs", {"programs": count}) for count in (528, 1056, 264, 132, 2112)),
-                    precondition="programs do not read how many they are, so one may do the work of several, one after another",
-                    plan=f"Launch as many programs of {name} as the chip runs at one time; each takes every so-many-th "
-                    "tile.",
+                    precondition="programs do not read the number of programs, so one program may do the work of several in turn",
+                    plan=f"Launch as many programs of {name} as the chip runs at one time; each of n programs takes every n-th tile.",
                     benefit=0.2,
                     gain_percent=(-10.0, 30.0),
                     key=name,

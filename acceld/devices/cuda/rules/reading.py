@@ -24,10 +24,10 @@ class Launch:
     statement: ast.stmt
     call: ast.Call
     grid: tuple[ast.expr, ...]
-    """One expression for each axis of the grid; empty if they can not be read."""
+    """One expression for each axis of the grid; empty if the axes can not be read from the source."""
 
     def keyword(self, name: str) -> ast.keyword | None:
-        """Return the launch's keyword argument ``name``; None if the launch does not have it."""
+        """Return the launch's keyword argument ``name``; None if the launch has no such argument."""
         return next((one for one in self.call.keywords if one.arg == name), None)
 
 
@@ -45,7 +45,7 @@ class Setting:
 
 
 class TritonModule(SourceText):
-    """A parsed source. Raise RuleRefused if it is not Python or launches no device function.
+    """A parsed source. Raise RuleRefused if the source is not Python or launches no device function.
 
     ``shapes`` are the shapes of the entry function's arguments in order; None for a scalar.
     """
@@ -95,7 +95,7 @@ class TritonModule(SourceText):
         return found
 
     def single_launch(self, kernel: str) -> Launch | None:
-        """Return the only launch of ``kernel``; None if it is launched several times or not at all."""
+        """Return the only launch of ``kernel``; None if ``kernel`` has several launches or none."""
         found = [one for one in self.launches if one.kernel == kernel]
         return found[0] if len(found) == 1 else None
 
@@ -245,7 +245,7 @@ def constants(function: FunctionNode) -> list[str]:
 
 
 def whole(node: ast.expr) -> int | None:
-    """Return the value of a literal whole number; None for anything else."""
+    """Return the value of a literal whole number; None for any other expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return node.value
     return None

@@ -29,8 +29,8 @@ _FOLDS = ("tl.sum", "tl.max", "tl.min")
 
 @dataclass(frozen=True)
 class _Rows:
-    """A kernel in which each program works on one row. ``name`` is the variable with the row's number, the
-    program number.
+    """A kernel in which each program works on one row. ``name`` is the variable that holds the number of the row, which
+    is the program's number.
     """
 
     launch: Launch
@@ -39,7 +39,7 @@ class _Rows:
 
 
 class RowsPerProgram(Rule):
-    """Let a program that works on one row work on several. The row number becomes a column of row numbers."""
+    """Let a program that works on one row work on several rows. The row number becomes a column of row numbers."""
 
     name = "rows_per_program"
     reason = (

@@ -50,7 +50,7 @@ Start = Callable[[Core, Path], Awaitable[NeuronRunner]]
 
 
 def kernel(api: str, lnc: int) -> Kernel:
-    """Return the canary, which adds two arrays, as a kernel for an API."""
+    """Return the canary, a known-good kernel that adds two arrays, in an API."""
     return Kernel(
         _LEGACY if api == "nki_legacy" else _CURRENT, api, "canary", lnc=lnc, filename="canary.py", trusted=True
     )
@@ -69,9 +69,8 @@ def expected() -> bytes:
 
 
 async def fails(core: Core, compiled: Compiled, start: Start) -> str:
-    """Return why the core does not add two arrays correctly in a fresh runner; an empty text if it does.
-
-    Raise DeviceError if the canary can not be run at all.
+    """Return the reason why the core does not add two arrays correctly in a fresh runner; an empty text if the core
+    adds them correctly. Raise DeviceError if the canary, the kernel that adds, can not be run at all.
     """
     with tempfile.TemporaryDirectory(prefix="acceld-canary-", ignore_cleanup_errors=True) as folder:
         runner = await start(core, Path(folder))

@@ -30,15 +30,15 @@ _HELLO_S = 60.0
 
 
 class MissingRouteError(DeviceError):
-    """Report that this version of the compiler does not have the requested route."""
+    """Raised if this version of the compiler does not have the requested route."""
 
 
 class MissingPackageError(DeviceError):
-    """Report that the interpreter can not import a package that all compile routes need."""
+    """Raised if the interpreter can not import a package that all compile routes need."""
 
 
 class NoCompilerError(DeviceError):
-    """Report that the interpreter has no Neuron compiler at all."""
+    """Raised if the interpreter has no Neuron compiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,9 @@ class Exchange(Protocol):
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the worker's answer and its bytes. The answer's ``reported`` is the end of what the worker
-        printed.
+        """Return the worker's answer and its bytes. The answer's ``reported`` is the end of what the worker printed.
 
-        Raise DeadlineError if the worker takes longer than ``deadline_s``, and DeviceError if it ends without
+        Raise DeadlineError if the worker takes longer than ``deadline_s``, and DeviceError if the worker ends without
         an answer.
         """
         ...
@@ -197,7 +196,7 @@ class NeuronCompiler:
         if lnc not in (0, request.kernel.lnc):
             raise DeviceError(
                 f"the compiler wrote a NEFF for {lnc} physical cores, but the kernel was to be compiled for {request.kernel.lnc}",
-                hint=f"the route {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the others",
+                hint=f"the route {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the other routes",
             )
         return await asyncio.to_thread(
             self.cache.put,
@@ -218,7 +217,7 @@ class NeuronCompiler:
         facility = missing_in(message)
         if facility and self.jail is not CompileJail.OFF:
             hint = (
-                f"the compiler may have needed {facility}, which its jail ({self.jail}) refuses: devices.compile_jail"
+                f"the compiler may have needed {facility}, which the jail ({self.jail}) refuses: devices.compile_jail"
             )
             failure = replace(failure, hint=hint)
         return Failed(Status.COMPILE_ERROR, failure, log="\n".join(filter(None, (message, reported))))
@@ -267,10 +266,8 @@ class NeuronCompiler:
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """Give a temporary folder for a worker. The worker may have another user id, so the folder itself is open
-    to it.
-
-    The folder lies in one that only this user can enter.
+    """Yield a temporary folder for a worker. The worker may have another user id, so the folder itself is open to all
+    users. Its parent folder can be entered by this user only.
     """
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"

@@ -1,4 +1,4 @@
-"""List the logical cores, and the groups of cores that must be idle while one of them is timed."""
+"""List the logical cores, and the groups of cores that must be idle while a core of the group is timed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """The group of cores that must be idle while one of them is timed."""
+    """The group of cores that must be idle while a core of the group is timed."""
 
     CORE = "core"
-    """Only the timed core: cores do not disturb each other."""
+    """The timed core alone, if cores do not disturb each other."""
     PAIR = "pair"
     """The two physical cores that share an HBM stack."""
     CHIP = "chip"
@@ -55,7 +55,7 @@ async def read_devices(
 ) -> Sequence[NeuronDevice]:
     """Return the devices that ``neuron-ls --json-output`` reports.
 
-    Raise DeviceError if the program is missing, fails, or prints anything but devices.
+    Raise DeviceError if the program is missing, fails, or prints no valid list of devices.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -110,10 +110,8 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
 
 def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
-    """Raise DeviceError, with both figures, if neuron-ls contradicts itself or what is known of ``chip``.
-
-    There has to be one core id for each logical core. Logical cores times LNC must be the chip's physical
-    cores.
+    """Raise DeviceError, with the contradicting figures, if neuron-ls contradicts itself or what is known of ``chip``.
+    There has to be one core id for each logical core. Logical cores times LNC must be the chip's physical cores.
     """
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:
@@ -130,7 +128,7 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
             )
         if physical and logical * lnc != physical:
             raise DeviceError(
-                f"{where}{logical} logical cores of {lnc} physical ones, which makes {logical * lnc}; "
+                f"{where}{logical} logical cores of {lnc} physical cores each, which makes {logical * lnc}; "
                 f"a {chip} has {physical}",
                 hint="does NEURON_LOGICAL_NC_CONFIG differ from the driver's setting? To continue nevertheless, name the logical "
                 f"cores to use: devices.cores in {settings_file()}",

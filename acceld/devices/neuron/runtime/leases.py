@@ -1,8 +1,8 @@
 """Lease logical cores: fairly between runs, and never on a chip that another program uses.
 
-A check needs one free core. A timing needs a core whose whole isolation group is idle. After work that ended
-uncleanly, a core is leased again only when a known-good kernel (a canary) has passed on it. A core on which the
-canary fails is out of service. A candidate is at fault if canaries failed on two cores after it.
+A check needs one free core. A timing needs a core whose whole isolation group is idle. After work that ended uncleanly,
+a core is leased again only when a known-good kernel (a canary) has passed on it. A core on which the canary fails is
+out of service. A candidate is at fault if canaries failed on two cores after the candidate ran there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
-"""Function that runs a known-good kernel on a core. It returns why that failed; empty if the kernel passes."""
+"""Function that runs a known-good kernel on a core. It returns the reason why the kernel failed; empty if the kernel
+passes.
+"""
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
 """Function that is called when a core's service changes, with three arguments: the core, whether the core is in service
 now, and the reason.
 """
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
-"""Number of cores on which canaries have to fail after a candidate ran there, before the candidate is at fault."""
+"""Number of cores on which known-good kernels have to fail, after a candidate ran on these cores, before the candidate
+is at fault.
+"""
 
 
 @dataclass(slots=True)
@@ -53,7 +57,9 @@ class Lease:
         self.sessions.add(session)
 
     def ended_unclean(self) -> None:
-        """Record that the work on the core ended uncleanly, so that the core needs a canary before its next lease."""
+        """Record that the work on the core ended uncleanly, so that a known-good kernel has to pass on the core before
+        its next lease.
+        """
         self.clean = False
 
 
@@ -85,7 +91,7 @@ class CoreLeases:
     ) -> None:
         if not cores:
             raise DeviceError(
-                "there is no Neuron core to use: neuron-ls lists none",
+                "there is no Neuron core to use: neuron-ls lists no core",
                 hint="check that the driver is loaded: lsmod | grep neuron",
             )
         self._cores = tuple(cores)
@@ -114,9 +120,10 @@ class CoreLeases:
     ) -> AsyncIterator[Lease]:
         """Wait for a core, and lease it to ``run`` until the context ends.
 
-        For a timing, wait for a core whose isolation group is idle. A core of ``avoid`` is leased only if no
-        other core can be. Failed canaries after this lease count against ``candidate``. Raise DeviceError, with
-        the reason for each core, if every core is out of service or on a chip that another program uses.
+        For a timing, wait for a core whose isolation group is idle. A core of ``avoid`` is leased only if no other core
+        can be. If known-good kernels fail on the core after this lease, that counts against ``candidate``. Raise
+        DeviceError, with the reason for each core, if every core is out of service or on a chip that another program
+        uses.
         """
         await self.refresh()
         turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -141,7 +148,7 @@ class CoreLeases:
             await self._give_back(lease)
 
     async def refresh(self) -> None:
-        """Read again which processes use the devices, and serve the waiting requests."""
+        """Read again which processes use the devices, and then lease cores to the waiting requests."""
         own = {session for lease in self._held.values() for session in lease.sessions}
         self._foreign = foreign_processes(await self._devices(), own)
         self._serve()
@@ -154,7 +161,9 @@ class CoreLeases:
         await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
 
     def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
-        """Return a task that runs a canary on a core. The core is not leased until the task has ended."""
+        """Return a task that runs a known-good kernel (canary) on a core. The core is not leased until the task has
+        ended.
+        """
         self._checking.add(core.id)
         task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
@@ -162,7 +171,7 @@ class CoreLeases:
         return task
 
     def doubt(self, device: int) -> None:
-        """Require a canary on each core of chip ``device``, because the chip reported errors.
+        """Require that a known-good kernel passes on each core of chip ``device``, because the chip reported errors.
 
         A free core is checked at once. A leased core is checked when its lease ends.
         """
@@ -175,7 +184,7 @@ class CoreLeases:
                 lease.clean, lease.blameless = False, True
 
     async def _check(self, core: Core, candidate: str) -> None:
-        why = "its check was interrupted"
+        why = "the core's check was interrupted"
         try:
             why = await self._canary(core)
         except DeviceError as error:
@@ -191,13 +200,13 @@ class CoreLeases:
             await self._on_change(core, False, why)
 
     async def check_again(self) -> None:
-        """Run a canary on each core that is out of service, and put the cores that pass back into service."""
+        """Run a known-good kernel on each core that is out of service, and put the cores that pass back into service."""
         for core in self._cores:
             if core.id in self._sick:
                 del self._sick[core.id]
                 await self._checked(core, "")
                 if self._on_change is not None and core.id not in self._sick:
-                    await self._on_change(core, True, "a known-good kernel passed on it again")
+                    await self._on_change(core, True, "a known-good kernel passed on this core again")
 
     @property
     def sick(self) -> tuple[int, ...]:
@@ -210,13 +219,13 @@ class CoreLeases:
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """Return the failure of a candidate after which canaries failed on FAULTY_CORES cores; None for any
+        """Return the failure of a candidate after which known-good kernels failed on FAULTY_CORES cores; None for any
         other candidate.
         """
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
-        text = f"known-good kernels failed after it on cores {', '.join(map(str, cores))}"
+        text = f"known-good kernels failed after this kernel on cores {', '.join(map(str, cores))}"
         return Failed(Status.RUNTIME_ERROR, Failure("device_fault", text))
 
     def _free(self, core: int) -> None:
@@ -285,7 +294,7 @@ class CoreLeases:
         said += [f"device {index} is held by process {p.pid} ({p.command})" for index, p in self._foreign.items()]
         for waiter in self._waiting:
             if not waiter.turn.done():
-                hint = "acceld ends no process it did not start: end it yourself, or set devices.cores"
+                hint = "acceld ends no process it did not start: end that process yourself, or set devices.cores"
                 waiter.turn.set_exception(DeviceError(f"no core can be used: {'; '.join(said)}", hint=hint))
         self._waiting.clear()
 
@@ -294,7 +303,7 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the screens: cores by state (numbers, or lists of cores), waiting requests,
+        """Return figures to show to people: cores by state (numbers, or lists of cores), waiting requests,
         utilization.
 
         Shares of time, 0 to 1, count the time in which cores were leased.

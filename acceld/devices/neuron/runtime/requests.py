@@ -62,7 +62,7 @@ class CompileRequest:
 
     @property
     def key(self) -> str:
-        """Return a hash (hex) of the request. The kernel's file name and origin do not change it."""
+        """Return a hash (hex) of the request. The hash does not depend on the kernel's file name and origin."""
         kernel = self.kernel
         parts = {
             "text": kernel.text,

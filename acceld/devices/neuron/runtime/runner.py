@@ -41,13 +41,13 @@ PROFILER = (
 
 
 class DeviceLostError(DeviceError):
-    """Report that the runner or its device was lost while a kernel ran. The runner, the device or the kernel
-    may be at fault.
+    """Raised if the runner or its device was lost while a kernel ran. The runner, the device or the kernel may be at
+    fault.
     """
 
 
 class ProfilerError(DeviceError):
-    """Report that the profiler itself failed. Neither the device nor the kernel is at fault."""
+    """Raised if the profiler itself failed. Neither the device nor the kernel is at fault."""
 
 
 class NeuronRunner:
@@ -137,8 +137,8 @@ class NeuronRunner:
         return got if isinstance(got, Failed) else None
 
     async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Failed:
-        """Execute the NEFF once. Inputs and outputs are the arrays' bytes in C order. Return the outputs in
-        order, or the failure.
+        """Execute the NEFF once. Each input and output is one array as bytes in C order. Return the outputs in order,
+        or the failure.
 
         Raise DeviceLostError if the runner or the device is lost.
         """
@@ -218,7 +218,7 @@ class NeuronRunner:
             if time.monotonic() + _BUSY_PAUSE_S > gives_up:
                 raise DeviceError(
                     f"core {self._core} stayed busy for {self._busy_s:g} s: {message}",
-                    hint="neuron-ls shows the processes on its chip: end the one that uses the core, then try again",
+                    hint="neuron-ls shows the processes on the core's chip: end the process that uses the core, then try again",
                 )
             await asyncio.sleep(_BUSY_PAUSE_S)
 

@@ -1,9 +1,9 @@
 """Decide whether timed executions are steady, and compute their statistics.
 
-A round is a number of timed executions, after warm-ups, in one load of the NEFF. A round is steady if ``max -
-min <= max(limit * min, resolution)``; the limit is 1 % on trn1 and 4 % on later chips. Rounds are repeated
-until one is steady or ten are done. Times of different methods are never compared: a Measurement names its
-method and the method's resolution.
+A round is a number of timed executions, after warm-ups, in one load of the NEFF. A round is steady if ``max - min <=
+max(limit * min, resolution)``; the limit is 1 % on trn1 and 4 % on later chips. Rounds are repeated until a round is
+steady or ten rounds are done. Times of different methods are never compared: a Measurement names its method and the
+method's resolution.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STAND_IN = "+standin"
 
 
 class ProofError(DeviceError):
-    """Report that nothing proves that the device ran. A time without this proof is never a measurement."""
+    """Raised if nothing proves that the device ran. A time without this proof is never a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Round:
     samples_us: tuple[float, ...]
     method: str
     resolution_us: float | None
-    """Resolution of the timing method; None if it is not documented."""
+    """Resolution of the timing method; None if the resolution is not documented."""
     summary: ProfileSummary | None
     notes: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class Clock:
 
     method: str
     resolution_us: float | None
-    """Resolution of the timing method; None if it is not documented."""
+    """Resolution of the timing method; None if the resolution is not documented."""
 
     @property
     def least_win_us(self) -> float | None:

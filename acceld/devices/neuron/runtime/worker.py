@@ -21,8 +21,8 @@ _POLL_S = 0.005
 
 
 def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str, str]:
-    """Return the whole environment of a child. Nothing comes from the daemon's; home and temporary files are in
-    ``folder``.
+    """Return the whole environment of a child. Nothing comes from the daemon's environment; home and temporary files
+    are in ``folder``.
     """
     search = (str(Path(python).parent), "/opt/aws/neuron/bin", "/usr/local/bin", "/usr/bin", "/bin")
     return {
@@ -38,7 +38,7 @@ def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str
 
 
 class Worker:
-    """A running script. It takes one request at a time. After a failed exchange its process is ended."""
+    """A running script. A worker takes one request at a time. After a failed exchange its process is ended."""
 
     def __init__(self, process: asyncio.subprocess.Process, what: str) -> None:
         self._process = process

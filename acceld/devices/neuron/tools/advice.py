@@ -12,7 +12,9 @@ JAILS = ("strict", "wide", "off")
 
 
 def advice(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raise UsageError for anything else."""
+    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raise UsageError if ``report`` is not such a
+    report.
+    """
     steps = report.get("steps")
     if not isinstance(steps, list) or "missing" not in report:
         raise UsageError(
@@ -55,7 +57,7 @@ def _compiling(results: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
         return
     todo = {
         "strict": "",
-        "wide": 'devices.compile_jail = "auto" finds it; "wide" skips the first try',
+        "wide": 'devices.compile_jail = "auto" finds this jail; "wide" skips the first try',
         "off": 'devices.compile_jail = "off": candidates\' Python then runs as your user',
     }[jail]
     yield Finding("compile", "ok" if jail != "off" else "fail", f"jail {jail}: {', '.join(works[jail])}", todo)

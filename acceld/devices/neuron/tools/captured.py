@@ -28,7 +28,7 @@ from acceld.roofline import ATTAINABLE_PEAKS, FLOAT32_PASSES
 CHIP_OF_INSTANCE: Mapping[str, str] = MappingProxyType(
     {"trn1": "trn1", "trn1n": "trn1", "inf2": "trn1", "trn2": "trn2", "trn2u": "trn2", "trn3": "trn3"}
 )
-"""Chip by the family of the instance. The NeuronCore of that chip is the instance's."""
+"""Chip by the family of the instance. The instance has the NeuronCore of that chip."""
 UNNAMED = "without a name"
 """Name for the operator of instructions without any name: no operator of a framework, layer, HLO or source line."""
 _NO_NAMES = frozenset({"", "Unknown", "unknown", "[]"})
@@ -87,11 +87,11 @@ class OperatorCost:
     least_us: float
     """Least time of the operator at the rates that kernels reach on this chip.
 
-    The longer one counts of the time for the bytes that it moves and the time for its products.
+    ``least_us`` is the longer of two times: for the bytes that the operator moves, and for its products.
     """
     bound: str
-    """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves and
-    multiplies nothing.
+    """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves no bytes and
+    makes no products.
     """
     engines_us: Mapping[str, float]
     """Time of the operator's instructions by engine, without waiting."""
@@ -115,9 +115,9 @@ class Captured:
     cores: int
     """Number of physical cores that move data or multiply."""
     operators: tuple[OperatorCost, ...]
-    """All operators, sorted by the time that a better kernel could save, greatest first."""
+    """All operators. The operator with which a better kernel could save most time comes first."""
     lines: tuple[OperatorCost, ...]
-    """Source lines of NKI kernels, sorted as the operators are."""
+    """Source lines of NKI kernels, in the order of the time that could be saved, as for ``operators``."""
     opcodes: tuple[tuple[str, str, int, float], ...]
     """Engine, opcode, count and microseconds of each kind of instruction, the longest time first."""
     tensors: tuple[InterfaceTensor, ...]
@@ -353,7 +353,7 @@ def _ranked(steps: Sequence[ExecutedInstruction], chip: ChipSpec, cores: int) ->
 def divided(steps: Sequence[ExecutedInstruction]) -> dict[str, float]:
     """Return the nanoseconds of each operator. Together they are the time from the first start to the last end.
 
-    Instructions that only wait, or take no time, get nothing.
+    No time is given to instructions that only wait, or that take no time.
     """
     busy = (one for one in steps if one.opcode not in _WAITS and one.end > one.start)
     working = sorted(busy, key=lambda one: (one.start, one.end))

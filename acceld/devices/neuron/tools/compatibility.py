@@ -20,15 +20,14 @@ LAST_BLOCK_SDK = 26
 2.25 on.
 """
 COMPILER_TO_SDK = 5
-"""Minor version of an SDK minus the minor version of its neuronx-cc.
-
-2.27.5334 came with SDK 2.32, and 2.28.7631 with SDK 2.33.
+"""The minor version of an SDK is the minor version of its neuronx-cc plus this number. 2.27.5334 came with SDK 2.32,
+and 2.28.7631 with SDK 2.33.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Answer to the question whether an API compiles for a chip with an SDK. ``reason`` is empty if it compiles."""
+    """Answer whether an API compiles for a chip with an SDK. ``reason`` says why not; empty if the API compiles."""
 
     reason: str = ""
     blocks: bool = True

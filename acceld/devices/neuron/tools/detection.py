@@ -19,7 +19,7 @@ PATTERN = "aws_neuronx_venv_*"
 HOME = Path.home
 HOLDS = "lib/python3*/site-packages/{}"
 PACKAGES = ("nrtpy", "spike", "neuronxcc", "nki")
-"""Packages by which an environment that a person made is known to have Neuron."""
+"""Packages that show that an environment which a person made has Neuron."""
 DEVICES = "/dev/neuron*"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 TOOLS = "sudo apt-get install aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-tools"
@@ -109,10 +109,9 @@ def _interpreters() -> Iterator[str]:
 
 @cache
 def nki_version() -> str:
-    """Return the newest version of ``nki``, such as ``0.6``, in the environments into which :func:`find_neuron`
-    looks.
+    """Return the newest version of ``nki``, such as ``0.6``, in the environments into which :func:`find_neuron` looks.
 
-    Return an empty text if there is no ``nki``, or only placeholders. Starts no interpreter.
+    Return an empty text if there is no ``nki``, or only placeholders. No interpreter is started.
     """
     found = []
     for python in _interpreters():

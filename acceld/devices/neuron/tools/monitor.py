@@ -169,7 +169,7 @@ class Monitor:
     async def start(self) -> None:
         """Start neuron-monitor, and begin to read its reports."""
         me = os.getpid()
-        with contextlib.suppress(OSError):  # a machine without the tool works as well
+        with contextlib.suppress(OSError):  # a machine without neuron-monitor works as well
             self._process = await asyncio.create_subprocess_exec(
                 self._program,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -198,7 +198,7 @@ class Monitor:
             try:
                 report = parse_monitor(line.decode(errors="replace"))
             except DeviceError:
-                continue  # not a report; the next line may be one
+                continue  # this line is no report; the next line may be a report
             before, self.last = self.last, report
             for chip, count in report.ecc_uncorrected.items():
                 more = count - before.ecc_uncorrected.get(chip, 0) if before is not None else 0

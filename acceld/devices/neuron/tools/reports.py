@@ -89,13 +89,13 @@ class ProfileSummary:
 
     @property
     def compiler_version(self) -> str:
-        """Return the version of the compiler that wrote the NEFF; an empty text if it is not reported."""
+        """Return the version of the compiler that wrote the NEFF; an empty text if the summary has no version."""
         return self.versions.get("compiler_version", "")
 
     @property
     def throttled_percent(self) -> float | None:
-        """Return the mean limit, 0-100, on the tensor engine's utilization while it was throttled; None if it
-        is not reported.
+        """Return the mean limit, 0-100, on the tensor engine's utilization while the engine was throttled; None if the
+        summary has no such limit.
         """
         reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
         return None if reported is None else 100 * reported
@@ -137,12 +137,11 @@ def _device(raw: Any) -> NeuronDevice:
 
 
 def parse_summary(text: str) -> ProfileSummary:
-    """Return the summary that the profiler's ``view`` printed with ``--output-format summary-json`` or
-    ``json``.
+    """Return the summary that the profiler's ``view`` printed with ``--output-format summary-json`` or ``json``.
 
     ``summary-json`` is one object around the summary of one network; ``json`` has the summary under the key
-    ``summary``. Raise DeviceError if the output is invalid, or if it has no ``total_time``: then nothing proves
-    that the device ran.
+    ``summary``. Raise DeviceError if the output is invalid, or if it has no ``total_time``, without which nothing
+    proves that the device ran.
     """
     raw = json_of(text, "the profiler's summary-json", lambda one: _is_object(one) and _summary_in(one) is not None)
     found = _summary_in(raw)
@@ -213,7 +212,9 @@ NRT_STATUS: Mapping[int, tuple[str, Status | None]] = MappingProxyType(
         **dict.fromkeys(range(1200, 1207), ("hardware error", None)),
     }
 )
-"""Meaning of each NRT_STATUS code, and the status that the kernel gets; None if the device is at fault."""
+"""Meaning of each NRT_STATUS code, and the status that the kernel gets; None in place of a status if the device is at
+fault.
+"""
 
 BUSY = 1005
 _NRT = re.compile(r"NRT_\w+\((\d+)\)|NRT_STATUS[^0-9]{0,10}(\d+)")
@@ -222,7 +223,7 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
     (re.compile(r"execution timeout \(\d+ ms\)"), 5),
     (re.compile(r"INFER_ERROR_SUBTYPE_NUMERICAL"), 1003),
 )
-"""Lines of the runtime's log from which a status follows, for output that does not state a status."""
+"""Patterns of lines of the runtime's log, each with its NRT_STATUS code, for output that does not state a code."""
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
@@ -332,5 +333,5 @@ def walk(raw: Any, *path: str) -> Any:
 
 
 def is_number(value: object) -> bool:
-    """Return True for a number of JSON. ``true`` and ``false`` are not numbers."""
+    """Return True for a number in JSON. ``true`` and ``false`` are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)

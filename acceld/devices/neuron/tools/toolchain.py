@@ -1,4 +1,6 @@
-"""Choose the interpreters that compile and run: the configured ones, or else those of AWS's virtual environments."""
+"""Choose the interpreters that compile and run kernels: the configured interpreters, or else those of AWS's virtual
+environments.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +68,6 @@ def _python_with(package: str, tools: NeuronTools) -> str:
 
 
 def tool(name: str) -> str:
-    """Return the path of one of Neuron's tools; an empty text if it is not installed."""
+    """Return the path of one of Neuron's tools; an empty text if the tool is not installed."""
     path = TOOLS / name
     return str(path) if path.is_file() else shutil.which(name) or ""

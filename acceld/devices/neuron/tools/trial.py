@@ -1,8 +1,8 @@
 """Try every step on a real chip, and write down the results: ``acceld doctor --neuron``.
 
-A known-good kernel is compiled in every jail by every route (way of calling the compiler), run by every runtime
-and timed by every method. A failure is written down, and the trial goes on. The report is one file without
-secrets: no kernel of yours, no key, no name of a host, a user or an account.
+A known-good kernel is compiled in every jail by every route (way of calling the compiler), run by every runtime and
+timed by every method. A failure is written down, and the trial goes on. The report is one file without secrets: no
+kernel of the user, no key, no name of a host, a user or an account.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class Trial:
         return any(timed)
 
     async def _simulate(self) -> str:
-        """Return the strictest jail in which ``nki.simulate`` adds two arrays correctly. Raise DeviceError if
-        there is none.
+        """Return the strictest jail in which ``nki.simulate`` adds two arrays correctly. Raise DeviceError if there is
+        no such jail.
         """
         simulator = Simulator(self.tools.compile_python, self.compiler.exchanges, SIMULATE_S)
         await simulator.prove(self.target)
@@ -196,7 +196,7 @@ class Trial:
         strangers = foreign_processes(devices, ())
         free = [core for core in cores_of(devices) if core.device not in strangers]
         if not free:
-            said = "; ".join(f"process {one.pid} ({one.command}) uses one" for one in strangers.values())
+            said = "; ".join(f"process {one.pid} ({one.command}) uses a chip" for one in strangers.values())
             raise DeviceError(
                 f"there is no free chip: {said or 'neuron-ls lists no chip'}",
                 hint="end the programs that hold the chips, then try again",
@@ -299,7 +299,7 @@ class Trial:
 
 
 def missing(tools: Toolchain, found: NeuronTools, api: str) -> list[dict[str, str]]:
-    """Return the parts that this machine lacks, each with its remedy."""
+    """Return the Neuron parts that this machine lacks, each with its remedy."""
     packages = {one.name for one in found.packages if one.real}
     lacks: list[tuple[str, bool, str]] = [
         ("a Neuron device (/dev/neuron*)", bool(found.devices), TOOLS),

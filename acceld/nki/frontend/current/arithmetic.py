@@ -199,7 +199,9 @@ def tensor_scalar(
         refuse("signature", "'tensor_scalar' got operand1, but no op1", "pass op1, or leave operand1 out")
     chosen = engine_of(engine)
     if chosen is Engine.GPSIMD and first not in ("rsqrt", "power"):
-        current().notice(f"tensor_scalar with {first} on GpSimd: the pages of 0.6 and 0.7 list no function but rsqrt for it")
+        current().notice(
+            f"tensor_scalar with {first} on GpSimd: the pages of 0.6 and 0.7 list no function but rsqrt for it"
+        )
     emit("tensor_scalar", chosen, [target], srcs, pattern=None, **attrs)
 
 

@@ -9,7 +9,9 @@ operands are loaded. After, the products or the loads are one iteration ahead::
                                                      rest(i)
                                                  rest(7)
 
-With three stages the first stage is two iterations ahead of the last.
+With three stages the first stage is two iterations ahead of the last. In the current API, the tiles of the iterations
+outside of the loop get names of their own, so that further rewrites may treat these iterations in another way than
+those in the loop.
 """
 
 from __future__ import annotations
@@ -75,11 +77,15 @@ class PipelineStages(Rule):
                 yield self.refused(loop.line, tried[0].tied, wish)
             for number, cut in enumerate(cuts):
                 names, line = ", ".join(cut.names), items[cut.at].line
-                later = [one for one in cuts[number + 1 :] if one.products] if (loop.trips or 0) > 2 else []
+                later = [one for one in cuts[number:] if one.products] if (loop.trips or 0) > 2 else []
                 yield self.found(
                     loop.line,
                     partial(_ahead, kernel, loop, cut.at),
-                    Variant("one iteration ahead"),
+                    *(
+                        []
+                        if later[:1] == [cut] and _waits_for_hbm(kernel, items[: cut.at])
+                        else [Variant("one iteration ahead")]
+                    ),
                     *(Variant(f"two ahead of line {items[one.at].line}", {"second": one.at}) for one in later),
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
                     plan=f"In an iteration of {loop.variable}, the work from line {line} on waits for the {cut.kind} before "
@@ -88,6 +94,11 @@ class PipelineStages(Rule):
                     gain_percent=(-5.0, 30.0),
                     key=f"{number}",
                 )
+
+
+def _waits_for_hbm(kernel: KernelModule, items: Sequence[Item]) -> bool:
+    """Return True if ``items`` load what they store to HBM, which takes longer than the products of an iteration."""
+    return any(kernel.space_of(name) == "hbm" for name in written(items) & read(items))
 
 
 def _benefit(profile: Profile | None, first: Sequence[Item], rest: Sequence[Item]) -> float:
@@ -217,18 +228,22 @@ def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> st
     ahead, count = len(stages) - 1, kernel.count(loop)
     indent, variable, language = loop.indent, loop.variable, prefix(kernel, "language")
 
-    def at(stage: int, iteration: str, indent: str) -> str:
+    def at(stage: int, iteration: str, indent: str, own: str = "") -> str:
         renames = {} if iteration == variable else {variable: iteration}
+        if own and kernel.api == "nki":
+            renames |= {name: kernel.fresh(f"{name}_{own}") for name in _declared(stages[stage])}
         return emitted(kernel, stages[stage], indent, renames)
 
-    text = "".join(at(stage, str(step - stage), indent) for step in range(ahead) for stage in range(step + 1))
+    text = ""
+    for step in range(ahead):
+        for stage in range(step + 1):
+            text += at(stage, str(step - stage), indent, f"at{step - stage}")
     text += f"{indent}for {variable} in {language}.sequential_range({_less(count, ahead)}):\n"
     for stage in range(ahead + 1):
         text += at(stage, f"({variable} + {ahead - stage})" if stage < ahead else variable, indent + STEP)
     for step in range(ahead):
-        text += "".join(
-            at(stage, _less(count, stage - step, inside=True), indent) for stage in range(step + 1, ahead + 1)
-        )
+        for stage in range(step + 1, ahead + 1):
+            text += at(stage, _less(count, stage - step, inside=True), indent, f"last{stage - step}")
     start, end = kernel.line_start(loop.start), kernel.after_line(loop.end)
     return kernel.source[:start] + text + kernel.source[end:]
 

@@ -12,7 +12,7 @@ from acceld.nki.source.building import replaced
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import engine, operation, prefix
 from acceld.nki.source.syntax import COPIES, PRODUCTS, Statement
-from acceld.proposers.rules.profiles import busy_share, path_share
+from acceld.proposers.rules.profiles import awaited_share, busy_share, path_share
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _REACHED = ("sbuf", "psum")
@@ -90,7 +90,7 @@ class PlaceEngine(Rule):
 def _benefit(profile: Profile | None, line: int) -> float:
     """Return the share of the latency (0 to 1) that may be saved if a line leaves the vector engine."""
     if profile is not None and profile.details.get("critical_path"):
-        return max(0.01, path_share(profile, line))
+        return max(0.01, path_share(profile, line), awaited_share(profile, line, "vector"))
     return 0.05 if busy_share(profile, "vector") > 0.7 else 0.01
 
 

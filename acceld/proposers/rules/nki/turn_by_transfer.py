@@ -36,10 +36,11 @@ _ROWS = 16
 
 @dataclass(frozen=True)
 class _Turn:
-    """A transpose on the tensor engine of a part of a tile that one statement makes."""
+    """Transposes on the tensor engine of parts of a tile that one statement makes, all into one tile."""
 
-    turn: Statement
+    turns: tuple[Statement, ...]
     data: Access
+    """The block that the first of the transposes reads."""
     maker: Statement
     shape: tuple[int, int]
     """Rows and columns of the whole tile, as numbers."""
@@ -83,17 +84,25 @@ class TurnByTransfer(Rule):
                 f"Keep {name} in HBM, and load its blocks transposed",
                 partial(_by_transfer, kernel, found),
                 Variant("by transfer"),
-                precondition=f"only line {found.maker.line} makes {name}, all of it, and only line {turn.line} makes "
+                precondition=f"only line {found.maker.line} makes {name}, all of it, and only {_lines(found)} makes "
                 f"{turn.made.name}",
-                plan=f"Line {turn.line} transposes blocks of {name} on the tensor engine. Store {name} to HBM where it is made, and "
-                "load the blocks transposed.",
+                plan=f"{_lines(found).capitalize()} transposes blocks of {name} on the tensor engine. Store {name} to HBM where it is "
+                "made, and load the blocks transposed.",
                 benefit=0.1 if busy_share(profile, "dma") < 0.5 < busy_share(profile, "tensor") else 0.01,
                 gain_percent=(-10.0, 10.0),
             )
 
 
+def _lines(found: _Turn) -> str:
+    """Return the lines of the transposes as text, such as ``line 12`` or ``each of lines 12, 13``."""
+    lines = [str(one.line) for one in found.turns]
+    return f"line {lines[0]}" if len(lines) == 1 else f"each of lines {', '.join(lines)}"
+
+
 def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
-    """Return the transposed tile; None if the statement transposes nothing, or a tile without a known maker or type."""
+    """Return the transposed tile; None if the statement transposes nothing, a tile without a known maker or type, or what
+    the first of several statements stands for.
+    """
     data = turn.reads.get("data")
     if turn.kind != "op" or turn.op != "nc_transpose" or data is None or turn.target is None:
         return None
@@ -109,34 +118,49 @@ def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
     loops = tuple(reversed(around(maker)))
     if any(loop.trips is None for loop in loops):
         return None
+    turns = [one for one in kernel.writers(turn.made.name) if one.op == "nc_transpose"]
+    turns = [one for one in turns if "data" in one.reads and one.reads["data"].name == data.name]
+    if turn is not turns[0]:
+        return None
     counts = tuple(map(kernel.count, loops))
-    return _Turn(turn, data, maker, (shape[0], shape[1]), counts, tuple(loop.variable for loop in loops), types[0])
+    return _Turn(
+        tuple(turns), data, maker, (shape[0], shape[1]), counts, tuple(loop.variable for loop in loops), types[0]
+    )
 
 
 def _obstacle(kernel: KernelModule, found: _Turn) -> str:
     """Return the reason why a transfer can not transpose the tile; empty if it can."""
-    turn, name, made = found.turn, found.data.name, found.turn.made.name
+    name, made = found.data.name, found.turns[0].made.name
     declared = [kernel.buffers[one].declaration for one in (name, made)]
-    extents = kernel.extents(found.data)
-    where = f"line {turn.line}"
+    where = f"line {found.turns[0].line}"
     problem = one_name(kernel, (name, made))
     if problem:
         return problem
-    if kernel.writers(made) != [turn] or turn.second is not None:
+    if kernel.writers(made) != list(found.turns):
         return f"{where}: {made} is written in several lines: give the transpose a tile of its own"
-    if turn.args.keys() - {"dst", "data"}:
-        return f"{where} names an engine or another option: leave that argument out"
-    if extents is None or len(extents) != 2 or extents[0] % _ROWS or max(extents) > 128:
-        return f"{where} does not transpose rows by {_ROWS} and at most 128 columns, which a transfer needs: transpose such blocks"
+    for turn in found.turns:
+        problem = _no_block(kernel, turn)
+        if problem:
+            return problem
     if found.maker.second is not None or found.maker.augmented:
         return (
             f"line {found.maker.line} adds to {name}, or has a second result: make {name} by an instruction of its own"
         )
     parent = found.maker.parent
-    if parent is not None and not all(inside(one, parent) for one in (turn, *declared)):
+    if parent is not None and not all(inside(one, parent) for one in (*found.turns, *declared)):
         return f"{where}: {name} or {made} outlives the iteration that makes {name}: declare both in the loop of line {parent.line}"
-    if found.maker.start > turn.start:
+    if found.maker.start > found.turns[0].start:
         return f"{where} reads {name} before line {found.maker.line} makes it: make it first"
+    return ""
+
+
+def _no_block(kernel: KernelModule, turn: Statement) -> str:
+    """Return the reason why a transfer can not do a transpose; empty if it can."""
+    extents = kernel.extents(turn.reads["data"])
+    if turn.args.keys() - {"dst", "data"} or turn.second is not None:
+        return f"line {turn.line} names an engine or another option: leave that argument out"
+    if extents is None or len(extents) != 2 or extents[0] % _ROWS or max(extents) > 128:
+        return f"line {turn.line} does not transpose rows by {_ROWS} and at most 128 columns, which a transfer needs: transpose such blocks"
     return ""
 
 
@@ -147,8 +171,6 @@ def _by_transfer(kernel: KernelModule, found: _Turn, _: Variant) -> str:
     rows, columns = found.shape
     whole = ", ".join([*found.counts, str(rows), str(columns)])
     place = "".join(f"{one}, " for one in found.places)
-    node = found.data.node
-    block = kernel.text(node.slice) if isinstance(node, ast.Subscript) else f"0:{rows}, 0:{columns}"
     edits = Edits(kernel.source)
     loops = around(found.maker)
     first = first_line(kernel, loops[-1]) if loops else found.maker.start
@@ -157,9 +179,11 @@ def _by_transfer(kernel: KernelModule, found: _Turn, _: Variant) -> str:
     edits.insert(first, f"{indent}{declared}" if loops else f"{declared}{indent}")
     store = f"{isa}.dma_copy(dst={kept}[{place}0:{rows}, 0:{columns}], src={name})\n"
     edits.insert(kernel.after_line(found.maker.end), f"{found.maker.indent}{store}")
-    target = kernel.text(found.turn.made.node)
-    edits.replace(found.turn.start, found.turn.end, f"{isa}.dma_transpose(dst={target}, src={kept}[{place}{block}])")
-    declaration = kernel.buffers[found.turn.made.name].declaration
+    for turn in found.turns:
+        node, target = turn.reads["data"].node, kernel.text(turn.made.node)
+        block = kernel.text(node.slice) if isinstance(node, ast.Subscript) else f"0:{rows}, 0:{columns}"
+        edits.replace(turn.start, turn.end, f"{isa}.dma_transpose(dst={target}, src={kept}[{place}{block}])")
+    declaration = kernel.buffers[found.turns[0].made.name].declaration
     edits.replace(*kernel.span(declaration.args["buffer"]), f"{language}.sbuf")
     return edits.apply()
 

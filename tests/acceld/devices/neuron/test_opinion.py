@@ -269,7 +269,7 @@ async def test_a_kernel_that_the_simulator_refuses_ends_with_its_rule_and_messag
         assert passed.status is Status.PASSED, passed.failure
         (opinion,) = passed.profile.details[RULE]
         assert (opinion["stage"], opinion["refused"]) == ("simulate", "")
-        assert any("takes it, relative L2" in note for note in passed.profile.notes)
+        assert any("accepts the kernel, relative L2" in note for note in passed.profile.notes)
         assert (await evaluated(OTHER, Gate.SEARCH)).status is Status.PASSED, "not asked at the search gate"
         refused = await evaluated(OTHER, Gate.STRICT)
         assert refused.status is Status.COMPILE_ERROR

@@ -17,6 +17,8 @@ class Example:
     shapes: Sequence[tuple[int, ...]]
     stays: Sequence[tuple[str, ...]] = ()
     """Texts and their replacements, in turn, after which the rule does not offer the place any more."""
+    other_dtypes: Sequence[tuple[str, ...]] = ()
+    """Dtypes of the arguments with which the rule does not offer the place. Elsewhere all arguments are float32."""
     what: str = ""
     """A regular expression that the line, the key, the variants and the plan of the place match, if the rule finds other places."""
     scale: float = 1.0
@@ -817,6 +819,86 @@ STORED_PARTS = current(
 """,
 )
 STORED_PARTS_SHAPES = [(2, 128, 128), (128, 4096)]
+LOADED_FIRST = current(
+    "x, w",
+    """
+    out = nl.ndarray((3, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 2, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    w_kept = nl.ndarray((128, 2, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    # two rows of operands
+    for k in nl.affine_range(2):
+        loaded = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=loaded, src=w[0:128, k, 0:1024])
+        nisa.tensor_copy(dst=w_tile[0:128, k, :], src=loaded)
+        nisa.tensor_scalar(dst=w_kept[0:128, k, 0:1024], data=w_tile[0:128, k, 0:1024], op0=nl.multiply, operand0=0.5)
+    x_tile = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x_tile, src=x[0, 0:128, 0:2, 0:128])
+    small = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=small, op=nl.exp, data=x_tile)
+    for row in nl.affine_range(3):
+        rows = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[row, 0:128, 0:2, 0:128])
+        both = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=both, data1=rows, data2=small, op=nl.multiply)
+        for n in nl.affine_range(2):
+            product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(2):
+                nisa.nc_matmul(dst=product, stationary=both[0:128, k, 0:128], moving=w_kept[0:128, k, nl.ds(512 * n, 512)], accumulate=k > 0)
+            result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=result, src=product)
+            nisa.dma_copy(dst=out[row, 0:128, nl.ds(512 * n, 512)], src=result)
+    return out
+""",
+)
+"""Operands of products that are loaded before the rows of the first product."""
+LOADED_FIRST_SHAPES = [(3, 128, 2, 128), (128, 2, 1024)]
+LOADED_FIRST_OLDER = tiled(
+    "x, w",
+    (128, 512),
+    c=128,
+    f=512,
+    body="""
+    w_tile = nl.load(w[p, f])
+    x_tile = nl.load(x[p, c])
+    small = nisa.activation(op=nl.exp, data=x_tile)
+    product = nisa.nc_matmul(small, w_tile)
+    nl.store(out[p, f], value=nl.copy(product))
+""",
+)
+TURNED_FIRST = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = nl.ndarray((2, 128, 256), dtype=nl.float32, buffer=nl.private_hbm)
+    w_tile = nl.ndarray((128, 2, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w)
+    x_t = nl.ndarray((128, 3, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+    first = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=first, src=x[0, 0:128, 0:256])
+    nisa.dma_copy(dst=kept[0, 0:128, 0:256], src=first)
+    for k in nl.affine_range(2):
+        turned_first = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_transpose(dst=turned_first, src=kept[0, :, nl.ds(128 * k, 128)])
+        nisa.tensor_copy(dst=x_t[0:128, 0, k, 0:128], src=turned_first)
+    for row in nl.sequential_range(1):
+        tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[row + 1, 0:128, 0:256])
+        nisa.dma_copy(dst=kept[row + 1, 0:128, 0:256], src=tile)
+        for k in nl.affine_range(2):
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_transpose(dst=turned, src=kept[row + 1, 0:128, nl.ds(128 * k, 128)])
+            nisa.tensor_copy(dst=x_t[0:128, row + 1, k, 0:128], src=turned)
+    for row in nl.affine_range(2):
+        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            nisa.nc_matmul(dst=product, stationary=x_t[0:128, row, k, 0:128], moving=w_tile[0:128, k, 0:512], accumulate=k > 0)
+        result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=result, src=product)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=result)
+    return out
+""",
+)
+"""Rows that transfers transpose on the way from HBM: the first ones before the loop, the others in it."""
 SPLIT_SCAN = legacy(
     "x, y, a",
     """
@@ -1330,11 +1412,12 @@ PLACES = [
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, copied)"),  # two operands in PSUM
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, product)"),
         ("nl.copy(product)", "nl.copy(product, dtype=nl.bfloat16)"),  # rounds
-        ("nl.copy(product)", "nl.copy(product, dtype=y.dtype)"),  # may round
         ("y[p, f])", "y[p, f], dtype=nl.bfloat16)", "nl.copy(product)", "nl.copy(product, dtype=y_tile.dtype)"),
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, y_tile, mask=f < 100)"),  # other mask
         ("    result =", "    view = copied\n    result ="),  # alias
         ]),
+    Example("consume_psum", FROM_PSUM.replace("nl.copy(product)", "nl.copy(product, dtype=y.dtype)"), FROM_PSUM_SHAPES,
+        other_dtypes=[("float32", "float32", "bfloat16"), ("float32", "float32", "")]),  # rounds, may round
     Example("fold_scalars", FOLDS, [TILE, TILE],
         stays=[
         ("nl.subtract(more, small)", "nl.subtract(more, twice)"),  # another reader
@@ -1624,6 +1707,27 @@ PLACES = [
         ("            # the result", "            nisa.dma_copy(dst=x_tile, src=out[row, 0:128, 0:128])\n            # the result"),
         ("            nisa.tensor_copy(dst=result", "            other = result\n            nisa.tensor_copy(dst=result"),
         ]),
+    Example("order_loads", LOADED_FIRST, LOADED_FIRST_SHAPES,
+        stays=[
+        ("    x_tile = nl.ndarray", "    loaded = w\n    x_tile = nl.ndarray"),  # alias
+        ("    x_tile = nl.ndarray", "    nisa.dma_copy(dst=w, src=w_tile)\n    x_tile = nl.ndarray"),  # what is loaded changes
+        ("src=x[0, 0:128, 0:2, 0:128])\n    small", "src=w_kept[0:128, 0:2, 0:128])\n    small"),  # the first user
+        ("        nisa.tensor_copy(dst=w_tile", "        nisa.dma_copy(dst=out[0, 0:128, 0:1024], src=loaded)\n        nisa.tensor_copy(dst=w_tile"),
+        ], what="two|later"),
+    Example("order_loads", LOADED_FIRST_OLDER, [(128, 128), (128, 512)],
+        stays=[
+        ("    small =", "    other = w_tile\n    small ="),
+        ("    x_tile = nl.load(x[p, c])\n", "", "data=x_tile)", "data=w_tile[p, c])"),  # nothing else is loaded before
+        ], scale=0.1),
+    Example("turn_on_engine", TURNED_FIRST, [(2, 128, 256), (128, 2, 512)],
+        stays=[
+        ("    for k in nl.affine_range(2):\n        turned_first", "    nisa.dma_copy(dst=first, src=x[1, 0:128, 0:256])\n    for k in nl.affine_range(2):\n        turned_first"),
+        ("    for k in nl.affine_range(2):\n        turned_first", "    nisa.dma_copy(dst=kept[0, 0:128, 0:256], src=w_tile[0:128, 0, 0:256])\n    for k in nl.affine_range(2):\n        turned_first"),
+        ("        turned_first =", "        nisa.memset(dst=first, value=0.0)\n        turned_first ="),  # in the same loop
+        ("src=kept[0, :, ", "src=kept[1, :, "),
+        ("src=turned_first)", "src=turned_first, engine=nisa.engine.gpsimd)"),
+        ("        nisa.tensor_copy(dst=x_t[0:128, 0, k", "        other = turned_first\n        nisa.tensor_copy(dst=x_t[0:128, 0, k"),
+        ]),
     Example("block_columns", COLUMNS_BLOCKS, COLUMNS_SHAPES,
         stays=[
         ("for m in nl.affine_range(3):\n            for h", "for m in nl.sequential_range(3):\n            for h"),
@@ -1686,6 +1790,8 @@ PLACES = [
         ("w_tile[k, p, f])\n        nl", "w_tile[k, p, f], is_moving_onezero=True)\n        nl"),
         ("    for row in", "    other = w_tile\n    for row in"),
         ]),
+    Example("split_products", SPLIT_PRODUCT.replace("128), dtype=nl.float32, name", "128), dtype=x.dtype, name"), SPLIT_PRODUCT_SHAPES,
+        other_dtypes=[("bfloat16", "float32")]),
     Example("split_products", SPLIT_HALF, SPLIT_HALF_SHAPES),
     Example("split_products", SPLIT_OVERWRITTEN, SPLIT_HALF_SHAPES,
         stays=[

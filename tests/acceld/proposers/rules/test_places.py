@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import all_rules, rule_named
-from acceld.proposers.rules.records import Site
+from acceld.proposers.rules.records import Rule, Site
 from tests.acceld.proposers.rules.kernels import api_of, arrays, places_offered, places_refused, run
 from tests.acceld.proposers.rules.places import PLACES, Example
 
 _ALLOWED = 3e-5
 """Relative error in the L2 norm: that of products of bfloat16 parts."""
+_NKI = frozenset({"nki", "nki_legacy"})
 _IDS = [f"{one.rule} {number}" for number, one in enumerate(PLACES)]
 
 
@@ -23,11 +25,23 @@ def is_meant(place: Example, site: Site) -> bool:
     return re.search(place.what, f"{site.line} {site.key} {variants} {site.plan}") is not None
 
 
+def read(place: Example, change: Sequence[str] = ()) -> KernelModule:
+    """Return an example's kernel after a change: replacements of texts, or other dtypes of the arguments."""
+    source, dtypes = place.source, ["float32"] * len(place.shapes)
+    if change in place.other_dtypes:
+        dtypes = [*change]
+    else:
+        for old, new in zip(change[::2], change[1::2], strict=True):
+            assert old in source, old
+            source = source.replace(old, new)
+    return KernelModule(source, api_of(place.source), place.shapes, dtypes)
+
+
 @pytest.mark.parametrize(
     "place", [one for one in PLACES if one.runs], ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.runs]
 )
 def test_every_variant_keeps_the_results(place: Example) -> None:
-    kernel = KernelModule(place.source, api_of(place.source), place.shapes)
+    kernel = read(place)
     inputs = [one * np.float32(place.scale) for one in arrays(*place.shapes)]
     inputs = [np.abs(one) + np.float32(0.1) for one in inputs] if place.positive else inputs
     expected = run(place.source, *inputs)
@@ -42,20 +56,21 @@ def test_every_variant_keeps_the_results(place: Example) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [one for one in PLACES if one.stays], ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.stays]
+    "place",
+    [one for one in PLACES if one.stays or one.other_dtypes],
+    ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.stays or p.other_dtypes],
 )
 def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Example) -> None:
-    rule, api = rule_named(place.rule), api_of(place.source)
-    assert any(is_meant(place, site) for site in places_offered(rule, KernelModule(place.source, api, place.shapes)))
-    for replacements in place.stays:
-        changed = place.source
-        for old, new in zip(replacements[::2], replacements[1::2], strict=True):
-            assert old in changed, old
-            changed = changed.replace(old, new)
-        kernel = KernelModule(changed, api, place.shapes)
-        assert not [site for site in places_offered(rule, kernel) if is_meant(place, site)], replacements
+    rule = rule_named(place.rule)
+    assert any(is_meant(place, site) for site in places_offered(rule, read(place)))
+    for change in (*place.stays, *place.other_dtypes):
+        kernel = read(place, change)
+        assert not [site for site in places_offered(rule, kernel) if is_meant(place, site)], change
         for site in places_refused(rule, kernel):
-            assert says_what_to_change(site.precondition), site.precondition
+            assert says_what_to_change(site.precondition), (
+                f"{site.precondition!r}: name the line, then say after a colon what to change, such as "
+                "'line 20 reads first too: give that line a tile of its own'"
+            )
 
 
 def says_what_to_change(reason: str) -> bool:
@@ -66,13 +81,17 @@ def says_what_to_change(reason: str) -> bool:
     return named and re.search(r"\w: \w+ \w", rest) is not None
 
 
-def test_every_rule_has_an_example_in_each_of_its_apis() -> None:
-    both = {"nki", "nki_legacy"}
-    rules = {(rule.name, api) for rule in all_rules() for api in rule.apis & both}
-    assert rules == {(one.rule, api_of(one.source)) for one in PLACES}
+@pytest.mark.parametrize("rule", [rule for rule in all_rules() if rule.apis & _NKI], ids=lambda rule: rule.name)
+def test_every_rule_has_an_example_in_each_of_its_apis(rule: Rule) -> None:
+    shown = {api_of(one.source) for one in PLACES if one.rule == rule.name}
+    assert shown == rule.apis & _NKI, f"PLACES in places.py needs an Example({rule.name!r}, ...) for each API, no other"
 
 
-def test_a_rule_is_for_both_apis_or_says_why_not() -> None:
-    both = {"nki", "nki_legacy"}
-    for rule in (one for one in all_rules() if one.apis & both):
-        assert (rule.apis >= both) != bool(rule.only), rule.name
+@pytest.mark.parametrize("rule", [rule for rule in all_rules() if rule.apis & _NKI], ids=lambda rule: rule.name)
+def test_a_rule_is_for_both_apis_or_says_why_not(rule: Rule) -> None:
+    assert (rule.apis >= _NKI) != bool(rule.only), f'{rule.name}: only = "..." says why a rule is for one API alone'
+
+
+def test_every_example_is_of_a_rule() -> None:
+    unknown = {one.rule for one in PLACES} - {rule.name for rule in all_rules()}
+    assert not unknown, f"add the modules of {unknown} to MODULES in acceld/proposers/rules/__init__.py"

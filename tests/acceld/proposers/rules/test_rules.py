@@ -69,12 +69,9 @@ def test_both_halves_of_the_dma_engines_work_side_by_side_on_stacked_tiles() -> 
     assert after == pytest.approx(before / 2)
 
 
-@pytest.mark.parametrize("tile", ["dtype=x.dtype", "dtype=nl.float32"])
-@pytest.mark.parametrize(("dtype", "offered"), [("float32", True), ("bfloat16", False)])
-def test_only_operands_of_float32_are_split(dtype: str, offered: bool, tile: str) -> None:
-    source = places.SPLIT_PRODUCT.replace("128), dtype=nl.float32, name", f"128), {tile}, name")
-    kernel = KernelModule(source, "nki_legacy", places.SPLIT_PRODUCT_SHAPES, (dtype, "float32"))
-    assert bool(places_offered(rule_named("split_products"), kernel)) is (offered or tile == "dtype=nl.float32")
+def test_tiles_of_float32_are_split_whatever_is_loaded_into_them() -> None:
+    kernel = KernelModule(places.SPLIT_PRODUCT, "nki_legacy", places.SPLIT_PRODUCT_SHAPES, ("bfloat16", "float32"))
+    assert places_offered(rule_named("split_products"), kernel)
 
 
 @pytest.mark.parametrize(("chip", "offered"), [("trn1", ["gpsimd"]), ("trn2", ["gpsimd", "scalar"])])
@@ -117,6 +114,33 @@ def test_a_kernel_with_a_transposing_transfer_can_be_rewritten_further() -> None
     np.testing.assert_array_equal(run(ahead, *inputs), run(by_transfer, *inputs))
 
 
+def test_iterations_outside_of_a_pipelined_loop_are_rewritten_alone() -> None:
+    shapes = [(4, 128, 512), (128, 4, 512)]
+    four = places.TURNED_ROWS.replace("(2, 128, 512)", "(4, 128, 512)").replace("affine_range(2)", "affine_range(4)")
+    declared = "            x_t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)\n"
+    assert declared in four
+    four = four.replace(declared, "").replace(
+        "        # blocks", f"{declared.removeprefix('    ').replace('(128, 128)', '(128, 4, 128)')}        # blocks"
+    )
+    four = four.replace(
+        "dst=x_t, src=turned)\n", "dst=x_t[0:128, k, 0:128], src=turned)\n        for k in nl.affine_range(4):\n"
+    )
+    four = four.replace("stationary=x_t,", "stationary=x_t[0:128, k, 0:128],")
+    by_transfer, inputs = applied("turn_by_transfer", four, shapes), arrays(*shapes)
+    found = sites("pipeline_stages", by_transfer, shapes)
+    names = [[variant.name.partition(" of line")[0] for variant in site.variants] for site in found]
+    assert ["two ahead"] in names, "one iteration is too short for what goes through HBM"
+    ahead = applied("pipeline_stages", by_transfer, shapes, site=names.index(["two ahead"]))
+    assert "nl.sequential_range(2)" in ahead and "turned_at0 =" in ahead and "turned_at1 =" in ahead
+    early = sites("turn_on_engine", ahead, shapes)
+    assert len(early) == 2, "not for the transposes in the loop"
+    once = applied("turn_on_engine", ahead, shapes)
+    twice = applied("turn_on_engine", once, shapes)
+    assert twice.count("nisa.nc_transpose") == 2 and twice.count("nisa.dma_transpose") == 1
+    for text in (ahead, once, twice):
+        np.testing.assert_allclose(run(text, *inputs), run(four, *inputs), rtol=1e-5, atol=1e-4)
+
+
 def test_the_examples_of_the_documentation_suit_its_rule() -> None:
     page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {"Example": places.Example, "tiled": places.tiled, "current": current}
@@ -132,6 +156,33 @@ def test_the_examples_of_the_documentation_suit_its_rule() -> None:
             assert old in one.source
             changed = KernelModule(one.source.replace(old, new), api_of(one.source), one.shapes)
             assert not places_offered(rule, changed) and places_refused(rule, changed)
+
+
+def test_the_second_example_of_the_documentation_swaps_an_instruction_in_both_apis() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"Example": places.Example, "tiled": places.tiled, "current": current}
+    for start in ("```python\n", '```python title="find"\n', '```python title="places.py"\n'):
+        exec(page.partition(start)[2].partition("```")[0], names)  # noqa: S102  # our own documentation
+    rule = type("Squared", (names["CopyOnce"],), {"find": names["find"]})()
+    squares = {
+        "nl.copy(second)": "third = nisa.activation(op=nl.square, data=second)",
+        "nisa.tensor_copy(dst=third, src=second)": "nisa.activation(dst=third, op=nl.square, data=second)",
+    }
+    products = (
+        "nl.multiply(second, second)",
+        "nisa.tensor_tensor(dst=third, data1=second, data2=second, op=nl.multiply)",
+    )
+    for one, (old, square), product in zip(names["PLACES"], squares.items(), products, strict=True):
+        source, api = one.source.replace(old, product), api_of(one.source)
+        kernel, inputs = KernelModule(source, api, one.shapes, ["float32"]), arrays(*one.shapes)
+        (site,) = places_offered(rule, kernel)
+        after = rule.apply(kernel, site, site.variants[0])
+        assert square in after and np.array_equal(run(after, *inputs), run(source, *inputs))
+        narrow = source.replace(
+            "second = nl.ndarray((128, 512), dtype=nl.float32", "second = nl.ndarray((128, 512), dtype=x.dtype"
+        )
+        (refused,) = places_refused(rule, KernelModule(narrow, api, one.shapes, ["bfloat16"]))
+        assert refused.precondition.endswith("squares second, which may not be float32: declare second as float32")
 
 
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:

@@ -35,7 +35,7 @@ def test_there_are_at_least_eight_rules_and_each_says_why() -> None:
     rules = all_rules()
     assert len({rule.name for rule in rules}) == len(rules) > len(MODULES) >= 8
     for rule in rules:
-        assert len(rule.reason) > 60 and len(rule.source) > 20, rule.name
+        assert len(rule.reason) > 60 and len(rule.source) > 20, f"{rule.name}: say more"
         assert rule.apis <= {"nki_legacy", "nki", "triton", "c"} and rule.change_class in CHANGE_CLASSES
         assert rule_named(rule.name) is rule
     assert sum("nki" in rule.apis for rule in rules) >= 5
@@ -43,7 +43,7 @@ def test_there_are_at_least_eight_rules_and_each_says_why() -> None:
 
 def test_every_module_with_a_rule_is_listed() -> None:
     holding = {path.stem for path in FOLDER.glob("*.py") if "\nRULE = " in path.read_text()}
-    assert holding == set(MODULES)
+    assert holding == set(MODULES), "list each module with a rule in MODULES of acceld/proposers/rules/__init__.py"
 
 
 def test_no_rule_knows_a_workload() -> None:

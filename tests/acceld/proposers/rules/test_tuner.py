@@ -29,6 +29,8 @@ from tests.acceld.proposers.rules.places import (
     CHUNKS,
     DRAIN_FED,
     DRAIN_FED_SHAPES,
+    LOADED_FIRST,
+    LOADED_FIRST_SHAPES,
     SILU,
     STAGES_NORMED,
     STAGES_NORMED_SHAPES,
@@ -521,6 +523,31 @@ def test_a_line_of_the_critical_path_promises_its_share_when_it_moves_to_another
     )
     off = {move.step: move.benefit for move in moves(DRAIN_FED, beside, api="nki", shapes=tuple(DRAIN_FED_SHAPES))}
     assert off[f"place_engine scalar, line {line} (alone)"] == 0.01, "the vector engine is busy, but not on the path"
+
+
+def test_a_line_for_which_the_busiest_engine_waits_promises_that_wait_when_it_moves_to_another_engine() -> None:
+    line = line_of(DRAIN_FED, "nisa.tensor_scalar")
+    found = waiting(1, line, 3)
+    wait = {**found.details["binding"]["waits"][0], "us": 40.0}
+
+    def promised(engine: str) -> float:
+        details = {**found.details, "binding": {"engine": "tensor", "waits": [{**wait, "for_engine": engine}]}}
+        listed = moves(DRAIN_FED, replace(found, details=details), api="nki", shapes=tuple(DRAIN_FED_SHAPES))
+        return next(move.benefit for move in listed if move.step == f"place_engine scalar, line {line} (alone)")
+
+    assert promised("vector") == 0.4 and promised("scalar") == 0.25, "without the wait, the share of the path"
+
+
+def test_loads_that_end_before_the_busiest_engine_starts_promise_their_time() -> None:
+    load = line_of(LOADED_FIRST, "dst=loaded, src=w")
+    start = [{"line": load, "engine": "dma", "us": 30.0}, {"line": load + 1, "engine": "vector", "us": 5.0}]
+    found = replace(profile(tensor=60.0), details={"binding": {"engine": "tensor", "waits": [], "start": start}})
+    known = moves(LOADED_FIRST, None, api="nki", shapes=tuple(LOADED_FIRST_SHAPES))
+    listed = moves(LOADED_FIRST, found, api="nki", shapes=tuple(LOADED_FIRST_SHAPES))
+    assert [(move.step, move.benefit) for move in listed if move.rule == "order_loads"] == [
+        (f"order_loads {variant}, line {load - 2}", 0.3) for variant in ("in parts of 512 columns", "later")
+    ]
+    assert {move.benefit for move in known if move.rule == "order_loads"} == {0.01}
 
 
 async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None:

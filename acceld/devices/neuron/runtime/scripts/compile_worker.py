@@ -41,15 +41,15 @@ NEFF = "kernel.neff"
 
 
 class MissingTool(Exception):
-    """Report that the interpreter lacks a tool that the request needs."""
+    """Raised if the interpreter lacks a tool that the request needs."""
 
 
 class MissingRoute(Exception):
-    """Report that this version of the compiler does not have a route."""
+    """Raised if this version of the compiler does not have a route."""
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution; an empty text if it is not installed."""
+    """Return the version of an installed distribution; an empty text if the distribution is not installed."""
     from importlib import metadata
 
     try:
@@ -75,7 +75,7 @@ def find_entry(module: Any, entry: str) -> Any:
     Raise AttributeError if the module has no such object.
     """
     function = module
-    for part in entry.split("."):  # a kernel of a class is Class.name
+    for part in entry.split("."):  # the entry of a kernel in a class is Class.name
         function = getattr(function, part, None)
     if function is None:
         raise AttributeError(f"the kernel's file has no function {entry!r}")
@@ -165,7 +165,7 @@ class CompileInputs:
         """
         try:
             call()
-        except Exception:  # any error of a run without a core; raised again if there is no NEFF
+        except Exception:  # a run without a core may raise any error, which is raised again if there is no NEFF
             if not path.is_file() or not path.stat().st_size:
                 raise
         return self.neff(path)
@@ -270,8 +270,8 @@ def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
 def front_end_class() -> Any:
     """Return the frontend class that the compiler itself uses when a kernel is called.
 
-    The compiler's function ``resolve_frontend_cls`` names the class. Versions without that function have only
-    one class, ``ParserFrontend``, which is gone in version 0.7.
+    The compiler's function ``resolve_frontend_cls`` names the class. Versions without that function have only one
+    class, ``ParserFrontend``. Version 0.7 has no such class.
     """
     try:
         return named("nki.compiler.frontend", "resolve_frontend_cls")()

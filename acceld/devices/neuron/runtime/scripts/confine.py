@@ -32,10 +32,8 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the system end this process when its parent ends. Exit at once if process ``parent`` is no longer the
-    parent.
-
-    A ``parent`` of 0 leaves out that check, for a process that a launcher starts on behalf of another one.
+    """Let the system end this process when its parent ends. Exit at once if process ``parent`` is no longer the parent.
+    With ``parent`` 0 the parent is not compared: a launcher starts such a process on behalf of another process.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:

@@ -77,7 +77,9 @@ FACILITIES: dict[str, tuple[Callable[[], object], str]] = {
     "shared memory (/dev/shm)": (_shared_memory, r"/dev/shm|shared_memory"),
     "16 GiB of address space": (_reserve, r"MemoryError|bad_alloc|mmap|Cannot allocate memory"),
 }
-"""Facilities by name: a function that tries each, and a pattern of the errors that appear where it is missing."""
+"""Facilities by name. Each has a function that tries the facility, and a pattern of the errors that appear where the
+facility is missing.
+"""
 
 
 def refused() -> dict[str, str]:
@@ -88,7 +90,7 @@ def refused() -> dict[str, str]:
         signal.alarm(_PATIENCE_S)
         try:
             attempt()
-        except BaseException as error:  # noqa: BLE001 whatever it is, it is the answer
+        except BaseException as error:  # noqa: BLE001 whatever the error is, it is the answer
             found[name] = f"{type(error).__name__}: {error}"[:200]
         finally:
             signal.alarm(0)

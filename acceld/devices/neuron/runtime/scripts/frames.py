@@ -18,7 +18,7 @@ MAX_BYTES = 8 << 30
 
 
 class FrameError(Exception):
-    """Report that bytes are not a record, or end in the middle of one."""
+    """Raised if bytes are not a record, or end in the middle of a record."""
 
 
 def pack(record: dict[str, Any], data: bytes = b"") -> bytes:

@@ -37,7 +37,7 @@ class TensorInfos(ctypes.Structure):
 
 
 class NrtError(Exception):
-    """Report that a call of the library returned a status that means failure."""
+    """Raised if a call of the library returned a status that means failure."""
 
     def __init__(self, call: str, status: int) -> None:
         Exception.__init__(self, f"NRT_STATUS {status} from {call}")
@@ -71,7 +71,7 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """Return this process's instance. Raise OSError if the library is not installed, and NrtError if it
+        """Return this process's instance. Raise OSError if the library is not installed, and NrtError if the library
         gets no core.
         """
         if cls._opened is None:

@@ -21,7 +21,7 @@ _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """Facts that a NEFF states of itself. ``lnc`` is the logical core size; 0 if the file does not state it.
+    """Facts that a NEFF states of itself. ``lnc`` is the logical core size; 0 if the file does not state the size.
 
     ``inputs`` and ``outputs`` have names and numbers of bytes, in the order of the tensors' ids.
     """
@@ -35,7 +35,7 @@ NOTHING = Facts(0, (), ())
 
 
 def facts_of(data: bytes) -> Facts:
-    """Return the facts in a NEFF; :data:`NOTHING` if it does not have the documented layout.
+    """Return the facts in a NEFF; :data:`NOTHING` if the NEFF does not have the documented layout.
 
     Inputs and outputs are empty if the definition of the first subgraph can not be read.
     """
@@ -68,10 +68,10 @@ def _variables(data: bytes) -> dict[str, Any]:
 def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
     """Return, for each tensor of the kernel, the name that the NEFF gives it.
 
-    Tensors are matched by name if all names and sizes agree, else by order and size, else by size alone if
-    every size occurs once. Raise ValueError, with both lists, if none of these works. ``wanted`` has name,
-    nbytes, dtype and shape; ``reported`` has names and numbers of bytes; ``what`` (``inputs`` or ``outputs``)
-    is for the message.
+    Tensors are matched by name if all names and sizes agree, else by order and size, else by size alone if every size
+    occurs once. Raise ValueError, with both lists of tensors, if none of these three ways matches all tensors.
+    ``wanted`` has name, nbytes, dtype and shape; ``reported`` has names and numbers of bytes; ``what`` (``inputs`` or
+    ``outputs``) is for the message.
     """
     sizes = dict(reported)
     if len(wanted) == len(reported) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):

@@ -45,7 +45,7 @@ DEVICE_RESOLUTION_US = 0.001
 
 
 class RunnerError(Exception):
-    """Report a failure that becomes an answer with ``ok: false``."""
+    """Raised for a failure that becomes an answer with ``ok: false``."""
 
     def __init__(self, kind: str, message: str) -> None:
         Exception.__init__(self, message)
@@ -68,7 +68,7 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
 """Pattern of a failure that the runtime reported through a tool. For any other failure the tool itself is at fault."""
 SAID: list[str] = []
-"""Output of the tools since the last answer."""
+"""Texts that the tools printed since the last answer."""
 _SAID_CHARACTERS = 4000
 
 
@@ -93,7 +93,7 @@ def call(command: list[str], folder: str) -> str:
     name = f"{os.path.basename(command[0])} {command[1]}"
     if done.returncode != 0:
         kind = "nrt" if NRT.search(said) or done.returncode < 0 else "profiler"
-        text = said[-_SAID_CHARACTERS:].strip() or f"it printed nothing and ended with status {done.returncode}"
+        text = said[-_SAID_CHARACTERS:].strip() or f"the tool printed nothing and ended with status {done.returncode}"
         raise RunnerError(kind, f"{name}: {text}")
     if (command[1] != "view" and said.strip()) or done.stderr.strip():
         SAID.append(f"{name}: {said[-_SAID_CHARACTERS:].strip()}")
@@ -103,7 +103,7 @@ def call(command: list[str], folder: str) -> str:
 def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
     """Return, for each tensor of the kernel, the name that the NEFF gives it.
 
-    Raise RunnerError, with both lists, if the tensors can not be matched.
+    Raise RunnerError, with both lists of tensors, if the tensors can not be matched.
     """
     try:
         names: list[str] = neff_file.pair(wanted, reported, what)
@@ -218,7 +218,7 @@ class PythonRuntime:
         self.arguments: dict[str, Any] = {}
 
     def load(self, request: dict[str, Any]) -> None:
-        """Load the NEFF on the one visible core."""
+        """Load the NEFF on the only visible core."""
         self.input_specs, self.outputs = request["inputs"], request["outputs"]
         self.neff, self.folder = request["neff"], request["folder"]
         self.traces = Path(request["traces"])
@@ -288,7 +288,7 @@ class LibraryRuntime:
         self.clock = CaptureRuntime(profiler) if profiler else None
 
     def load(self, request: dict[str, Any]) -> None:
-        """Load the NEFF on the one visible core."""
+        """Load the NEFF on the only visible core."""
         self.input_specs, self.outputs = request["inputs"], request["outputs"]
         self.folder = Path(request["folder"])
         self.neff = libnrt.LoadedNeff(self.library, Path(request["neff"]).read_bytes())
@@ -331,30 +331,30 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """Return the runtime ``wanted``; the best one that is installed if ``wanted`` is empty.
+    """Return the runtime ``wanted``; the best installed runtime if ``wanted`` is empty.
 
-    Raise RunnerError if there is no such runtime.
+    Raise RunnerError if that runtime is not installed.
     """
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
             try:
                 return PythonRuntime(name, importlib.import_module(name), profiler)
-            except (ImportError, AttributeError):  # not installed, or another package of that name
+            except (ImportError, AttributeError):  # the package is not installed, or is another package of that name
                 continue
     if wanted in ("", "libnrt"):
         try:
             return LibraryRuntime(profiler)
-        except (OSError, AttributeError):  # not installed, or another library of that name
+        except (OSError, AttributeError):  # the library is not installed, or is another library of that name
             pass
     if wanted in ("", "capture") and profiler:
         return CaptureRuntime(profiler)
     raise RunnerError(
-        "missing", "a NEFF can not be run: there is no nrtpy, spike or libnrt, and no neuron-explorer or neuron-profile"
+        "missing", "a NEFF can not be run: nrtpy, spike, libnrt, neuron-explorer and neuron-profile are all missing"
     )
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution; an empty text if it is not installed."""
+    """Return the version of an installed distribution; an empty text if the distribution is not installed."""
     from importlib import metadata
 
     try:

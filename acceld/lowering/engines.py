@@ -1,0 +1,138 @@
+"""Divide the copies of a kernel among the vector engine and the scalar engine, which run side by side.
+
+The compiler of the legacy API chooses engines by itself. That of the current API takes the vector engine unless a copy names
+another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from acceld.chips import CHIPS
+from acceld.lowering.choices import BYTES
+from acceld.lowering.statements import Block, Call, Kernel, Loop, Piece, Statement, Strided, Tile
+
+LEAST = 64
+"""Least cycles that an instruction of either engine takes."""
+VECTOR_START, SCALAR_START = 60, 190
+"""Cycles of an instruction beside one for each column, about."""
+VECTOR_GHZ, SCALAR_GHZ = CHIPS["trn2"].vector_ghz, CHIPS["trn2"].scalar_ghz
+BYTES_PER_NS = CHIPS["trn2"].dma_engines * CHIPS["trn2"].dma_long_row_bytes_per_us / 1000
+"""Bytes that all transfers together move."""
+_ON_SCALAR = ("activation",)
+_ELSEWHERE = ("nc_matmul", "nc_transpose", "iota", "affine_select", "memset")
+_COPIED = ("float32", "bfloat16", "float16")
+
+
+def balanced(kernel: Kernel) -> Kernel:
+    """Return a kernel in which some copies run on the scalar engine, so that neither engine has much more work.
+
+    Each outermost loop is balanced by itself, because the engines wait for each other between such loops.
+    """
+    body: list[Statement] = []
+    for statement in kernel.body:
+        if isinstance(statement, Loop):
+            moved = _moved([statement])
+            body += _placed([statement], moved)
+        else:
+            body.append(statement)
+    return replace(kernel, body=tuple(body))
+
+
+def _moved(statements: Sequence[Statement]) -> set[int]:
+    """Return the ids of the copies that run on the scalar engine: none if transfers take longer than the vector engine, because
+    a copy on the scalar engine takes longer.
+    """
+    vector = scalar = transfers = 0.0
+    copies: list[tuple[Call, float, float]] = []
+    multiplied = {
+        value.tile
+        for call, _ in _calls(statements, 1)
+        for _, value in call.args
+        if call.operation == "nc_matmul" and isinstance(value, Piece | Strided)
+    }
+    for call, trips in _calls(statements, 1):
+        columns = max(LEAST, _columns(call))
+        on_vector = trips * (columns + VECTOR_START) / VECTOR_GHZ
+        on_scalar = trips * (columns + SCALAR_START) / SCALAR_GHZ
+        if call.operation in _ON_SCALAR:
+            scalar += on_scalar
+        elif call.operation == "dma_copy":
+            transfers += trips * _bytes(call) / BYTES_PER_NS
+        elif call.operation not in _ELSEWHERE:
+            vector += on_vector
+            if _of_floats(call, multiplied) or _scales(call):
+                copies.append((call, on_vector, on_scalar))
+    moved: set[int] = set()
+    # What the tensor engine waits for is moved first.
+    for call, on_vector, on_scalar in sorted(copies, key=lambda one: _scales(one[0])):
+        if max(transfers, scalar + on_scalar) <= vector - on_vector:
+            scalar, vector = scalar + on_scalar, vector - on_vector
+            moved.add(id(call))
+    return moved
+
+
+def _calls(statements: Iterable[Statement], trips: int) -> Iterator[tuple[Call, int]]:
+    """Yield each instruction, and how often it runs."""
+    for statement in statements:
+        if isinstance(statement, Loop):
+            yield from _calls(statement.body, trips * statement.count)
+        elif isinstance(statement, Call):
+            yield statement, trips
+
+
+def _columns(call: Call) -> int:
+    """Return how many elements of a partition an instruction writes, or reads if those are more."""
+    sizes = [1]
+    for value in (call.dst, *(value for _, value in call.args)):
+        if isinstance(value, Piece):
+            sizes.append(math.prod(span.count for span in value.spans[1:] if span.count is not None))
+        elif isinstance(value, Strided):
+            sizes.append(math.prod(count for _, count in value.pattern))
+    return max(sizes)
+
+
+def _scales(call: Call) -> bool:
+    """Return True if an instruction multiplies values in PSUM by one number, and nothing else."""
+    given = dict(call.args)
+    data = given.get("data")
+    plain = call.operation == "tensor_scalar" and set(given) == {"data", "op0", "operand0"}
+    return (
+        plain
+        and given["op0"] == "multiply"
+        and isinstance(data, Piece)
+        and data.tile.space == "psum"
+        and isinstance(given["operand0"], float)
+    )
+
+
+def _bytes(call: Call) -> int:
+    """Return how many bytes a transfer moves."""
+    source = dict(call.args).get("src")
+    block = call.dst if isinstance(call.dst, Block) else source
+    return math.prod(n for _, n in block.pattern) * BYTES[block.tensor.dtype] if isinstance(block, Block) else 0
+
+
+def _of_floats(call: Call, multiplied: set[Tile]) -> bool:
+    """Return True for a copy of floats to a tile of ``multiplied``. The scalar engine copies floats without a change."""
+    source = dict(call.args).get("src")
+    if call.operation != "tensor_copy" or isinstance(call.dst, Block) or not isinstance(source, Piece | Strided):
+        return False
+    plain = not (isinstance(source, Piece) and source.bits_as)
+    return plain and call.dst.tile in multiplied and call.dst.tile.dtype in _COPIED and source.tile.dtype in _COPIED
+
+
+def _placed(statements: Iterable[Statement], moved: set[int]) -> list[Statement]:
+    """Return statements in which the copies whose ids are in ``moved`` name the scalar engine."""
+    made: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            body = _placed(statement.body, moved)
+            made.append(Loop(statement.variable, statement.count, statement.ordered, body))
+        elif isinstance(statement, Call) and id(statement) in moved:
+            made.append(replace(statement, args=(*statement.args, ("engine", "scalar"))))
+        else:
+            made.append(statement)
+    return made

@@ -1,0 +1,252 @@
+"""Keep values on the chip from one loop nest to the next: copy them from the tile that was stored, instead of loading them
+from HBM again.
+
+A way through HBM takes two transfers one after the other, and an instruction between two tiles takes a small part of that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from acceld.lowering.graph import dense
+from acceld.lowering.statements import (
+    Affine,
+    Block,
+    Call,
+    Declaration,
+    Gathered,
+    HbmTensor,
+    Kernel,
+    Loop,
+    Piece,
+    Span,
+    Statement,
+    Strided,
+    Tile,
+    extents,
+)
+
+WIDEST = 8 * 1024
+"""Most bytes of a partition that one tile may take whose values are used again."""
+ROOM = 16 * 1024
+"""Bytes of a partition for all such tiles together, which live longer than their loop nest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A part of a tensor in HBM, and the piece of a tile that was stored there and still has its values."""
+
+    block: Block
+    piece: Piece
+
+
+def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
+    """Return a kernel that loads no value that a tile still has, and stores no value that nothing reads.
+
+    ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
+    """
+    pass_ = _Pass(extents(kernel.body), sizes, fresh)
+    body = pass_.block(kernel.body, [])
+    read = Counter(tensor for tensor in _read(body))
+    gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
+    made = tuple(tensor for tensor in kernel.made if tensor not in gone)
+    return replace(kernel, made=made, body=tuple(_without_stores(body, gone)))
+
+
+class _Pass:
+    """One pass over the statements of a kernel, in the order in which they run."""
+
+    def __init__(self, trips: Mapping[str, int], sizes: Mapping[str, int], fresh: Callable[[str], str]) -> None:
+        self.trips, self.sizes, self.fresh = trips, sizes, fresh
+        self.used: set[Tile] = set()
+        self.stored: list[Block] = []
+
+    def block(self, statements: Iterable[Statement], held: list[_Held]) -> list[Statement]:
+        """Return statements of one body. ``held`` has what tiles still have before them, and is changed by them."""
+        made: list[Statement] = []
+        for statement in statements:
+            if isinstance(statement, Loop):
+                written, stored = _changed(statement.body)
+                kept = [one for one in held if one.piece.tile not in written and one.block.tensor not in stored]
+                passed = self._passed_on(statement) if statement.ordered else []
+                body = self.block(statement.body, [*kept, *(one for one, _ in passed)])
+                held[:] = kept
+                for one, store in passed:
+                    if one.piece.tile in self.used:
+                        first = Block(one.block.tensor, Affine(one.block.offset.constant), one.block.pattern)
+                        shape = tuple(count for _, count in first.pattern)
+                        whole = replace(one.piece, reshaped=shape) if len(shape) > 2 else one.piece
+                        made += [Declaration(one.piece.tile), Call("dma_copy", whole, (("src", first),))]
+                        body.append(Call("tensor_copy", one.piece, (("src", store),)))
+                made.append(Loop(statement.variable, statement.count, statement.ordered, body))
+            elif isinstance(statement, Call):
+                made.append(self._call(statement, held))
+            else:
+                made.append(statement)
+        return made
+
+    def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
+        """Return what a step of a loop can have of the step before, in tiles that are declared before the loop, and the piece
+        that each step leaves there.
+
+        The part of the first step has to be stored before the loop.
+        """
+        found: list[tuple[_Held, Piece]] = []
+        stores = [one for one in loop.body if isinstance(one, Call) and isinstance(one.dst, Block)]
+        for store in stores:
+            block, piece = store.dst, dict(store.args).get("src")
+            assert isinstance(block, Block)
+            by = dict(block.offset.terms).get(loop.variable, 0)
+            before = Block(block.tensor, block.offset + -by, block.pattern)
+            start = Block(block.tensor, Affine(before.offset.constant), block.pattern)
+            own = block.offset.terms == ((loop.variable, by),) and start in self.stored
+            if not own or not isinstance(piece, Piece) or len(piece.spans) > 2 or not self._fits(piece, block):
+                continue
+            after = loop.body[loop.body.index(store) + 1 :]
+            others = [*loop.body[: loop.body.index(store)], *after]
+            if block.tensor in _changed(others)[1] or piece.tile in _changed(after)[0]:
+                continue
+            rows, columns = piece.spans[0].count or 1, piece.spans[1].count or 1
+            tile = Tile(self.fresh("state"), (rows, columns), piece.tile.dtype)
+            whole = Piece(tile, (Span(Affine(), rows), Span(Affine(), columns)))
+            found.append((_Held(before, whole), replace(piece, reshaped=None)))
+        return found
+
+    def _call(self, call: Call, held: list[_Held]) -> Call:
+        """Return an instruction, or the copy on the chip that replaces a load."""
+        source = dict(call.args).get("src")
+        if isinstance(call.dst, Block):
+            # Further stores to a tensor may overwrite what a tile was stored to.
+            held[:] = [one for one in held if one.block.tensor != call.dst.tensor]
+            self.stored.append(call.dst)
+            if isinstance(source, Piece) and self._fits(source, call.dst):
+                held.append(_Held(call.dst, source))
+            return call
+        found = None
+        if call.operation == "dma_copy" and isinstance(source, Block):
+            found = next(
+                (
+                    (one, part)
+                    for one in held
+                    if one.block.tensor == source.tensor
+                    and one.piece.tile.dtype == call.dst.tile.dtype
+                    and (part := self._part(one, source)) is not None
+                    and self._room(one.piece.tile)
+                ),
+                None,
+            )
+        written = _changed([call])[0]
+        held[:] = [one for one in held if one.piece.tile not in written]
+        if found is None:
+            return call
+        self.used.add(found[0].piece.tile)
+        return Call("tensor_copy", call.dst, (("src", found[1]),))
+
+    def _fits(self, piece: Piece, block: Block) -> bool:
+        """Return True if a stored piece has whole columns of a tile, so that other parts of it can be found."""
+        tile = piece.tile
+        plain = piece.spans[0].start == Affine() and all(span.count is None for span in piece.spans[1:-1])
+        return plain and tile.dtype == block.tensor.dtype and tile.space == "sbuf" and not piece.bits_as
+
+    def _room(self, tile: Tile) -> bool:
+        """Return True if there is room for one more tile that lives longer."""
+        size = {one: math.prod(one.shape[1:]) * self.sizes[one.dtype] for one in {*self.used, tile}}
+        return size[tile] <= WIDEST and sum(size.values()) <= ROOM
+
+    def _part(self, held: _Held, block: Block) -> Piece | Strided | None:
+        """Return the part of a tile that has the elements of ``block``; None if the tile lacks some of them, or has them on
+        other partitions.
+        """
+        (step, rows), *columns = block.pattern
+        (own_step, own_rows), *own = held.block.pattern
+        if rows > own_rows or (rows > 1 and step != own_step):
+            return None
+        strides = dense([count for _, count in own])
+        axes = sorted(
+            ((by, count, stride) for (by, count), stride in zip(own, strides, strict=True) if count > 1), reverse=True
+        )
+        if any(by <= 0 for by, _, _ in axes):
+            return None
+        ends = [0] * len(axes)
+
+        def moved(by: int, count: int) -> int | None:
+            """Return how far ``count`` steps of ``by`` elements move along the tile, each; None if that is not possible."""
+            if count == 1 or by == 0:
+                return 0
+            for at, (own_by, extent, stride) in enumerate(axes):
+                if by > 0 and by % own_by == 0 and by // own_by * (count - 1) < extent:
+                    ends[at] += by // own_by * (count - 1)
+                    return by // own_by * stride
+            return None
+
+        pattern: list[tuple[int, int]] = []
+        for by, count in columns:
+            if (along := moved(by, count)) is None:
+                return None
+            pattern.append((along or int(count == 1), count))
+        offset = held.piece.spans[-1].start
+        apart = block.offset + held.block.offset * -1
+        for name, by in apart.terms:
+            if (along := moved(by, self.trips[name])) is None:
+                return None
+            offset += Affine(0, ((name, along),))
+        rest = apart.constant
+        for at, (own_by, _, stride) in enumerate(axes):
+            ends[at] += rest // own_by
+            offset += rest // own_by * stride
+            rest %= own_by
+        if rest or apart.constant < 0 or any(end >= extent for end, (_, extent, _) in zip(ends, axes, strict=True)):
+            return None
+        return _as_part(held.piece, rows, offset, pattern)
+
+
+def _as_part(piece: Piece, rows: int, offset: Affine, pattern: Sequence[tuple[int, int]]) -> Piece | Strided:
+    """Return strided columns of a piece's tile, as a range if they lie beside each other."""
+    between = piece.spans[1:-1]
+    if len(pattern) == 1 and pattern[0][0] == 1:
+        return Piece(piece.tile, (Span(Affine(), rows), *between, Span(offset, pattern[0][1])))
+    return Strided(piece.tile, rows, offset, tuple(pattern), tuple(span.start for span in between))
+
+
+def _changed(statements: Iterable[Statement]) -> tuple[set[Tile], set[HbmTensor]]:
+    """Return the tiles and the tensors in HBM that statements write."""
+    tiles: set[Tile] = set()
+    tensors: set[HbmTensor] = set()
+    for statement in statements:
+        if isinstance(statement, Loop):
+            inner = _changed(statement.body)
+            tiles |= inner[0]
+            tensors |= inner[1]
+        elif isinstance(statement, Call):
+            if isinstance(statement.dst, Block):
+                tensors.add(statement.dst.tensor)
+            else:
+                tiles.add(statement.dst.tile)
+            tiles |= {value.tile for name, value in statement.args if name == "reduce_res" and isinstance(value, Piece)}
+    return tiles, tensors
+
+
+def _read(statements: Iterable[Statement]) -> Iterable[HbmTensor]:
+    """Yield the tensor of each read of HBM."""
+    for statement in statements:
+        if isinstance(statement, Loop):
+            yield from _read(statement.body)
+        elif isinstance(statement, Call):
+            yield from (value.tensor for _, value in statement.args if isinstance(value, Block | Gathered))
+
+
+def _without_stores(statements: Iterable[Statement], gone: set[HbmTensor]) -> list[Statement]:
+    """Return statements without stores to the tensors ``gone``."""
+    made: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            statement = Loop(
+                statement.variable, statement.count, statement.ordered, _without_stores(statement.body, gone)
+            )
+        elif isinstance(statement, Call) and isinstance(statement.dst, Block) and statement.dst.tensor in gone:
+            continue
+        made.append(statement)
+    return made
