@@ -15,12 +15,24 @@ from acceld.nki.execute.reductions import fold_sink, folding_registers
 from acceld.nki.execute.windows import Crop, Mask, Window
 from acceld.nki.ir.def_use import reduce_command
 from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, is_integer, to_integer
-from acceld.nki.ir.operations import COMPARISONS
+from acceld.nki.ir.operations import COMPARISONS, WORDS
 from acceld.nki.ir.program import Access, Engine
 
 Binary = Callable[[Any, Any, "Array | None"], Array]
 
-_EXACT_INTEGER = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
+_EXACT_INTEGER = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
 
 
 def alu(context: Context, op: str) -> Binary:
@@ -54,11 +66,11 @@ def _asking(compare: Binary, answers: Answers | None, *, keeps_nan: bool) -> Bin
     return kept
 
 
-def integer_function(context: Context, op: str) -> np.ufunc | None:
+def integer_function(context: Context, op: str) -> Callable[[Any, Any], Array] | None:
     """Return the integer form of ``op`` if this instruction computes on integers; None otherwise.
 
-    Integer forms exist for bit operations, and for 32-bit add, subtract and multiply, which GpSimd computes exactly. The
-    engines that run an instruction which names none compute in float32.
+    Integer forms exist for bit operations, and for sums, products, extremes and comparisons of 32-bit integers, which
+    GpSimd computes exactly. The engines that run an instruction which names none compute in float32.
     """
     if op in BITWISE:
         return BITWISE[op]
@@ -68,11 +80,14 @@ def integer_function(context: Context, op: str) -> np.ufunc | None:
     for operand in (*context.instruction.srcs, *context.instruction.dsts):
         if isinstance(operand, Access):
             dtype = operand.dtype or stores[operand.buffer].layout.buffer.dtype
-            if dtype not in ("int32", "uint32"):
+            if dtype not in WORDS:
                 return None
         elif not isinstance(operand, int):
             return None
-    return _EXACT_INTEGER[op]
+    function, answers = _EXACT_INTEGER[op], context.machine.answers
+    if op not in COMPARISONS or answers is None:
+        return function
+    return lambda a, b: answers.settled(a, b, function(a, b))
 
 
 def integer_reader(context: Context, number: int) -> Reader:
@@ -93,7 +108,7 @@ def integer_reader(context: Context, number: int) -> Reader:
     return lambda env, window: whole
 
 
-def apply_integer(function: np.ufunc, a: Any, b: Any) -> Array:
+def apply_integer(function: Callable[[Any, Any], Array], a: Any, b: Any) -> Array:
     """Return ``function(a, b)`` in the integer type of the tile operand. An immediate wraps around to that type."""
     width = next((np.asarray(x).dtype for x in (a, b) if isinstance(x, np.ndarray)), np.dtype(np.int32))
     if width == np.bool_:
