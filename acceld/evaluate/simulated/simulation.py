@@ -224,32 +224,22 @@ def _run_again(
     max_bytes: int,
     turns: Mapping[int, Sequence[int]],
 ) -> None:
-    """Run a program again, with other values in memory that was never written: random ones, then each number that
-    :func:`_decisive` names.
+    """Run a program again, with other values in memory that was never written.
 
-    Raises KernelCrash if an output differs from the output of the first run, in ``outputs``. The program then depends
-    on unwritten memory, or on which of several writes to one element is the last. A large program runs with fewer of
-    these numbers, because the trial has a deadline.
+    Raises KernelCrash if an output differs from ``outputs``, those of the first run, or depends on such memory in a way
+    that no value shows. A program that has no room for the marks of what is undefined runs with comparisons turned
+    around, and with each number that :func:`_decisive` names. A large program runs with fewer of these numbers,
+    because the trial has a deadline.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
-    answers = None
-    if any(op in COMPARISONS for node, _ in program.walk() for op in map(node.attr, _OPERATORS)):
+    answers, numbers = None, [0.0]
+    if not _traced(program, inputs, outputs, max_bytes):
         answers = Answers()
-        kept = execute(program, inputs, replace(options, keeps_nan=True, answers=answers))
+        execute(program, inputs, replace(options, answers=answers))
         answers.begin_again()
-        for number, (one, other) in enumerate(zip(outputs, kept, strict=True)):
-            lost = int((_is_nan(other) & ~_is_nan(one)).sum())
-            if lost:
-                buffer = program.buffers[program.outputs[number]]
-                raise KernelCrash(
-                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written: a "
-                    "comparison with an undefined value decides them",
-                    rule=UNDEFINED,
-                    line=buffer.line,
-                    hint="write every element before it is read: fill the tile, or read only what a mask wrote",
-                )
+        numbers = _decisive(program)
     most_runs = max(_LEAST_RUNS, _MOST_ELEMENTS // max(1, _elements_of(program)))
-    for held in (None, *_decisive(program))[:most_runs]:
+    for held in (None, *numbers)[:most_runs]:
         turned = answers if held is None else None
         again = execute(program, inputs, replace(options, chance=secrets.randbits(63), held=held, answers=turned))
         for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
@@ -261,8 +251,33 @@ def _run_again(
                     f"to one element is the last: {differ} bytes of the output change when that memory or that order changes",
                     rule=UNDEFINED,
                     line=buffer.line,
-                    hint="write every element before it is read: fill the tile, or read only what a mask wrote",
+                    hint=_HINT,
                 )
+
+
+_HINT = "write every element before it is read: fill the tile, or read only what a mask wrote"
+
+
+def _traced(program: Program, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], max_bytes: int) -> bool:
+    """Trace which elements depend on memory that was never written. Return False if that takes too much memory.
+
+    Raises KernelCrash if an element of ``outputs``, those of the first run, depends on such memory and is not NaN.
+    """
+    try:
+        marked = execute(program, inputs, ExecuteOptions(max_bytes=max_bytes, check_transposes=True, keeps_nan=True))
+    except LimitExceeded:
+        return False
+    for number, (one, marks) in enumerate(zip(outputs, marked, strict=True)):
+        lost = int((marks & ~_is_nan(one)).sum())
+        if lost:
+            buffer = program.buffers[program.outputs[number]]
+            raise KernelCrash(
+                f"{lost} elements of output {buffer.name or number} depend on memory that was never written",
+                rule=UNDEFINED,
+                line=buffer.line,
+                hint=_HINT,
+            )
+    return True
 
 
 _LEAST_RUNS = 5

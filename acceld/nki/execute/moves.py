@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from acceld.nki.execute.alu import alu
 from acceld.nki.execute.context import Context, Step
-from acceld.nki.execute.elementwise import alu
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Mask, Window
-from acceld.nki.ir.numerics import BITWISE, NUMPY_DTYPES, Array, combine, is_integer, write
+from acceld.nki.ir.numerics import BITWISE, NUMPY_DTYPES, Array, combine, is_integer, with_nan, write
 from acceld.nki.ir.operations import REDUCE_OPS
 
 
@@ -33,6 +33,8 @@ def copier(src: Tile, dst: Tile) -> Step:
     def run(env: Env, window: Window) -> None:
         if simple and not isinstance(window, Mask):
             dst.view(env, window)[...] = src.view(env, window)
+            if dst.store.marks is not None:
+                dst.mark(env, window, src.marked(env, window) if src.store.marks is not None else False)
             return
         dst.put(env, window, src.raw(env, window) if bits or whole else src.load(env, window))
 
@@ -53,7 +55,7 @@ def bitcast(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         if window is not None:
             raise context.unsupported("a mask")
-        values = np.ascontiguousarray(src.raw(env, None).astype(was, copy=False))
+        values = np.ascontiguousarray(src.content(env, None).astype(was, copy=False))
         rows = values.reshape(values.shape[0] if values.shape[:1] == dst.shape[:1] else 1, -1)
         if rows.shape[1] * was.itemsize % becomes.itemsize:
             crash(
@@ -62,6 +64,10 @@ def bitcast(context: Context) -> Step:
                 line,
             )
         dst.put(env, None, rows.view(becomes).reshape(dst.shape))
+        if dst.store.marks is not None:
+            marked = src.marked(env, None) if src.store.marks is not None else np.zeros(src.shape, np.bool_)
+            each = np.repeat(marked.reshape(rows.shape), was.itemsize, axis=1)
+            dst.mark(env, None, each.reshape(*each.shape[:-1], -1, becomes.itemsize).any(axis=-1).reshape(dst.shape))
 
     return run
 
@@ -91,9 +97,12 @@ def _skipping(src: Tile, dst: Tile) -> Step:
     def run(env: Env, window: Window) -> None:
         memory, flat, inside = src.scatter_raw(env, window)
         values = src.read(memory[flat]) if memory.size else np.zeros(flat.shape, src.numpy_dtype)
+        if src.store.marks is not None:
+            values = with_nan(values, src.store.marks.view(f"u{src.numpy_dtype.itemsize}")[flat] != 0)
         if inside is not None:
             before = np.broadcast_to(dst.raw(env, window), values.shape)
-            values = np.where(inside, values.astype(before.dtype), before)
+            kind = np.result_type(values, before) if src.store.marks is not None else before.dtype
+            values = np.where(inside, values.astype(kind), before)
         dst.put(env, window, values)
 
     return run
@@ -114,6 +123,10 @@ def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
         values = np.broadcast_to(values, flat.shape)
         where = flat.reshape(-1) if inside is None else flat[inside]
         terms = values.reshape(-1) if inside is None else values[inside]
+        if dst.store.marks is not None and terms.dtype.kind == "f":
+            marks = dst.store.marks.view(f"u{dst.numpy_dtype.itemsize}")
+            marks[where[np.isnan(terms)]] = np.iinfo(marks.dtype).max
+            terms = np.nan_to_num(terms).astype(memory.dtype if bits else terms.dtype)
         _fold_at(memory, where, terms, op, dst, bits)
 
     return run
@@ -201,6 +214,7 @@ def shuffle(context: Context) -> Step:
             raise context.unsupported("a mask")
         values = np.array(dst.raw(env, None) if src.dtype == dst.dtype else dst.load(env, None))
         source_values = src.raw(env, None) if src.dtype == dst.dtype else src.load(env, None)
+        values = values.astype(np.result_type(values, source_values), copy=False)
         values[targets] = source_values[lanes_of]
         dst.put(env, None, values)
 

@@ -12,7 +12,7 @@ from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.frontend.current.lifetimes import FOLD_WITHOUT_RESULT
 from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
 from acceld.nki.ir.operations import ACTIVATE2_PAIRS, BITS, LATE_ALU_OPS, UNARY_ALU_OPS
-from acceld.nki.ir.program import Attr, Engine, Pattern, Space
+from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def activation(
