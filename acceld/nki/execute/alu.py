@@ -10,7 +10,7 @@ import numpy as np
 from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.context import Context
 from acceld.nki.execute.machine import Machine, crash
-from acceld.nki.ir.numerics import ALU, Array
+from acceld.nki.ir.numerics import ALU, Array, combine
 from acceld.nki.ir.operations import COMPARISONS, LOGIC
 
 Binary = Callable[[Any, Any, "Array | None"], Array]
@@ -63,6 +63,13 @@ def keeping(op: str, function: Binary) -> Binary:
         return np.where((np.isnan(a) | np.isnan(b)) & ~np.asarray(decided), np.float32(np.nan), result)
 
     return kept
+
+
+def folding(context: Context, op: str) -> Binary:
+    """Return the function by which a reduction ``op`` joins two values."""
+    if context.machine.keeps_nan and op in LOGIC:
+        return keeping(op, ALU[op])
+    return lambda a, b, out: combine(op, a, b, out)
 
 
 def chosen(machine: Machine, condition: Any, yes: Any, no: Any, *, reverse: bool = False) -> Array:

@@ -75,7 +75,7 @@ def register_load(context: Context) -> Step:
     target, data = _register(context), context.src(0)
 
     def run(env: Env, window: Window) -> None:
-        if data.store.marks is not None and data.marked(env, window).any():
+        if data.marked(env, window).any():
             undefined_use("a register", context.instruction.line)
         values = data.content(env, window).reshape(-1)
         if values.size != 1:
@@ -325,7 +325,7 @@ def quantize_mx(context: Context) -> Step:
             bytes_out[row] = (shared[group] + 127).astype(np.uint8)
         scale.put(env, None, bytes_out)
         if unknown.any():
-            scale.mark(env, None, True)
+            scale.mark(env, None, np.ones((1,) * len(scale.shape), np.bool_))
 
     return run
 

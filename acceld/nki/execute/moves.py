@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.execute.alu import alu
+from acceld.nki.execute.alu import alu, folding
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.tiles import Tile
@@ -34,7 +34,7 @@ def copier(src: Tile, dst: Tile) -> Step:
         if simple and not isinstance(window, Mask):
             dst.view(env, window)[...] = src.view(env, window)
             if dst.store.marks is not None:
-                dst.mark(env, window, src.marked(env, window) if src.store.marks is not None else False)
+                dst.mark(env, window, src.marked(env, window) if src.store.marks is None else src.marks(env, window))
             return
         dst.put(env, window, src.raw(env, window) if bits or whole else src.load(env, window))
 
@@ -64,10 +64,11 @@ def bitcast(context: Context) -> Step:
                 line,
             )
         dst.put(env, None, rows.view(becomes).reshape(dst.shape))
-        if dst.store.marks is not None:
-            marked = src.marked(env, None) if src.store.marks is not None else np.zeros(src.shape, np.bool_)
-            each = np.repeat(marked.reshape(rows.shape), was.itemsize, axis=1)
-            dst.mark(env, None, each.reshape(*each.shape[:-1], -1, becomes.itemsize).any(axis=-1).reshape(dst.shape))
+        if dst.store.marks is not None and src.store.marks is not None:
+            held = src.marks(env, None).reshape(rows.shape)
+            dst.mark(env, None, held.view(f"u{becomes.itemsize}").reshape(dst.shape))
+        else:
+            dst.mark(env, None, np.zeros((1,) * len(dst.shape), np.bool_))
 
     return run
 
@@ -112,12 +113,13 @@ def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
     if op not in REDUCE_OPS:
         crash(f"{op!r} is not a read-modify-write operation", "operation", context.instruction.line)
     bits = op in BITWISE
+    together = folding(context, op)
 
     def run(env: Env, window: Window) -> None:
         values = src.raw(env, window) if bits else src.load(env, window)
         if not dst.scattered:
             before = dst.raw(env, window) if bits else dst.load(env, window)
-            dst.put(env, window, combine(op, before, values))
+            dst.put(env, window, together(before, values, None))
             return
         memory, flat, inside = dst.scatter_raw(env, window)
         values = np.broadcast_to(values, flat.shape)

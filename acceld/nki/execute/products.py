@@ -257,9 +257,7 @@ def matmul_mx(context: Context) -> Step:
             for values, scale in zip(operands[:2], operands[2:], strict=True)
         )
         product = s.T @ m
-        if dst.store.marks is not None and any(
-            tile.store.marks is not None and tile.marked(env, None).any() for tile in operands
-        ):
+        if context.machine.keeps_nan and any(tile.marked(env, None).any() for tile in operands):
             product[...] = np.nan
         accumulate_into(dst, env, None, mode, product)
 

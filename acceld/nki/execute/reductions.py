@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.execute.alu import alu
+from acceld.nki.execute.alu import alu, folding
 from acceld.nki.execute.context import Context, Step, write_result
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.windows import Mask, Window
@@ -168,7 +168,7 @@ def loop_reduce(context: Context) -> Step:
     slots = [context.machine.slots.get(loop, -1) for loop in reduce_loops(context.instruction)]
     if not slots or min(slots) < 0:
         crash("loop_reduce names a loop that does not exist", "loops", context.instruction.line)
-    order = context.machine.order
+    order, together = context.machine.order, folding(context, op)
     bits = op.startswith("bitwise")
 
     def run(env: Env, window: Window) -> None:
@@ -178,7 +178,7 @@ def loop_reduce(context: Context) -> Step:
             return
         out = None if bits else dst.target(env, window)
         before = dst.raw(env, window) if bits else dst.load(env, window)
-        write_result(dst, env, window, out, combine(op, before, values, out))
+        write_result(dst, env, window, out, together(before, values, out))
 
     return run
 

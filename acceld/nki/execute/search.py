@@ -20,9 +20,14 @@ def _rows(tile: Tile, env: Env, window: Window) -> Array:
 
 def _integers(tile: Tile, env: Env, window: Window) -> Array:
     values = tile.raw(env, window)
-    if tile.store.marks is not None and tile.marked(env, window).any():
+    if tile.marked(env, window).any():
         undefined_use("an index", tile.line)
     return np.asarray(np.nan_to_num(np.asarray(values, np.float64), nan=-1)).astype(np.int64)
+
+
+def _joined(out: Array, values: Array) -> Array:
+    """Return a copy of ``out`` that can hold NaN, if the copy or ``values`` are real numbers."""
+    return out.astype(np.result_type(out, values))
 
 
 def _with_undefined(context: Context, found: Array, *values: Array) -> Array:
@@ -82,7 +87,7 @@ def local_gather(context: Context) -> Step:
                 "index", "partition_group", context.instruction.line,
             )  # fmt: skip
         blocks = values[:, : values.shape[1] // width * width].reshape(partitions, -1, width)
-        out = _rows(dst, env, None).copy()
+        out = _joined(_rows(dst, env, None), values)
         for group in range(0, partitions, _GROUP):
             wanted = where[group : group + _GROUP].T.reshape(-1)
             count = min(valid_attr, wanted.size) if isinstance(valid_attr, int) and valid_attr >= 0 else wanted.size
@@ -106,7 +111,8 @@ def local_scatter(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         if window is not None:
             raise context.unsupported("a mask")
-        values, out = _rows(data, env, None), _rows(dst, env, None).copy()
+        values = _rows(data, env, None)
+        out = _joined(_rows(dst, env, None), values)
         where = _integers(index, env, None)
         where = where.reshape(where.shape[0], -1)
         if out.shape[0] % _GROUP or where.shape[0] != out.shape[0] or values.shape[0] != out.shape[0]:
@@ -243,12 +249,15 @@ def nonzero_with_count(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window)
         out = np.array(np.asarray(dst.content(env, window), np.int64).reshape(values.shape[0], -1))
+        marks = np.zeros(out.shape, np.bool_)
+        marks |= dst.marked(env, window).reshape(out.shape) if dst.store.marks is not None else False
         for row in range(0, values.shape[0], _GROUP):
+            marks[row] = context.machine.keeps_nan and np.isnan(values[row]).any()
             out[row] = padding
             found = np.flatnonzero(values[row])
             out[row, : found.size] = found + offset
             out[row, -1] = found.size
-        dst.put(env, window, _with_undefined(context, out, values))
+        dst.put(env, window, with_nan(out, marks))
 
     return run
 

@@ -153,18 +153,30 @@ class Tile:
             return values
         return with_nan(values, self.marked(env, window))
 
+    def marks(self, env: Env, window: Window) -> Array:
+        """Return an unsigned integer for each element, with the element's bytes: those that depend on undefined memory are
+        not zero. Only for a buffer with marks.
+        """
+        with self._as_marks():
+            return np.array(self.content(env, window))
+
     def marked(self, env: Env, window: Window) -> Array:
-        """Return a mask of the elements that depend on undefined memory. Only allowed while this is traced."""
+        """Return a mask of the elements that depend on undefined memory. It is False if the buffer has no marks."""
+        if self.store.marks is None:
+            return np.zeros((1,) * len(self.shape), np.bool_)
         with self._as_marks():
             return np.asarray(self.content(env, window) != 0)
 
-    def mark(self, env: Env, window: Window, marks: Any) -> None:
-        """Record which elements depend on undefined memory, if this is traced. ``marks`` are broadcast to the tile."""
+    def mark(self, env: Env, window: Window, marks: Array) -> None:
+        """Record which elements depend on undefined memory, if the buffer has marks: a mask, which is broadcast to the tile,
+        or what :meth:`marks` returns.
+        """
         if self.store.marks is None:
             return
-        wide = np.where(marks, np.iinfo(self._bits).max, 0).astype(self._bits)
+        if marks.dtype == np.bool_:
+            marks = np.where(marks, np.iinfo(self._bits).max, 0)
         with self._as_marks():
-            self._store(env, window, wide)
+            self._store(env, window, marks.astype(self._bits, copy=False))
 
     @contextmanager
     def _as_marks(self) -> Iterator[None]:
@@ -394,7 +406,7 @@ class Tile:
         A tile of the access's own shape has one index for each element.
         """
         values = tile.raw(env, None)
-        if tile.store.marks is not None and tile.marked(env, None).any():
+        if tile.marked(env, None).any():
             undefined_use("a run-time index", self.line)
         if values.dtype.kind == "f":
             values = np.nan_to_num(np.asarray(values, np.float64), nan=-1.0, posinf=-1.0, neginf=-1.0)

@@ -140,8 +140,8 @@ def on_integers(function: Callable[..., Array], *values: Any, kind: Any = np.int
             marks = marks | np.isnan(one)
             one = np.nan_to_num(one).astype(kind)
         whole.append(one)
-    result = np.asarray(function(*whole))
-    wide: Array = np.broadcast_to(np.asarray(marks, np.bool_), result.shape)
+    result: Array = np.asarray(function(*whole))
+    wide: Any = np.broadcast_to(marks, result.shape)
     return with_nan(result, wide)
 
 
@@ -302,7 +302,7 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
     """
     function = _FOLDS[op]
     if op in BITWISE and values.dtype.kind == "f":  # some of them are undefined
-        marks = np.isnan(values).any(axis=axes, keepdims=True)
+        marks: Any = np.isnan(values).any(axis=axes, keepdims=True)
         return with_nan(fold(op, np.nan_to_num(values).astype(np.int64), axes), marks)
     if op == "subtract" and len(axes) > 1:
         kept = [axis for axis in range(values.ndim) if axis not in axes]
