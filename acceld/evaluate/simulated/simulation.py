@@ -227,13 +227,16 @@ def _run_again(
     """Run a program again, with other values in memory that was never written.
 
     Raises KernelCrash if an output differs from ``outputs``, those of the first run, or depends on such memory in a way
-    that no value shows. A program that has no room for the marks of what is undefined runs with comparisons turned
+    that no value shows. If the program can not hide a NaN, the first run has shown all but the order of writes, and
+    one more run is enough. A program that has no room for the marks of what is undefined runs with comparisons turned
     around, and with each number that :func:`_decisive` names. A large program runs with fewer of these numbers,
     because the trial has a deadline.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
     answers, numbers = None, [0.0]
-    if not _traced(program, inputs, outputs, max_bytes):
+    if not _hides_nan(program):
+        numbers = []
+    elif not _traced(program, inputs, outputs, max_bytes):
         answers = Answers()
         execute(program, inputs, replace(options, answers=answers))
         answers.begin_again()
@@ -256,6 +259,17 @@ def _run_again(
 
 
 _HINT = "write every element before it is read: fill the tile, or read only what a mask wrote"
+
+
+def _hides_nan(program: Program) -> bool:
+    """Tell whether an instruction could make a defined value of NaN, which the first run has in undefined memory."""
+    hiding = COMPARISONS | LOGIC
+    return any(
+        node.op in _HIDING
+        or any(op in hiding for op in map(node.attr, _OPERATORS))
+        or any(is_integer(one.dtype or program.buffers[one.buffer].dtype) for one in node.accesses)
+        for node, _ in program.walk()
+    )
 
 
 def _traced(program: Program, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], max_bytes: int) -> bool:
@@ -293,7 +307,9 @@ _MOST_DECISIVE = 12
 drawn at random.
 """
 _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
-"""Instructions that ask whether a value is zero, or equal to another value."""
+"""Instructions that ask whether a value is zero, or equal to another one."""
+_HIDING = _DECIDING | {"max8", "topk"}
+"""Instructions that may leave out a NaN, besides comparisons, logic and whatever reads or writes integers."""
 
 
 def _decisive(program: Program) -> list[float]:
@@ -324,7 +340,7 @@ def _decisive(program: Program) -> list[float]:
 
 _ZERO_ONE = (0.0, 1.0)
 _EXTREMES = (math.inf, -math.inf)
-_OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1")
+_OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1", "reduce_op", "rmw")
 
 
 def _elements_of(program: Program) -> int:
