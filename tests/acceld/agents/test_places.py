@@ -1,4 +1,4 @@
-"""Which files an agent may name: those below the roots, after links are resolved."""
+"""Files that an agent may name: those below the roots, after links are resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which elements of an output depend on memory that was never written, whatever that memory holds."""
+"""Execution that marks what depends on memory that was never written, whatever that memory holds."""
 
 from __future__ import annotations
 
