@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn3
-"""What was never written is less than a huge number, but not if it is NaN or infinite."""
+"""A number that was never written is less than a huge number, but not if it is NaN or infinite."""
 
 import nki
 import nki.isa as nisa
