@@ -263,7 +263,7 @@ _HINT = "write every element before it is read: fill the tile, or read only what
 
 def _hides_nan(program: Program) -> bool:
     """Tell whether an instruction could make a defined value of NaN, which the first run has in undefined memory."""
-    hiding = COMPARISONS | LOGIC
+    hiding = COMPARISONS | LOGIC | {"logical_not"}
     return any(
         node.op in _HIDING
         or any(op in hiding for op in map(node.attr, _OPERATORS))
@@ -340,7 +340,7 @@ def _decisive(program: Program) -> list[float]:
 
 _ZERO_ONE = (0.0, 1.0)
 _EXTREMES = (math.inf, -math.inf)
-_OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1", "reduce_op", "rmw")
+_OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1", "reduce_op", "rmw", "func")
 
 
 def _elements_of(program: Program) -> int:

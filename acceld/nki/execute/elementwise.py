@@ -223,6 +223,8 @@ def _scalar_engine_function(context: Context, name: str) -> Activation:
     function = ACTIVATIONS.get(name)
     if function is None:
         crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
+    if context.machine.keeps_nan and name == "logical_not":  # every other function of NaN is NaN
+        return lambda x, out: np.where(np.isnan(x), x, x == 0)
     if context.machine.chip_functions:
         function = as_on_chip(name, function)
     if context.machine.checks_ranges:
