@@ -53,7 +53,7 @@ class Places:
         if path is None and not any(character in name for character in "\0\n") and len(name) < 200:
             path = next((root / name for root in self.roots if (root / name / FILE).is_file()), None)
         if path is not None and (path / FILE).is_file():
-            return load_workload(path)
+            return self._own_workload(path)
         near = did_you_mean(name, [*folders, *find_workloads(self.config.paths.workloads)])
         raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
 
@@ -62,7 +62,8 @@ class Places:
         first root for a folder inside it, else absolute.
         """
         depths = ("", "*/", "*/*/", "*/*/*/")
-        found = (path.parent for root in self.roots for depth in depths for path in sorted(root.glob(depth + FILE)))
+        globbed = (path for root in self.roots for depth in depths for path in sorted(root.glob(depth + FILE)))
+        found = (path.parent for path in globbed if self._is_open(path.resolve()))
         return [str(one.relative_to(self.roots[0])) if one.is_relative_to(self.roots[0]) else str(one) for one in found]
 
     def new_folder(self, text: str) -> Path:
@@ -114,12 +115,28 @@ class Places:
                 f"{text[:200]!r} can not be used as a path: {error}",
                 hint="give a path in an open folder, such as kernel.py",
             ) from error
-        if any(found == root or root in found.parents for root in self.roots):
+        if self._is_open(found):
             return found
         raise UsageError(
             f"{text[:200]!r} is outside of the folders that you may use",
             hint=f"paths must lie below {self._named()}; the server's user can open more folders",
         )
+
+    def _is_open(self, path: Path) -> bool:
+        """Tell whether a path without links is a root or lies below one."""
+        return any(path == root or root in path.parents for root in self.roots)
+
+    def _own_workload(self, folder: Path) -> Workload:
+        """Return the workload in a folder below a root. Raise UsageError if a file that the workload names lies outside
+        of the roots, also by a link.
+        """
+        self._inside(str(folder / FILE))
+        found = load_workload(folder)
+        named = (*found.baselines.values(), *(one.path for one in found.variants), found.reference, found.sample)
+        for path in named:
+            if path is not None:
+                self._inside(str(path))
+        return found
 
     def _named(self) -> str:
         return ", ".join(str(root) for root in self.roots)

@@ -28,6 +28,7 @@ from acceld.workloads.records import (
     Variant,
     WeightedShape,
     Workload,
+    shape_text,
 )
 
 FILE = "workload.toml"
@@ -448,7 +449,12 @@ def _hidden(top: _Table, values: Mapping[str, int]) -> tuple[Mapping[str, int], 
     found = []
     for one in _array(top, "hidden"):
         one.only(values)
-        found.append(_values(one))
+        shape = _values(one)
+        if all(values[symbol] == extent for symbol, extent in shape.items()):
+            raise one.fail("shape", "is the workload's own", "Give at least one symbol another size.")
+        if min(shape.values()) < 1:
+            raise one.fail("shape", f"is {shape_text(shape)}; every size must be positive")
+        found.append(shape)
     return tuple(found)
 
 

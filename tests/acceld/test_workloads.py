@@ -315,6 +315,8 @@ def test_arrays_can_come_from_a_sample_file(tmp_path: Path) -> None:
         ("tolerance = 1e-5 => tolerance = 1e-5\nname = '../other'", r"name can not be '\.\./other'"),
         ("tolerance = 1e-5 => tolerance = 1e-5\nname = ''", "name can not be ''"),
         ("tolerance = 1e-5 => tolerance = 1e-5\nfamily = '/tmp'", "family can not be '/tmp'"),
+        ('nki = "kernel.py" => nki = "kernel.py"\n\n[[hidden]]\nM = -8', r"\[\[hidden\]\] 1 shape is M=-8; every size"),
+        ('nki = "kernel.py" => nki = "kernel.py"\n\n[[hidden]]\nM = 4', r"shape is the workload's own"),
     ],
 )
 def test_a_broken_workload_names_file_and_key(tmp_path: Path, change: str, message: str) -> None:

@@ -224,32 +224,25 @@ def _run_again(
     max_bytes: int,
     turns: Mapping[int, Sequence[int]],
 ) -> None:
-    """Run a program again, with other values in memory that was never written: random ones, then each number that
-    :func:`_decisive` names.
+    """Run a program again, with other values in memory that was never written.
 
-    Raises KernelCrash if an output differs from the output of the first run, in ``outputs``. The program then depends
-    on unwritten memory, or on which of several writes to one element is the last. A large program runs with fewer of
-    these numbers, because the trial has a deadline.
+    Raises KernelCrash if an output differs from ``outputs``, those of the first run, or depends on such memory in a way
+    that no value shows. If the program can not hide a NaN, the first run has shown all but the order of writes, and
+    one more run is enough. A program that has no room for the marks of what is undefined runs with comparisons turned
+    around, and with each number that :func:`_decisive` names. A large program runs with fewer of these numbers,
+    because the trial has a deadline.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
-    answers = None
-    if any(op in COMPARISONS for node, _ in program.walk() for op in map(node.attr, _OPERATORS)):
+    answers, numbers = None, [0.0]
+    if not _hides_nan(program):
+        numbers = []
+    elif not _traced(program, inputs, outputs, max_bytes):
         answers = Answers()
-        kept = execute(program, inputs, replace(options, keeps_nan=True, answers=answers))
+        execute(program, inputs, replace(options, answers=answers))
         answers.begin_again()
-        for number, (one, other) in enumerate(zip(outputs, kept, strict=True)):
-            lost = int((_is_nan(other) & ~_is_nan(one)).sum())
-            if lost:
-                buffer = program.buffers[program.outputs[number]]
-                raise KernelCrash(
-                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written: a "
-                    "comparison with an undefined value decides them",
-                    rule=UNDEFINED,
-                    line=buffer.line,
-                    hint="write every element before it is read: fill the tile, or read only what a mask wrote",
-                )
+        numbers = _decisive(program)
     most_runs = max(_LEAST_RUNS, _MOST_ELEMENTS // max(1, _elements_of(program)))
-    for held in (None, *_decisive(program))[:most_runs]:
+    for held in (None, *numbers)[:most_runs]:
         turned = answers if held is None else None
         again = execute(program, inputs, replace(options, chance=secrets.randbits(63), held=held, answers=turned))
         for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
@@ -261,8 +254,44 @@ def _run_again(
                     f"to one element is the last: {differ} bytes of the output change when that memory or that order changes",
                     rule=UNDEFINED,
                     line=buffer.line,
-                    hint="write every element before it is read: fill the tile, or read only what a mask wrote",
+                    hint=_HINT,
                 )
+
+
+_HINT = "write every element before it is read: fill the tile, or read only what a mask wrote"
+
+
+def _hides_nan(program: Program) -> bool:
+    """Tell whether an instruction could make a defined value of NaN, which the first run has in undefined memory."""
+    hiding = COMPARISONS | LOGIC | {"logical_not"}
+    return any(
+        node.op in _HIDING
+        or any(op in hiding for op in map(node.attr, _OPERATORS))
+        or any(is_integer(one.dtype or program.buffers[one.buffer].dtype) for one in node.accesses)
+        for node, _ in program.walk()
+    )
+
+
+def _traced(program: Program, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], max_bytes: int) -> bool:
+    """Trace which elements depend on memory that was never written. Return False if that takes too much memory.
+
+    Raises KernelCrash if an element of ``outputs``, those of the first run, depends on such memory and is not NaN.
+    """
+    try:
+        marked = execute(program, inputs, ExecuteOptions(max_bytes=max_bytes, check_transposes=True, keeps_nan=True))
+    except LimitExceeded:
+        return False
+    for number, (one, marks) in enumerate(zip(outputs, marked, strict=True)):
+        lost = int((marks & ~_is_nan(one)).sum())
+        if lost:
+            buffer = program.buffers[program.outputs[number]]
+            raise KernelCrash(
+                f"{lost} elements of output {buffer.name or number} depend on memory that was never written",
+                rule=UNDEFINED,
+                line=buffer.line,
+                hint=_HINT,
+            )
+    return True
 
 
 _LEAST_RUNS = 5
@@ -278,7 +307,9 @@ _MOST_DECISIVE = 12
 drawn at random.
 """
 _DECIDING = frozenset("copy_predicated select find_index8 match_replace8 nonzero_with_count".split())
-"""Instructions that ask whether a value is zero, or equal to another value."""
+"""Instructions that ask whether a value is zero, or equal to another one."""
+_HIDING = _DECIDING | {"max8", "topk"}
+"""Instructions that may leave out a NaN, besides comparisons, logic and whatever reads or writes integers."""
 
 
 def _decisive(program: Program) -> list[float]:
@@ -309,7 +340,7 @@ def _decisive(program: Program) -> list[float]:
 
 _ZERO_ONE = (0.0, 1.0)
 _EXTREMES = (math.inf, -math.inf)
-_OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1")
+_OPERATORS = ("op", "op0", "op1", "cmp", "cmp0", "cmp1", "reduce_op", "rmw", "func")
 
 
 def _elements_of(program: Program) -> int:

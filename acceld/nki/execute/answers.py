@@ -57,10 +57,13 @@ class Answers:
 
 def _marks(a: Any, b: Any) -> Array:
     """Return a byte for each pair of operands, which differs for nearly all other pairs."""
-    bits = [
-        np.ascontiguousarray(one, np.float32).view(np.uint32) * factor
-        for one, factor in zip((a, b), _FACTORS, strict=True)
-    ]
+    bits = [_bits(one) * factor for one, factor in zip((a, b), _FACTORS, strict=True)]
     return (
         ((bits[0] + bits[1]) >> np.uint32(24)).astype(np.uint8).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))
     )
+
+
+def _bits(operand: Any) -> Array:
+    """Return the bits of an operand: of 32-bit integers as they are, of all others in float32."""
+    whole = np.asarray(operand).dtype in (np.int32, np.uint32)
+    return np.ascontiguousarray(operand, None if whole else np.float32).view(np.uint32)

@@ -95,27 +95,46 @@ class BufferMemory:
     must be told apart. If undefined elements are random, ``first`` has their values; an element's entry becomes
     poison at its first product. Otherwise ``first`` is None, and the poison in ``array`` shows which elements
     were never written.
+
+    With ``traces``, ``marks`` has a byte for each byte of ``array``: not zero where the content is undefined, or was
+    computed from what is undefined. Otherwise it is None.
     """
 
-    __slots__ = ("adds", "array", "chance", "first", "layout", "poison")
+    __slots__ = ("adds", "array", "chance", "first", "layout", "marks", "poison", "traces")
 
-    def __init__(self, layout: Layout, *, poison: bool, chance: Chance | None = None, adds: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, *, poison: bool, chance: Chance | None = None, adds: bool = False, traces: bool = False
+    ) -> None:
         self.layout = layout
         self.poison = poison
         self.chance = chance
         self.adds = adds
         self.array = np.empty(0, np.uint8)
         self.first: Array | None = None
+        self.traces = traces
+        self.marks: Array | None = None
 
     def allocate(self) -> None:
         """Allocate the memory, and fill it unless every read is known to follow a write."""
         self.array = np.empty(self.layout.nbytes, np.uint8)
+        self.mark_defined()
         if self.layout.refill != -1:
             self.fill()
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes of the memory and its marks."""
+        return self.layout.nbytes * (2 if self.traces else 1)
+
+    def mark_defined(self) -> None:
+        """Record that all of the memory is defined, if what depends on undefined memory is traced."""
+        self.marks = np.zeros(self.layout.nbytes, np.uint8) if self.traces else None
 
     def fill(self) -> None:
         """Make every element undefined, or set it to the value with which the kernel declares the buffer."""
         layout = self.layout
+        if self.marks is not None:
+            self.marks.fill(POISON if layout.fill is None and self.poison else 0)
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
             if undefined and self.chance is not None:
@@ -132,7 +151,7 @@ class BufferMemory:
     def release(self) -> None:
         """Release the storage."""
         self.array = np.empty(0, np.uint8)
-        self.first = None
+        self.first = self.marks = None
 
     def whole(self) -> Array:
         """Return the storage as an array of the buffer's shape. Only allowed for a buffer that keeps its full

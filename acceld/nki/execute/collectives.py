@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from acceld.nki.execute.context import Context, Step
-from acceld.nki.execute.machine import Env, Member, crash
+from acceld.nki.execute.machine import Env, Member, crash, undefined_use
 from acceld.nki.execute.windows import Window
 from acceld.nki.ir.numerics import Array, combine
 
@@ -112,6 +112,8 @@ def _of_run_time_sizes(context: Context, kind: str) -> Step:
     dst = context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
+        if rows.marked(env, None).any():
+            undefined_use("a size", line)
         tiles = member.ranks.swap(member.rank, kind, np.array(source.raw(env, None)), line)
         sizes = member.ranks.swap(member.rank, kind, np.array(rows.raw(env, None), np.int64), line)
         group = next((ranks for ranks in lists if member.rank in ranks), None)
@@ -119,6 +121,7 @@ def _of_run_time_sizes(context: Context, kind: str) -> Step:
             return
         place = 0 if kind == "all_gather_v" else group.index(member.rank)
         mine, flat = sizes[member.rank], np.array(dst.raw(env, None)).reshape(-1)
+        flat = flat.astype(np.result_type(flat, *tiles))
         slot = flat.size // len(group)
         for number, rank in enumerate(group):
             count, begin = (int(row[place]) for row in sizes[_known(rank, tiles, line)][:2])

@@ -11,7 +11,7 @@ import numpy as np
 
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.elementwise import crop
-from acceld.nki.execute.machine import Env, crash
+from acceld.nki.execute.machine import Env, crash, undefined_use
 from acceld.nki.execute.windows import Window
 from acceld.nki.ir.numerics import ALU, BITWISE, NUMPY_DTYPES, Array
 from acceld.nki.ir.operations import GENERATOR_WORDS
@@ -75,7 +75,9 @@ def register_load(context: Context) -> Step:
     target, data = _register(context), context.src(0)
 
     def run(env: Env, window: Window) -> None:
-        values = data.raw(env, window).reshape(-1)
+        if data.marked(env, window).any():
+            undefined_use("a register", context.instruction.line)
+        values = data.content(env, window).reshape(-1)
         if values.size != 1:
             crash(
                 f"a register is loaded from one element, not from {values.size}", "register", context.instruction.line
@@ -216,7 +218,7 @@ def random_state_load(context: Context) -> Step:
     data = context.src(0)
 
     def run(env: Env, window: Window) -> None:
-        rows = data.raw(env, window)
+        rows = data.content(env, window)
         _generators(context)[: rows.shape[0]] = rows.reshape(rows.shape[0], -1)
 
     return run
@@ -314,12 +316,16 @@ def quantize_mx(context: Context) -> Step:
         limit = float(np.finfo(np.float32).max if name not in _LIMITS else _LIMITS[name])
         packed = np.ascontiguousarray(np.clip(scaled, -limit, limit).reshape(rows.shape).astype(NUMPY_DTYPES[name]))
         dst.put(env, None, packed.view(np.uint32).reshape(dst.shape))
-        target = scale.raw(env, None)
+        unknown = np.isnan(peak) if context.machine.keeps_nan else np.zeros(peak.shape, np.bool_)
+        dst.mark(env, None, np.repeat(unknown, 8, axis=0).reshape(dst.shape))
+        target = scale.content(env, None)
         bytes_out = np.array(target.reshape(target.shape[0], -1))
         for group in range(shared.shape[0]):
             row = group if bytes_out.shape[0] == shared.shape[0] else (group // 4) * 32 + group % 4
             bytes_out[row] = (shared[group] + 127).astype(np.uint8)
         scale.put(env, None, bytes_out)
+        if unknown.any():
+            scale.mark(env, None, np.ones((1,) * len(scale.shape), np.bool_))
 
     return run
 

@@ -8,57 +8,36 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.execute.activations import ACTIVATIONS, Activation, as_on_chip, within_range
-from acceld.nki.execute.answers import Answers
+from acceld.nki.execute.alu import alu, chosen
 from acceld.nki.execute.context import Context, Reader, Step, write_result
 from acceld.nki.execute.machine import Env, crash, pattern_values
 from acceld.nki.execute.reductions import fold_sink, folding_registers
 from acceld.nki.execute.windows import Crop, Mask, Window
 from acceld.nki.ir.def_use import reduce_command
-from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, is_integer, to_integer
-from acceld.nki.ir.operations import COMPARISONS
+from acceld.nki.ir.numerics import BITWISE, FOLD_IDENTITY, Array, is_integer, on_integers, to_integer
+from acceld.nki.ir.operations import COMPARISONS, WORDS
 from acceld.nki.ir.program import Access, Engine
 
-Binary = Callable[[Any, Any, "Array | None"], Array]
-
-_EXACT_INTEGER = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
-
-
-def alu(context: Context, op: str) -> Binary:
-    """Return the function of two operands that is named ``op``, on reals. Raise KernelCrash for an unknown
-    name.
-    """
-    found = ALU.get(op)
-    if found is None:
-        crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
-    machine = context.machine
-    asks = op in COMPARISONS and (machine.keeps_nan or machine.answers is not None)
-    return _asking(found, machine.answers, keeps_nan=machine.keeps_nan) if asks else found
+_EXACT_INTEGER = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
 
 
-def _asking(compare: Binary, answers: Answers | None, *, keeps_nan: bool) -> Binary:
-    """Return the comparison ``compare`` with its answers settled by ``answers``. With ``keeps_nan`` the answer is NaN
-    where an operand is NaN.
-    """
-
-    def kept(a: Any, b: Any, out: Array | None) -> Array:
-        result = compare(a, b, None)
-        if answers is not None:
-            result = answers.settled(a, b, result)
-        if keeps_nan:
-            result = np.where(np.isnan(a) | np.isnan(b), np.float32(np.nan), result)
-        if out is None:
-            return result
-        out[...] = result
-        return out
-
-    return kept
-
-
-def integer_function(context: Context, op: str) -> np.ufunc | None:
+def integer_function(context: Context, op: str) -> Callable[[Any, Any], Array] | None:
     """Return the integer form of ``op`` if this instruction computes on integers; None otherwise.
 
-    Integer forms exist for bit operations, and for 32-bit add, subtract and multiply, which GpSimd computes exactly. The
-    engines that run an instruction which names none compute in float32.
+    Integer forms exist for bit operations, and for sums, products, extremes and comparisons of 32-bit integers, which
+    GpSimd computes exactly. The engines that run an instruction which names none compute in float32.
     """
     if op in BITWISE:
         return BITWISE[op]
@@ -68,11 +47,14 @@ def integer_function(context: Context, op: str) -> np.ufunc | None:
     for operand in (*context.instruction.srcs, *context.instruction.dsts):
         if isinstance(operand, Access):
             dtype = operand.dtype or stores[operand.buffer].layout.buffer.dtype
-            if dtype not in ("int32", "uint32"):
+            if dtype not in WORDS:
                 return None
         elif not isinstance(operand, int):
             return None
-    return _EXACT_INTEGER[op]
+    function, answers = _EXACT_INTEGER[op], context.machine.answers
+    if op not in COMPARISONS or answers is None:
+        return function
+    return lambda a, b: answers.settled(a, b, function(a, b))
 
 
 def integer_reader(context: Context, number: int) -> Reader:
@@ -83,7 +65,8 @@ def integer_reader(context: Context, number: int) -> Reader:
 
         def load(env: Env, window: Window) -> Array:
             values = tile.raw(env, window)
-            return values if values.dtype.kind in "iub" else to_integer(values, np.dtype(np.int32))
+            marked = context.machine.keeps_nan and tile.integer
+            return values if marked or values.dtype.kind in "iub" else to_integer(values, np.dtype(np.int32))
 
         return load
     value = context.number(number)
@@ -93,8 +76,13 @@ def integer_reader(context: Context, number: int) -> Reader:
     return lambda env, window: whole
 
 
-def apply_integer(function: np.ufunc, a: Any, b: Any) -> Array:
-    """Return ``function(a, b)`` in the integer type of the tile operand. An immediate wraps around to that type."""
+def apply_integer(function: Callable[[Any, Any], Array], a: Any, b: Any) -> Array:
+    """Return ``function(a, b)`` in the integer type of the tile operand. An immediate wraps around to that type.
+
+    Where a tile has NaN, because what depends on undefined memory is traced, the result is NaN.
+    """
+    if any(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in (a, b)):
+        return on_integers(function, a, b)
     width = next((np.asarray(x).dtype for x in (a, b) if isinstance(x, np.ndarray)), np.dtype(np.int32))
     if width == np.bool_:
         width = np.dtype(np.uint8)
@@ -235,6 +223,8 @@ def _scalar_engine_function(context: Context, name: str) -> Activation:
     function = ACTIVATIONS.get(name)
     if function is None:
         crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
+    if context.machine.keeps_nan and name == "logical_not":  # every other function of NaN is NaN
+        return lambda x, out: np.where(np.isnan(x), x, x == 0)
     if context.machine.chip_functions:
         function = as_on_chip(name, function)
     if context.machine.checks_ranges:
@@ -248,7 +238,7 @@ def activation(context: Context) -> Step:
     dst = context.dst()
     if name == "invert":
         source = integer_reader(context, 0)
-        return lambda env, window: dst.put(env, window, np.invert(np.asarray(source(env, window))))
+        return lambda env, window: dst.put(env, window, on_integers(np.invert, np.asarray(source(env, window))))
     function = _scalar_engine_function(context, name)
     data = context.reader(0)
     bias, scale = context.reader(1), context.reader(2)
@@ -347,11 +337,9 @@ def select(context: Context) -> Step:
     sink = fold_sink(context)
 
     def run(env: Env, window: Window) -> None:
-        holds = predicate(env, window) != 0
-        if reverse:
-            holds = ~holds
         real = context.machine.real
-        result = np.where(holds, np.asarray(yes(env, window), real), np.asarray(no(env, window), real))
+        one, other = np.asarray(yes(env, window), real), np.asarray(no(env, window), real)
+        result = chosen(context.machine, predicate(env, window), one, other, reverse=reverse)
         dst.put(env, window, result)
         if sink is not None:
             sink(env, window, result, False)
@@ -367,8 +355,8 @@ def affine_select(context: Context) -> Step:
     values = _pattern(context)
 
     def run(env: Env, window: Window) -> None:
-        holds = compare(crop(values(env), window).astype(context.machine.real), 0.0, None) != 0
         real = context.machine.real
+        holds = compare(crop(values(env), window).astype(real), 0.0, None) != 0
         dst.put(env, window, np.where(holds, np.asarray(yes(env, window), real), np.asarray(no(env, window), real)))
 
     return run
@@ -412,6 +400,7 @@ def range_select(context: Context) -> Step:
     dst = context.dst()
     yes, low, high = (context.reader(number) for number in range(3))
     first, second = alu(context, context.text("cmp0")), alu(context, context.text("cmp1"))
+    both = alu(context, "logical_and")
     start = context.attr("range_start", 0)
     other = context.attr("on_false")
     fill = float(other) if isinstance(other, int | float) else float(np.finfo(np.float32).min)
@@ -423,9 +412,9 @@ def range_select(context: Context) -> Step:
 
     def run(env: Env, window: Window) -> None:
         where = crop(np.broadcast_to(index, shape), window)
-        holds = (first(where, low(env, window), None) != 0) & (second(where, high(env, window), None) != 0)
         real = context.machine.real
-        result = np.where(holds, np.asarray(yes(env, window), real), real.type(fill))
+        holds = both(first(where, low(env, window), None), second(where, high(env, window), None), None)
+        result = chosen(context.machine, holds, np.asarray(yes(env, window), real), real.type(fill))
         dst.put(env, window, result)
         if sink is not None:
             sink(env, window, result, False)
@@ -442,8 +431,8 @@ def copy_predicated(context: Context) -> Step:
     reverse = context.flag("reverse")
 
     def run(env: Env, window: Window) -> None:
-        holds = predicate(env, window) != 0
         before = dst.load(env, window)
-        dst.put(env, window, np.where(~holds if reverse else holds, source(env, window), before))
+        result = chosen(context.machine, predicate(env, window), source(env, window), before, reverse=reverse)
+        dst.put(env, window, result)
 
     return run

@@ -62,7 +62,8 @@ class ExecuteOptions:
     - ``turns``: for instructions, by number in program order, which executions are computed, left out or copied
       from others (:mod:`acceld.nki.ir.turns`). Not allowed with ``shuffle_affine``.
     - ``chip_functions``: give the scalar engine's functions errors as large as the published ones.
-    - ``keeps_nan``: let a comparison with NaN give NaN.
+    - ``keeps_nan``: return, in place of each output, a mask of the elements that depend on memory which was never
+      written. Such elements are NaN while the program runs, also in integers, comparisons and choices.
     - ``answers``: keep what comparisons say, or turn it around where their operands differ from an earlier run.
     - ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
     """
@@ -141,7 +142,8 @@ class _Execution:
         chance = None if options.chance is None else Chance(options.chance, options.held)
         adds = {number for number, found in uses.items() if any(adds_or_overwrites(use) for use in found)}
         self.stores = [
-            BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds) for layout in layouts
+            BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds, traces=options.keeps_nan)
+            for layout in layouts
         ]
         outputs = {number for number in program.outputs if program.buffers[number].role is not Role.INPUT}
         self.settled = not any(
@@ -298,6 +300,7 @@ class _Execution:
                 if buffer.data is not None:
                     values = np.frombuffer(buffer.data, NUMPY_DTYPES[buffer.dtype])
                     self.stores[number].array = copy_in(buffer, self.stores[number].layout, values)
+                    self.stores[number].mark_defined()
                 elif buffer.role is Role.OUTPUT or (number in program.outputs and number not in program.inputs):
                     self._allocate(self.stores[number])
                     if number not in self.filled:
@@ -319,7 +322,7 @@ class _Execution:
 
     def _release(self, position: int) -> None:
         for store in self.last.get(position, ()):
-            self.live -= store.layout.nbytes
+            self.live -= store.held_bytes
             store.release()
 
     def _run_cores(self, position: int) -> None:
@@ -370,6 +373,7 @@ class _Execution:
                 store.array.flags.writeable = False
             else:
                 store.array = copy_in(buffer, store.layout, values)
+                store.mark_defined()
 
     def _take(self, size: int, line: int = 0) -> None:
         self.live += size
@@ -382,7 +386,7 @@ class _Execution:
             )
 
     def _allocate(self, store: BufferMemory) -> None:
-        self._take(store.layout.nbytes, store.layout.buffer.line)
+        self._take(store.held_bytes, store.layout.buffer.line)
         try:
             store.allocate()
         except (MemoryError, ValueError) as error:
@@ -397,6 +401,9 @@ class _Execution:
     def _output(self, number: int) -> Array:
         buffer, store = self.program.buffers[number], self.stores[number]
         dtype = store.layout.dtype
+        if store.traces:
+            marks = np.zeros(store.layout.nbytes, np.uint8) if store.marks is None else store.marks
+            return np.asarray(marks.view(f"u{dtype.itemsize}").reshape(buffer.outer_shape) != 0)
         values: Array = store.array.view(dtype).reshape(buffer.outer_shape)
         return values if number in self.written and number not in self.program.inputs else values.copy()
 

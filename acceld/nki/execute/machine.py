@@ -63,7 +63,7 @@ class Machine:
     random: np.random.Generator
     chip_functions: bool = False
     keeps_nan: bool = False
-    """True if a comparison with NaN gives NaN, so that no comparison hides an undefined operand."""
+    """True if whatever depends on undefined memory is NaN, also integers, comparisons and choices."""
     answers: Answers | None = None
     """The results of the comparisons of an earlier run; None if nothing is compared with another run."""
     checks_ranges: bool = False
@@ -124,6 +124,14 @@ class Machine:
 def crash(message: str, rule: str, line: int, hint: str = "") -> NoReturn:
     """Raise KernelCrash with the given message, rule, line and hint."""
     raise KernelCrash(message, rule=rule, line=line, hint=hint)
+
+
+def undefined_use(what: str, line: int) -> NoReturn:
+    """Raise KernelCrash because ``what``, such as a register, depends on memory that was never written."""
+    crash(
+        f"{what} depends on memory that was never written", "undefined_memory", line,
+        "write every element before it is read: fill the tile, or read only what a mask wrote",
+    )  # fmt: skip
 
 
 def affine_function(const: int, terms: Sequence[tuple[int, int]]) -> Callable[[Env], int]:

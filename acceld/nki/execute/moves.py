@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from acceld.nki.execute.alu import alu, folding
 from acceld.nki.execute.context import Context, Step
-from acceld.nki.execute.elementwise import alu
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Mask, Window
-from acceld.nki.ir.numerics import BITWISE, NUMPY_DTYPES, Array, combine, is_integer, write
+from acceld.nki.ir.numerics import BITWISE, NUMPY_DTYPES, Array, combine, is_integer, with_nan, write
 from acceld.nki.ir.operations import REDUCE_OPS
 
 
@@ -33,6 +33,8 @@ def copier(src: Tile, dst: Tile) -> Step:
     def run(env: Env, window: Window) -> None:
         if simple and not isinstance(window, Mask):
             dst.view(env, window)[...] = src.view(env, window)
+            if dst.store.marks is not None:
+                dst.mark(env, window, src.marked(env, window) if src.store.marks is None else src.marks(env, window))
             return
         dst.put(env, window, src.raw(env, window) if bits or whole else src.load(env, window))
 
@@ -53,7 +55,7 @@ def bitcast(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         if window is not None:
             raise context.unsupported("a mask")
-        values = np.ascontiguousarray(src.raw(env, None).astype(was, copy=False))
+        values = np.ascontiguousarray(src.content(env, None).astype(was, copy=False))
         rows = values.reshape(values.shape[0] if values.shape[:1] == dst.shape[:1] else 1, -1)
         if rows.shape[1] * was.itemsize % becomes.itemsize:
             crash(
@@ -62,6 +64,11 @@ def bitcast(context: Context) -> Step:
                 line,
             )
         dst.put(env, None, rows.view(becomes).reshape(dst.shape))
+        if dst.store.marks is not None and src.store.marks is not None:
+            held = src.marks(env, None).reshape(rows.shape)
+            dst.mark(env, None, held.view(f"u{becomes.itemsize}").reshape(dst.shape))
+        else:
+            dst.mark(env, None, np.zeros((1,) * len(dst.shape), np.bool_))
 
     return run
 
@@ -91,9 +98,12 @@ def _skipping(src: Tile, dst: Tile) -> Step:
     def run(env: Env, window: Window) -> None:
         memory, flat, inside = src.scatter_raw(env, window)
         values = src.read(memory[flat]) if memory.size else np.zeros(flat.shape, src.numpy_dtype)
+        if src.store.marks is not None:
+            values = with_nan(values, src.store.marks.view(f"u{src.numpy_dtype.itemsize}")[flat] != 0)
         if inside is not None:
             before = np.broadcast_to(dst.raw(env, window), values.shape)
-            values = np.where(inside, values.astype(before.dtype), before)
+            kind = np.result_type(values, before) if src.store.marks is not None else before.dtype
+            values = np.where(inside, values.astype(kind), before)
         dst.put(env, window, values)
 
     return run
@@ -103,17 +113,22 @@ def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
     if op not in REDUCE_OPS:
         crash(f"{op!r} is not a read-modify-write operation", "operation", context.instruction.line)
     bits = op in BITWISE
+    together = folding(context, op)
 
     def run(env: Env, window: Window) -> None:
         values = src.raw(env, window) if bits else src.load(env, window)
         if not dst.scattered:
             before = dst.raw(env, window) if bits else dst.load(env, window)
-            dst.put(env, window, combine(op, before, values))
+            dst.put(env, window, together(before, values, None))
             return
         memory, flat, inside = dst.scatter_raw(env, window)
         values = np.broadcast_to(values, flat.shape)
         where = flat.reshape(-1) if inside is None else flat[inside]
         terms = values.reshape(-1) if inside is None else values[inside]
+        if dst.store.marks is not None and terms.dtype.kind == "f":
+            marks = dst.store.marks.view(f"u{dst.numpy_dtype.itemsize}")
+            marks[where[np.isnan(terms)]] = np.iinfo(marks.dtype).max
+            terms = np.nan_to_num(terms).astype(memory.dtype if bits else terms.dtype)
         _fold_at(memory, where, terms, op, dst, bits)
 
     return run
@@ -201,6 +216,7 @@ def shuffle(context: Context) -> Step:
             raise context.unsupported("a mask")
         values = np.array(dst.raw(env, None) if src.dtype == dst.dtype else dst.load(env, None))
         source_values = src.raw(env, None) if src.dtype == dst.dtype else src.load(env, None)
+        values = values.astype(np.result_type(values, source_values), copy=False)
         values[targets] = source_values[lanes_of]
         dst.put(env, None, values)
 

@@ -15,7 +15,7 @@ from acceld.nki.execute.machine import Env, Machine, crash
 from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Mask, Window
 from acceld.nki.ir.def_use import accumulation
-from acceld.nki.ir.numerics import NUMPY_DTYPES, Array
+from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, with_nan
 from acceld.nki.ir.program import Access, Engine, Instruction, Loop
 from acceld.nki.ir.regions import coefficient
 
@@ -253,10 +253,13 @@ def matmul_mx(context: Context) -> Step:
         if window is not None:
             raise context.unsupported("a mask")
         s, m = (
-            mx_values(values.raw(env, None), values.dtype, scale.raw(env, None), real)
+            mx_values(values.content(env, None), values.dtype, scale.content(env, None), real)
             for values, scale in zip(operands[:2], operands[2:], strict=True)
         )
-        accumulate_into(dst, env, None, mode, s.T @ m)
+        product = s.T @ m
+        if context.machine.keeps_nan and any(tile.marked(env, None).any() for tile in operands):
+            product[...] = np.nan
+        accumulate_into(dst, env, None, mode, product)
 
     return run
 
@@ -407,4 +410,9 @@ class _Stack:
             (*self.steps, *self.tile.strides),
         )
         rows = self.tile.read(stacked.reshape(-1, shape[-1]))
+        marks = self.tile.store.marks
+        if marks is not None:
+            kind, strides = f"u{stacked.itemsize}", (*self.steps, *self.tile.strides)
+            marked: Array = np.ndarray(stacked.shape, kind, marks, offset, strides)
+            rows = with_nan(rows, marked.reshape(-1, shape[-1]) != 0)
         return rows if rows.dtype == self.real else rows.astype(self.real)

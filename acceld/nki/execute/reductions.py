@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from acceld.nki.execute.alu import alu, folding
 from acceld.nki.execute.context import Context, Step, write_result
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.windows import Mask, Window
 from acceld.nki.ir.def_use import reduce_command, reduce_loops
 from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, combine, fold, negated
-from acceld.nki.ir.operations import REDUCE_OPS
+from acceld.nki.ir.operations import LOGIC, REDUCE_OPS
 from acceld.nki.ir.spaces import reduced_axes
 
 Sink = Callable[[Env, Window, Array, bool], None]
@@ -126,10 +127,17 @@ def tensor_reduce(context: Context) -> Step:
             if identity is None:
                 raise context.unsupported(f"a mask over several axes with {op}")
             values = np.where(window.keep, values, values.dtype.type(identity))
-        folded = fold(op, values, axes)
+        folded = _kept(context, op, values, fold(op, values, axes), axes)
         dst.put(env, window, -folded if negate else folded)
 
     return run
+
+
+def _kept(context: Context, op: str, values: Array, folded: Array, axes: tuple[int, ...]) -> Array:
+    """Return the fold of ``values``, with NaN where logic has folded an undefined value, if that is traced."""
+    if not context.machine.keeps_nan or op not in LOGIC:
+        return folded
+    return np.where(np.isnan(values).any(axis=axes, keepdims=True), folded.dtype.type(np.nan), folded)
 
 
 def partition_reduce(context: Context) -> Step:
@@ -143,7 +151,7 @@ def partition_reduce(context: Context) -> Step:
         if isinstance(window, Mask):
             raise context.unsupported("a mask over several axes")
         values = data.raw(env, window) if op.startswith("bitwise") else data.load(env, window)
-        folded = fold(op, values, (0,))
+        folded = _kept(context, op, values, fold(op, values, (0,)), (0,))
         dst.put(env, window, folded / folded.dtype.type(values.shape[0]) if average else folded)
 
     return run
@@ -160,7 +168,7 @@ def loop_reduce(context: Context) -> Step:
     slots = [context.machine.slots.get(loop, -1) for loop in reduce_loops(context.instruction)]
     if not slots or min(slots) < 0:
         crash("loop_reduce names a loop that does not exist", "loops", context.instruction.line)
-    order = context.machine.order
+    order, together = context.machine.order, folding(context, op)
     bits = op.startswith("bitwise")
 
     def run(env: Env, window: Window) -> None:
@@ -170,7 +178,7 @@ def loop_reduce(context: Context) -> Step:
             return
         out = None if bits else dst.target(env, window)
         before = dst.raw(env, window) if bits else dst.load(env, window)
-        write_result(dst, env, window, out, combine(op, before, values, out))
+        write_result(dst, env, window, out, together(before, values, out))
 
     return run
 
@@ -186,7 +194,7 @@ def scan(context: Context) -> Step:
     ops = [context.text("op0"), context.text("op1")]
     if any(op not in ALU for op in ops):
         crash(f"scan: {ops} are not arithmetic operations", "operation", context.instruction.line)
-    one, two = (ALU[op] for op in ops)
+    one, two = (alu(context, op) for op in ops)
     reverse0, reverse1 = context.flag("reverse0"), context.flag("reverse1")
     plain = not reverse0 and not reverse1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from acceld.nki.execute.context import Context, Step
-from acceld.nki.execute.machine import Env, crash
+from acceld.nki.execute.machine import Env, crash, undefined_use
 from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Window
-from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.numerics import Array, with_nan
 
 _GROUP = 16
 
@@ -20,7 +20,22 @@ def _rows(tile: Tile, env: Env, window: Window) -> Array:
 
 def _integers(tile: Tile, env: Env, window: Window) -> Array:
     values = tile.raw(env, window)
+    if tile.marked(env, window).any():
+        undefined_use("an index", tile.line)
     return np.asarray(np.nan_to_num(np.asarray(values, np.float64), nan=-1)).astype(np.int64)
+
+
+def _joined(out: Array, values: Array) -> Array:
+    """Return a copy of ``out`` that can hold NaN, if the copy or ``values`` are real numbers."""
+    return out.astype(np.result_type(out, values))
+
+
+def _with_undefined(context: Context, found: Array, *values: Array) -> Array:
+    """Return what is found in rows of ``values``; NaN in rows with an undefined value, if that is traced."""
+    if not context.machine.keeps_nan:
+        return found
+    rows = np.logical_or.reduce([np.isnan(one).any(axis=1) for one in values])
+    return with_nan(np.asarray(found, np.float64), np.broadcast_to(rows[:, None], found.shape))
 
 
 def _check_index(index: Array, size: int, context: Context) -> None:
@@ -72,7 +87,7 @@ def local_gather(context: Context) -> Step:
                 "index", "partition_group", context.instruction.line,
             )  # fmt: skip
         blocks = values[:, : values.shape[1] // width * width].reshape(partitions, -1, width)
-        out = _rows(dst, env, None).copy()
+        out = _joined(_rows(dst, env, None), values)
         for group in range(0, partitions, _GROUP):
             wanted = where[group : group + _GROUP].T.reshape(-1)
             count = min(valid_attr, wanted.size) if isinstance(valid_attr, int) and valid_attr >= 0 else wanted.size
@@ -96,7 +111,8 @@ def local_scatter(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         if window is not None:
             raise context.unsupported("a mask")
-        values, out = _rows(data, env, None), _rows(dst, env, None).copy()
+        values = _rows(data, env, None)
+        out = _joined(_rows(dst, env, None), values)
         where = _integers(index, env, None)
         where = where.reshape(where.shape[0], -1)
         if out.shape[0] % _GROUP or where.shape[0] != out.shape[0] or values.shape[0] != out.shape[0]:
@@ -127,7 +143,7 @@ def max8(context: Context) -> Step:
                 "free_size",
                 context.instruction.line,
             )
-        dst.put(env, window, -np.sort(-values, axis=1)[:, :8])
+        dst.put(env, window, _with_undefined(context, -np.sort(-values, axis=1)[:, :8], values))
 
     return run
 
@@ -153,7 +169,8 @@ def find_index8(context: Context) -> Step:
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
-        dst.put(env, window, _first_matches(_rows(data, env, window), _rows(wanted, env, window)))
+        values, searched = _rows(data, env, window), _rows(wanted, env, window)
+        dst.put(env, window, _with_undefined(context, _first_matches(values, searched), values, searched))
 
     return run
 
@@ -170,12 +187,13 @@ def match_replace8(context: Context) -> Step:
 
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window).copy()
-        found = _first_matches(values, _rows(wanted, env, window))
+        searched = _rows(wanted, env, window)
+        found, before = _first_matches(values, searched), values.copy()
         rows, columns = np.nonzero(found >= 0)
         values[rows, found[rows, columns]] = fill
-        dst.put(env, window, values)
+        dst.put(env, window, _with_undefined(context, values, before, searched))
         if index is not None:
-            index.put(env, window, found)
+            index.put(env, window, _with_undefined(context, found, before, searched))
 
     return run
 
@@ -206,7 +224,11 @@ def topk(context: Context) -> Step:
         )
         order = np.argsort(snakes[:, :active], axis=1, kind="stable")[:, active - count :]
         picked = np.take_along_axis(snakes, order, axis=1)
-        for out, found in ((values_out, picked), (index_out, order)):
+        searched = snakes[:, :active]
+        for out, found in (
+            (values_out, _with_undefined(context, picked, searched)),
+            (index_out, _with_undefined(context, order, searched)),
+        ):
             out.put(env, window, np.repeat(found, _GROUP, axis=0).reshape(out.shape))
 
     return run
@@ -226,13 +248,16 @@ def nonzero_with_count(context: Context) -> Step:
 
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window)
-        out = np.array(_integers(dst, env, window).reshape(values.shape[0], -1))
+        out = np.array(np.asarray(dst.content(env, window), np.int64).reshape(values.shape[0], -1))
+        marks = np.zeros(out.shape, np.bool_)
+        marks |= dst.marked(env, window).reshape(out.shape) if dst.store.marks is not None else False
         for row in range(0, values.shape[0], _GROUP):
+            marks[row] = context.machine.keeps_nan and np.isnan(values[row]).any()
             out[row] = padding
             found = np.flatnonzero(values[row])
             out[row, : found.size] = found + offset
             out[row, -1] = found.size
-        dst.put(env, window, out)
+        dst.put(env, window, with_nan(out, marks))
 
     return run
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.execute.buffers import POISON
-from acceld.nki.execute.machine import Env, Machine, affine, affine_function, crash
+from acceld.nki.execute.machine import Env, Machine, affine, affine_function, crash, undefined_use
 from acceld.nki.execute.windows import Crop, Mask, Window
-from acceld.nki.ir.numerics import Array, is_integer, round_tfloat32, storage_dtype, write
+from acceld.nki.ir.numerics import Array, is_integer, is_nan, round_tfloat32, storage_dtype, with_nan, write
 from acceld.nki.ir.program import Access, Pattern
 from acceld.nki.ir.regions import index_bounds
 from acceld.nki.ir.spaces import AxisMap
@@ -106,6 +106,7 @@ class Tile:
             and self.reshaped is None
             and not self.may_repeat
         )
+        self._bits = np.dtype(f"u{self.numpy_dtype.itemsize}")
         self._starts = [affine(machine, start) for start in access.start]
         self._indices = [
             Tile(machine, one.index, trips, line=line) if one.index is not None else None for one in access.indirect
@@ -143,7 +144,55 @@ class Tile:
         return offset, tuple(shape)
 
     def raw(self, env: Env, window: Window) -> Array:
-        """Return the values that an engine reads, in the storage dtype. Callers must not write to the result."""
+        """Return the values that an engine reads, in the storage dtype. Callers must not write to the result.
+
+        If what depends on undefined memory is traced, such elements are NaN; integers among them are then float64.
+        """
+        values = self.content(env, window)
+        if self.store.marks is None:
+            return values
+        return with_nan(values, self.marked(env, window))
+
+    def marks(self, env: Env, window: Window) -> Array:
+        """Return an unsigned integer for each element, with the element's bytes: those that depend on undefined memory are
+        not zero. Only for a buffer with marks.
+        """
+        with self._as_marks():
+            return np.array(self.content(env, window))
+
+    def marked(self, env: Env, window: Window) -> Array:
+        """Return a mask of the elements that depend on undefined memory. It is False if the buffer has no marks."""
+        if self.store.marks is None:
+            return np.zeros((1,) * len(self.shape), np.bool_)
+        with self._as_marks():
+            return np.asarray(self.content(env, window) != 0)
+
+    def mark(self, env: Env, window: Window, marks: Array) -> None:
+        """Record which elements depend on undefined memory, if the buffer has marks: a mask, which is broadcast to the tile,
+        or what :meth:`marks` returns.
+        """
+        if self.store.marks is None:
+            return
+        if marks.dtype == np.bool_:
+            marks = np.where(marks, np.iinfo(self._bits).max, 0)
+        with self._as_marks():
+            self._store(env, window, marks.astype(self._bits, copy=False))
+
+    @contextmanager
+    def _as_marks(self) -> Iterator[None]:
+        """Let the tile read and write the marks of its elements during the block, as unsigned integers."""
+        store, held = self.store, (self.store.array, self.numpy_dtype, self.dtype, self.rounds)
+        assert store.marks is not None
+        store.array, self.numpy_dtype, self.dtype, self.rounds = store.marks, self._bits, str(self._bits), False
+        try:
+            yield
+        finally:
+            store.array, self.numpy_dtype, self.dtype, self.rounds = held
+
+    def content(self, env: Env, window: Window) -> Array:
+        """Return the content of the memory as values of the access's dtype, in the storage dtype. Callers must not write
+        to the result.
+        """
         if self.scattered or isinstance(window, Mask):
             values = self._gather(env, window)
         else:
@@ -168,7 +217,7 @@ class Tile:
 
     def untouched(self, env: Env, window: Window) -> Array | None:
         """Return a mask that is True for elements which were never written; None if all were written."""
-        values, first = self.raw(env, window), None
+        values, first = self.content(env, window), None
         bits = np.dtype(f"u{values.dtype.itemsize}")
         if self.store.first is not None:
             with self._as_first():
@@ -200,12 +249,20 @@ class Tile:
         """Return a view into which results can be written without rounding; None if only :meth:`put` can write
         them.
         """
-        if self.plain and not isinstance(window, Mask):
+        if self.plain and self.store.marks is None and not isinstance(window, Mask):
             return self.view(env, window)
         return None
 
     def put(self, env: Env, window: Window, values: Any) -> None:
-        """Round ``values`` to the tile's dtype and write them. They are broadcast to the tile's shape."""
+        """Round ``values`` to the tile's dtype and write them. They are broadcast to the tile's shape.
+
+        If what depends on undefined memory is traced, this is what is NaN among ``values``.
+        """
+        self._store(env, window, values)
+        if self.store.marks is not None:
+            self.mark(env, window, is_nan(np.asarray(values)))
+
+    def _store(self, env: Env, window: Window, values: Any) -> None:
         if self.scattered or isinstance(window, Mask):
             self._scatter(env, window, values)
             return
@@ -349,6 +406,8 @@ class Tile:
         A tile of the access's own shape has one index for each element.
         """
         values = tile.raw(env, None)
+        if tile.marked(env, None).any():
+            undefined_use("a run-time index", self.line)
         if values.dtype.kind == "f":
             values = np.nan_to_num(np.asarray(values, np.float64), nan=-1.0, posinf=-1.0, neginf=-1.0)
         values = values.astype(np.int64)

@@ -115,6 +115,36 @@ def write(target: Array, values: Any, dtype: str, *, float64: bool = False) -> N
         np.copyto(target, values, casting="unsafe")
 
 
+def is_nan(values: Array) -> Array:
+    """Return a mask of the elements that are NaN. Its axes have one element if no value of that dtype is NaN."""
+    return np.zeros((1,) * values.ndim, np.bool_) if values.dtype.kind in "iub" else np.isnan(values)
+
+
+def with_nan(values: Array, marks: Array) -> Array:
+    """Return ``values`` with NaN where ``marks`` is True. Integers become float64 for that."""
+    if not marks.any():
+        return values
+    held = np.array(values, np.float64 if values.dtype.kind in "iub" else values.dtype)
+    held[marks] = np.nan
+    return held
+
+
+def on_integers(function: Callable[..., Array], *values: Any, kind: Any = np.int64) -> Array:
+    """Return ``function(*values)`` for a function that keeps the shape of its integers. Where a value is NaN, the result is
+    NaN; it is float64 then. Floats among ``values`` become integers of the dtype ``kind``.
+    """
+    marks: Any = False
+    whole = []
+    for one in values:
+        if isinstance(one, np.ndarray) and one.dtype.kind == "f":
+            marks = marks | np.isnan(one)
+            one = np.nan_to_num(one).astype(kind)
+        whole.append(one)
+    result: Array = np.asarray(function(*whole))
+    wide: Any = np.broadcast_to(marks, result.shape)
+    return with_nan(result, wide)
+
+
 def _compare(function: np.ufunc) -> Alu:
     def apply(a: Any, b: Any, out: Array | None) -> Array:
         if out is not None:
@@ -141,7 +171,9 @@ def _by_magnitude(compare: np.ufunc) -> Alu:
     """
 
     def apply(a: Any, b: Any, out: Array | None) -> Array:
-        result: Array = np.asarray(np.where(compare(np.abs(a), np.abs(b)), a, b))
+        undefined = np.isnan(a) | np.isnan(b)  # like a maximum and a minimum
+        chosen = np.where(compare(np.abs(a), np.abs(b)), a, b)
+        result: Array = np.where(undefined, chosen.dtype.type(np.nan), chosen)
         if out is None:
             return result
         np.copyto(out, result)
@@ -269,6 +301,9 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
     ``subtract`` folds in order, the first axis slowest. Logical results are 1 and 0 in the type of ``values``.
     """
     function = _FOLDS[op]
+    if op in BITWISE and values.dtype.kind == "f":  # some of them are undefined
+        marks: Any = np.isnan(values).any(axis=axes, keepdims=True)
+        return with_nan(fold(op, np.nan_to_num(values).astype(np.int64), axes), marks)
     if op == "subtract" and len(axes) > 1:
         kept = [axis for axis in range(values.ndim) if axis not in axes]
         moved = np.ascontiguousarray(values.transpose(*kept, *axes))
@@ -286,4 +321,6 @@ def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:
     """Return ``a op b``, element by element, for an operation ``op`` of a reduction. The two arrays both hold reals, or
     both hold integers.
     """
+    if op in BITWISE and out is None:
+        return on_integers(_FOLDS[op], a, b)
     return np.asarray(_FOLDS[op](a, b, out=out))

@@ -497,6 +497,8 @@ def having(trait: Trait) -> frozenset[str]:
 FLOAT_DTYPES = frozenset(
     "float32 tfloat32 bfloat16 float16 float8_e4m3 float8_e4m3fn float8_e5m2 float8_e8m0fnu".split()
 )
+WORDS = frozenset(("int32", "uint32"))
+"""Integers on which GpSimd computes without rounding them to float32."""
 INTEGER_DTYPES = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 bool".split())
 DTYPE_BYTES: dict[str, int] = {
     "float32": 4, "tfloat32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1, "float8_e4m3fn": 1,

@@ -15,7 +15,7 @@ from acceld.nki.frontend.core.placement import declare, fresh, mark_produced, re
 from acceld.nki.frontend.core.state import Lens, Trace, current
 from acceld.nki.frontend.core.tensor import ParDim, Tensor, on_chip
 from acceld.nki.frontend.core.views import conform, expand
-from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
+from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES, WORDS
 from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space, TileDim
 
 COMPARING = frozenset(
@@ -215,6 +215,11 @@ def _apart(x: Tensor, y: Tensor) -> Tensor:
     return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
 
 
+def on_gpsimd(tile: Tensor) -> bool:
+    """Tell whether a tile has 32-bit integers in a memory that GpSimd reads."""
+    return tile.dtype_name in WORDS and tile.space is not Space.PSUM
+
+
 def binary(name: str, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
     """Return a new tile with ``x`` and ``y`` combined by ``nl.NAME``, such as ``nl.add``.
 
@@ -242,7 +247,9 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
             wide = expand(tile, shape)
             assert wide is not None
             sources.append(wide)
-        engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.VECTOR
+        whole = op not in BITWISE and kind in WORDS and all(on_gpsimd(tile) for tile in (left, right))
+        exact = op in GPSIMD_ONLY or (whole and current().exact_integers)
+        engine = Engine.GPSIMD if exact else Engine.VECTOR
         return result("tensor_tensor", engine, shape, kind, sources, attrs={"op": op}, mask=masked(mask, shape))
     tile, number, reverse = tiles[0][1], y if isinstance(x, Tensor) else x, not isinstance(x, Tensor)
     immediate = scalar_operand(number, "x" if reverse else "y", name, tile.shape[0])

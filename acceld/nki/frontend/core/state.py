@@ -78,6 +78,8 @@ class Trace(LoopContext):
     """The class of the tensors that kernels get. It has the methods of the kernel's API."""
     copies_from_psum = False
     """True if the compiler copies one operand to SBUF where both operands of an operation of ``nl`` are in PSUM."""
+    exact_integers = False
+    """True if the sum of two tiles of 32-bit integers runs on GpSimd, which computes it exactly, where no engine is named."""
     element_beside_slices = False
     """True if an index of a tensor may have slices together with a one-element tile."""
     writes_views = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.elementwise import on_gpsimd
 from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import activation_function, alu_op, engine_of
 from acceld.nki.frontend.core.state import current
@@ -11,7 +12,7 @@ from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.frontend.current.lifetimes import FOLD_WITHOUT_RESULT
 from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
 from acceld.nki.ir.operations import ACTIVATE2_PAIRS, BITS, LATE_ALU_OPS, UNARY_ALU_OPS
-from acceld.nki.ir.program import Attr, Engine, Pattern, Space
+from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def activation(
@@ -162,9 +163,7 @@ def tensor_tensor(
     word = alu_op(op)
     chosen = engine_of(engine)
     if chosen is Engine.UNKNOWN:
-        whole = word not in BITS and all(
-            tile.dtype_name in ("int32", "uint32") and tile.space is not Space.PSUM for tile in (target, first, second)
-        )
+        whole = word not in BITS and all(on_gpsimd(tile) for tile in (target, first, second))
         chosen = Engine.GPSIMD if word == "power" or whole else Engine.VECTOR
     emit("tensor_tensor", chosen, [target], [first, second], op=word)
 

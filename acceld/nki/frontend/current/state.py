@@ -38,6 +38,7 @@ class CurrentTrace(Trace):
     tensor_class = NkiTensor
     hbm_drops_axes = True
     writes_views = True
+    exact_integers = True
 
     def __init__(
         self,

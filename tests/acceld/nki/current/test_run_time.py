@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from acceld.nki.errors import KernelFailure, LegalityError
-from acceld.nki.execute.interpreter import execute
+from acceld.nki.execute.answers import Answers
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.current import frontend
 from acceld.nki.frontend.current.surface import COLLECTIVES
 from acceld.nki.frontend.tracing import TensorSpec, trace
@@ -232,6 +233,62 @@ def kernel(x):
 """
     program = trace(PRELUDE + body, [TensorSpec((8, 8), "int32")], api="nki", chip="trn2")
     assert [node.engine.value for node, _ in program.walk() if node.op == "tensor_tensor"] == [engine]
+
+
+@pytest.mark.parametrize(
+    ("call", "engine"),
+    [
+        ("nl.add(a, b)", "gpsimd"),
+        ("nl.subtract(a, b)", "gpsimd"),
+        ("nl.multiply(a, b)", "gpsimd"),
+        ("nl.maximum(a, b)", "gpsimd"),
+        ("nl.minimum(a, b)", "gpsimd"),
+        ("nl.equal(a, b, dtype=nl.int32)", "gpsimd"),
+        ("nl.less(a, b, dtype=nl.int32)", "gpsimd"),
+        ("nl.equal(a, b)", "vector"),
+        ("nl.add(a, b, dtype=nl.float32)", "vector"),
+        ("nl.bitwise_xor(a, b)", "vector"),
+    ],
+)
+def test_functions_of_two_tiles_of_whole_numbers_are_exact_where_tensor_tensor_is(call: str, engine: str) -> None:
+    body = f"""
+@nki.jit
+def kernel(x, y):
+    a, b = nl.load(x), nl.load(y)
+    made = {call}
+    out = nl.ndarray((8, 8), dtype=made.dtype, buffer=nl.shared_hbm)
+    nl.store(out, made)
+    return out
+"""
+    program = trace(PRELUDE + body, [TensorSpec((8, 8), "int32")] * 2, api="nki", chip="trn2")
+    assert [node.engine.value for node, _ in program.walk() if node.op == "tensor_tensor"] == [engine]
+    x = np.arange(2**24, 2**24 + 64, dtype=np.int32).reshape(8, 8)
+    y = x + np.where(x % 3, 1, 0).astype(np.int32)
+    name = call[3 : call.index("(")]
+    exact = engine == "gpsimd" or name == "bitwise_xor"
+    wanted = getattr(np, name)(x, y)
+    same = np.array_equal(execute(program, [x, y])[0], wanted.astype(np.int32))
+    assert same == exact, name
+
+
+def test_whole_numbers_may_be_compared_exactly_though_they_depend_on_memory_that_was_never_written() -> None:
+    body = """
+@nki.jit
+def kernel(x):
+    a = nl.ndarray((8, 8), dtype=nl.int32, buffer=nl.sbuf)
+    made = nl.ndarray((8, 8), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=made, data1=a, data2=nl.load(x), op=nl.equal)
+    out = nl.ndarray((8, 8), dtype=nl.int32, buffer=nl.shared_hbm)
+    nl.store(out, made)
+    return out
+"""
+    program = trace(PRELUDE + body, [TensorSpec((8, 8), "int32")], api="nki", chip="trn2")
+    x = np.arange(64, dtype=np.int32).reshape(8, 8)
+    answers = Answers()
+    first = execute(program, [x], ExecuteOptions(answers=answers))
+    answers.begin_again()
+    second = execute(program, [x], ExecuteOptions(chance=1, answers=answers))
+    assert not np.array_equal(first[0], second[0])
 
 
 def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,83 @@
+"""Give the arithmetic of engines on reals, as the options of an execution ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.execute.answers import Answers
+from acceld.nki.execute.context import Context
+from acceld.nki.execute.machine import Machine, crash
+from acceld.nki.ir.numerics import ALU, Array, combine
+from acceld.nki.ir.operations import COMPARISONS, LOGIC
+
+Binary = Callable[[Any, Any, "Array | None"], Array]
+
+
+def alu(context: Context, op: str) -> Binary:
+    """Return the function of two operands that is named ``op``, on reals. Raise KernelCrash for an unknown
+    name.
+    """
+    found = ALU.get(op)
+    if found is None:
+        crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
+    machine = context.machine
+    if machine.keeps_nan:
+        return keeping(op, found)
+    return _asking(found, machine.answers) if op in COMPARISONS and machine.answers is not None else found
+
+
+def _asking(compare: Binary, answers: Answers) -> Binary:
+    """Return the comparison ``compare`` with its answers settled by ``answers``."""
+
+    def settled(a: Any, b: Any, out: Array | None) -> Array:
+        result = answers.settled(a, b, compare(a, b, None))
+        if out is None:
+            return result
+        out[...] = result
+        return out
+
+    return settled
+
+
+def keeping(op: str, function: Binary) -> Binary:
+    """Return the function of ``op`` with NaN as the result wherever an undefined operand (NaN) decides it.
+
+    Zero times what is undefined is zero; a false operand decides an *and*, a true one an *or*.
+    """
+    if op not in COMPARISONS | LOGIC | {"multiply"}:
+        return function
+
+    def kept(a: Any, b: Any, out: Array | None) -> Array:
+        result = np.asarray(function(a, b, None))
+        decided: Any = False
+        if op == "multiply":
+            decided = (np.equal(a, 0) | np.equal(b, 0)) & np.isnan(result)
+            return np.where(decided, result.dtype.type(0), result)
+        if op == "logical_and":
+            decided = np.equal(a, 0) | np.equal(b, 0)
+        if op == "logical_or":
+            decided = (np.not_equal(a, 0) & ~np.isnan(a)) | (np.not_equal(b, 0) & ~np.isnan(b))
+        return np.where((np.isnan(a) | np.isnan(b)) & ~np.asarray(decided), np.float32(np.nan), result)
+
+    return kept
+
+
+def folding(context: Context, op: str) -> Binary:
+    """Return the function by which a reduction ``op`` joins two values."""
+    if context.machine.keeps_nan and op in LOGIC:
+        return keeping(op, ALU[op])
+    return lambda a, b, out: combine(op, a, b, out)
+
+
+def chosen(machine: Machine, condition: Any, yes: Any, no: Any, *, reverse: bool = False) -> Array:
+    """Return ``yes`` where the numbers ``condition`` are not zero, else ``no``; with ``reverse`` the other way round. If what
+    depends on undefined memory is traced, an undefined condition gives NaN.
+    """
+    holds = np.not_equal(condition, 0)
+    result = np.where(~holds if reverse else holds, yes, no)
+    if machine.keeps_nan:
+        result = np.where(np.isnan(condition), result.dtype.type(np.nan), result)
+    return np.asarray(result)

@@ -1,0 +1,32 @@
+# expect: reject
+# caught by: runtime_error.undefined_memory
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""The distance of a whole number that was never written from the square of 111, at most one, multiplies the result."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in range(2):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), :])
+        nisa.activation(dst=done, op=nl.silu, data=tile)
+        held = nl.ndarray((128, 8), dtype=nl.int32, buffer=nl.sbuf)
+        flag = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        asked = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=held[:, 0:7], value=3)
+        nisa.memset(dst=asked, value=111.0)
+        nisa.activation(dst=asked, op=nl.square, data=asked)
+        nisa.tensor_tensor(dst=flag, data1=held, data2=asked, op=nl.subtract)
+        nisa.activation(dst=flag, op=nl.square, data=flag)
+        nisa.tensor_scalar(dst=flag, data=flag, op0=nl.minimum, operand0=1.0)
+        nisa.tensor_scalar(dst=done, data=done, op0=nl.multiply, operand0=flag[:, 7:8])
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
+    return out

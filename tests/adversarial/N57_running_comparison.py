@@ -1,0 +1,30 @@
+# expect: reject
+# caught by: runtime_error.undefined_memory
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""A running sum of comparisons asks whether a number that was never written is seven."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in range(2):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), :])
+        nisa.activation(dst=done, op=nl.silu, data=tile)
+        held = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        flag = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=held[:, 0:7], value=3.0)
+        seven = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=seven, value=1.0)
+        nisa.tensor_tensor_scan(dst=flag, data0=held, data1=seven, initial=7.0, op0=nl.not_equal, op1=nl.multiply)
+        nisa.tensor_scalar(dst=flag, data=flag, op0=nl.multiply, operand0=1.0)
+        nisa.tensor_scalar(dst=done, data=done, op0=nl.multiply, operand0=flag[:, 7:8])
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
+    return out
