@@ -124,7 +124,7 @@ class _Walk:
     def names(self, values: Mapping[Any, Any]) -> None:
         """Visit the keys and values of a mapping in order."""
         names = tuple(values)
-        if all([type(name) is str for name in names]):
+        if all(type(name) is str for name in names):
             self.seen.append(names)
         else:
             self._all(names)

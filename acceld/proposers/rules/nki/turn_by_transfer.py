@@ -9,6 +9,8 @@ Before, and after::
             nisa.nc_transpose(dst=turned, data=tile[:, k])       for k in nl.affine_range(8):
                                                                      turned = nl.ndarray(..., buffer=nl.sbuf)
                                                                      nisa.dma_transpose(dst=turned, src=kept[row, :, k])
+
+A tile that a transfer loads from an argument lies in HBM already: its blocks are loaded transposed from there.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
+from acceld.nki.source.affine import Affine
 from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import around, first_line, inside
 from acceld.nki.source.reading import KernelModule
@@ -76,17 +79,18 @@ class TurnByTransfer(Rule):
             found = _turn(kernel, turn)
             if found is None:
                 continue
-            name = found.data.name
+            name, loaded = found.data.name, _loaded(kernel, found)
+            first = "" if loaded else f"Store {name} to HBM where it is made, and load the blocks transposed."
             yield self.answer(
                 turn.line,
                 _obstacle(kernel, found),
                 f"Keep {name} in HBM, and load its blocks transposed",
-                partial(_by_transfer, kernel, found),
+                partial(_from_source, kernel, found, loaded) if loaded else partial(_by_transfer, kernel, found),
                 Variant("by transfer"),
                 precondition=f"only line {found.maker.line} makes {name}, all of it, and only line {turn.line} makes "
                 f"{turn.made.name}",
-                plan=f"Line {turn.line} transposes blocks of {name} on the tensor engine. Store {name} to HBM where it is made, and "
-                "load the blocks transposed.",
+                plan=f"Line {turn.line} transposes blocks of {name} on the tensor engine. "
+                + (first or f"Load them transposed from where line {found.maker.line} loads {name}."),
                 benefit=0.1 if busy_share(profile, "dma") < 0.5 < busy_share(profile, "tensor") else 0.01,
                 gain_percent=(-10.0, 10.0),
             )
@@ -138,6 +142,55 @@ def _obstacle(kernel: KernelModule, found: _Turn) -> str:
     if found.maker.start > turn.start:
         return f"{where} reads {name} before line {found.maker.line} makes it: make it first"
     return ""
+
+
+def _loaded(kernel: KernelModule, found: _Turn) -> str:
+    """Return the part of an argument in HBM that has the transposed block, as text; "" if no transfer loads the tile from
+    an argument of the same type that the kernel does not change, or if the part can not be written where the tile is
+    transposed.
+    """
+    maker = found.maker
+    source = maker.reads.get("src")
+    if maker.op != "dma_copy" or maker.args.keys() - {"dst", "src"} or source is None or source.dims is None:
+        return ""
+    if kernel.dtypes.get(source.name) != found.dtype.rpartition(".")[2] or kernel.writers(source.name):
+        return ""
+    loops = around(maker)
+    variables = {loop.variable for loop in loops}
+    names = {one.id for one in ast.walk(source.node) if isinstance(one, ast.Name)}
+    changed = {loop.variable for loop in around(found.turn) if loop not in loops}
+    if (
+        names - variables - {source.name, prefix(kernel, "language")}
+        or names & changed
+        or one_name(kernel, [source.name])
+    ):
+        return ""
+    wide = [number for number, dim in enumerate(source.dims) if not dim.is_point]
+    if tuple(source.dims[number].extent for number in wide) != found.shape:
+        return ""
+    texts = [dim.text for dim in source.dims]
+    for number, extent, block in zip(wide, found.shape, found.data.dims or (None, None), strict=True):
+        if block is not None and not block.covers(extent):
+            if source.dims[number].form != Affine():
+                return ""
+            texts[number] = block.text
+    return f"{source.name}[{', '.join(texts)}]"
+
+
+def _from_source(kernel: KernelModule, found: _Turn, source: str, _: Variant) -> str:
+    """Return the source in which the blocks are loaded transposed from where the tile is loaded. A tile that nothing else
+    reads is not loaded.
+    """
+    edits, name = Edits(kernel.source), found.data.name
+    target = kernel.text(found.turn.made.node)
+    isa, language = prefix(kernel, "isa"), prefix(kernel, "language")
+    edits.replace(found.turn.start, found.turn.end, f"{isa}.dma_transpose(dst={target}, src={source})")
+    edits.replace(*kernel.span(kernel.buffers[found.turn.made.name].declaration.args["buffer"]), f"{language}.sbuf")
+    declaration = kernel.declaration(name)
+    if kernel.readers(name) == [found.turn] and declaration is not None and kernel.named[name] == 3:
+        for one in (declaration, found.maker):
+            edits.delete_lines(one.start, one.end)
+    return edits.apply()
 
 
 def _by_transfer(kernel: KernelModule, found: _Turn, _: Variant) -> str:
