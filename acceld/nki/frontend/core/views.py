@@ -133,6 +133,8 @@ def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
 def _check_open(trace: Trace, keys: list[object]) -> None:
     """Raise LegalityError if an index uses the variable of a loop that has ended."""
     for k in keys:
+        if type(k) is int:
+            continue
         parts = (k.start, k.stop) if isinstance(k, slice) else (k.start,) if isinstance(k, DynamicSlice) else (k,)
         for part in parts:
             if not isinstance(part, Expr) or not part.base.terms:

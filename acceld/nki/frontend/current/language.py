@@ -135,7 +135,7 @@ def _samples(
             piece = run.piece
             if not taken or taken[0][0] < piece.start:
                 taken = []
-            if run.is_sampled and not run.is_last:
+            if run.is_sampled and not run.is_last and not chosen.lone:
                 taken.append((position, snapshots.snapshot(caller(), name, starts)))
                 alike = [one for one in taken if (one[0] - position) % run.period == 0]
                 if snapshots.changes(alike):

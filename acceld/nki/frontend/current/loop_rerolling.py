@@ -77,7 +77,7 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
     numbered from 0 again. Raise SamplesDiffer if the samples of a loop do not determine its other iterations.
     """
     scopes = _narrowed_scopes(program)
-    buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]
+    buffers = [b if b.scope == scopes[b.id] else replace(b, scope=scopes[b.id]) for b in program.buffers]
     roller = _Roller(buffers, samples or {}, program)
     body = roller.body(program.body)
     return _renumbered(replace(program, buffers=tuple(buffers), body=body), roller.order)
@@ -86,6 +86,11 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
 def _is_mark(node: Node) -> bool:
     """Tell whether ``node`` is a marked loop."""
     return isinstance(node, Loop) and node.name.startswith(MARK) and node.trips == 1
+
+
+def _with_body(loop: Loop, body: tuple[Node, ...]) -> Loop:
+    """Return the loop with another body."""
+    return Loop(loop.id, loop.name, loop.trips, loop.kind, body, loop.line, loop.trips_register)
 
 
 def _used(access: Access) -> Iterator[int]:
@@ -130,7 +135,7 @@ class _Roller:
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Return ``nodes`` with the marked loops at all depths joined into loops or replaced by their bodies."""
-        inner = [replace(node, body=self.body(node.body)) if isinstance(node, Loop) else node for node in nodes]
+        inner = [_with_body(node, self.body(node.body)) if isinstance(node, Loop) else node for node in nodes]
         out: list[Node] = []
         at = 0
         while at < len(inner):
@@ -256,7 +261,9 @@ class _Roller:
         buffers: dict[int, int] = {}
 
         def affine(value: Affine) -> Affine:
-            terms = tuple(sorted((loops.get(loop, loop), coef) for loop, coef in value.terms))
+            terms = value.terms
+            if terms:
+                terms = tuple(sorted([(loops.get(loop, loop), coef) for loop, coef in terms]))
             return Affine(value.const + next(steps), terms)
 
         def buffer(number: int) -> int:
@@ -317,25 +324,26 @@ class _Form:
         self._buffers: dict[int, int] = {}
         self._roller = roller
         self._local = set(roller.local.get(loop.id, ()))
-        self.structure = tuple(self.node(node) for node in loop.body)
+        self.structure = tuple([self.node(node) for node in loop.body])
 
     def node(self, node: Node) -> tuple[object, ...]:
         if isinstance(node, Loop):
             self._loops[node.id] = len(self._loops)
-            return ("loop", node.trips, node.kind, node.trips_register, tuple(self.node(child) for child in node.body))
+            body = tuple([self.node(child) for child in node.body])
+            return ("loop", node.trips, node.kind, node.trips_register, body)
         return (
             node.op,
             node.engine,
-            tuple(self.access(dst) for dst in node.dsts),
-            tuple(self.operand(src) for src in node.srcs),
-            self.attrs(node),
-            tuple(self.pattern(p) for p in node.mask),
+            tuple([self.access(dst) for dst in node.dsts]),
+            tuple([self.operand(src) for src in node.srcs]),
+            self.attrs(node) if node.attrs else (),
+            tuple([self.pattern(p) for p in node.mask]) if node.mask else (),
             None if node.pattern is None else self.pattern(node.pattern),
             node.line,
         )
 
     def attrs(self, node: Instruction) -> tuple[object, ...]:
-        return tuple((key, type(value), value) for key, value in node.attrs)
+        return tuple([(key, type(value), value) for key, value in node.attrs])
 
     def operand(self, value: Operand) -> object:
         if isinstance(value, Access):
@@ -346,9 +354,8 @@ class _Form:
 
     def affine(self, value: Affine) -> object:
         self.constants.append(value.const)
-        if not value.terms:
-            return ()
-        return tuple((self._loops.get(loop, ("outer", loop)), coef) for loop, coef in value.terms)
+        terms = value.terms
+        return tuple([(self._loops.get(loop, ("outer", loop)), coef) for loop, coef in terms]) if terms else ()
 
     def pattern(self, value: Pattern) -> object:
         return (self.affine(value.base), value.coefs)
@@ -453,7 +460,9 @@ def _renumbered(program: Program, order: Mapping[int, tuple[int, ...]]) -> Progr
     buffers = {number: place for place, number in enumerate(sorted(kept, key=lambda one: order.get(one, (one,))))}
 
     def affine(value: Affine) -> Affine:
-        return Affine(value.const, tuple(sorted((loops[loop], coef) for loop, coef in value.terms)))
+        if not value.terms:
+            return value
+        return Affine(value.const, tuple(sorted([(loops[loop], coef) for loop, coef in value.terms])))
 
     body = tuple(mapped(node, affine, loop=loops.__getitem__, buffer=buffers.__getitem__) for node in program.body)
     return replace(

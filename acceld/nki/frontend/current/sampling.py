@@ -10,7 +10,8 @@ for more samples (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_cl
 A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides
 the index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder
 advance evenly. Each piece has samples of its own. If the kernel takes a remainder by 2, 3 or 4, iterations *take
-turns*: the first two of each turn are traced, and the last. Where Python needs the number itself (a list index, a size,
+turns*: one of each turn is traced, one more, which begins with the Python values of the first turn again, and the last
+of each turn. Where Python needs the number itself (a list index, a size,
 text), every iteration runs.
 
 The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations
@@ -67,13 +68,20 @@ class Samples:
     inner: bool = False
     repeated: bool = False
 
+    @property
+    def lone(self) -> bool:
+        """Tell whether, before the last iterations, only one iteration of each turn is traced: there is then nothing to
+        compare it with.
+        """
+        return self.repeated and not self.closely
+
     def positions(self, count: int, period: int = 1) -> tuple[int, ...]:
         """Return which of ``count`` iterations to trace, if every ``period``-th is alike."""
         last = count - 1
         if count < least(period):
             return tuple(range(count))
         if period > 1:
-            begun = period * (3 if self.closely else 1 if self.repeated else 2)
+            begun = 3 * period if self.closely else period if self.repeated else period + 1
             return (*range(begun), *range(max(begun, _last(count, period)), count))
         if self.closely:
             return (0, 1, 2, last) if self.inner else tuple(sorted({0, 1, 2, count // 2, last}))
@@ -117,10 +125,11 @@ class SampledLoop:
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether the running iteration is the third or a later one of a piece with samples. The first two have
-        then shown that the loop, and each loop inside, changes no Python value.
+        """Tell whether an earlier iteration of the running piece began with the same Python values, so that the loops
+        inside do the same again. In the third iteration the first two have shown that; if iterations take turns, the
+        first turn and one iteration more have.
         """
-        return self.now is not None and self.is_sampled and self.now >= self.piece.start + 2 * self.period
+        return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
 
     @property
     def is_last(self) -> bool:

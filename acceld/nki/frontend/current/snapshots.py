@@ -123,9 +123,12 @@ class _Walk:
 
     def names(self, values: Mapping[Any, Any]) -> None:
         """Visit the keys and values of a mapping in order."""
-        self.seen.append(len(values))
-        for name, value in values.items():
-            self.value(name)
+        names = tuple(values)
+        if all(type(name) is str for name in names):
+            self.seen.append(names)
+        else:
+            self._all(names)
+        for value in values.values():
             self.value(value)
 
     def _again(self, value: object) -> bool:
@@ -186,12 +189,12 @@ class _Walk:
 
     def _tensor(self, tensor: Tensor) -> None:
         """Record a tensor: its buffer relative to the iteration that made it, its axes, its position and its name."""
-        access, starts = tensor.access, tensor.access.start
+        access, starts, declared = tensor.access, tensor.access.start, tensor.declared
         made = bisect_right(self._starts, access.buffer) - 1
         first = self._starts[made] if made >= 0 else 0
         age = len(self._starts) - made if made >= 0 else None
         self.seen.append((type(tensor), age, access.buffer - first, access.dims, access.dtype, len(access.indirect)))
-        self.seen += [tuple([start.terms for start in starts]), tensor.declared.name, tensor.declared.dtype]
+        self.seen += [tuple([start.terms for start in starts]), declared.name, declared.dtype]
         self.numbers += [start.const for start in starts]
 
     def _all(self, values: Iterable[object]) -> None:

@@ -14,12 +14,13 @@ Before, and after::
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
+from acceld.nki.source.affine import Affine
 from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import around, first_line, inside
 from acceld.nki.source.reading import KernelModule
@@ -77,17 +78,21 @@ class TurnByTransfer(Rule):
             found = _turn(kernel, turn)
             if found is None:
                 continue
-            name = found.data.name
+            name, loaded = found.data.name, _loaded(kernel, found)
+            instead = (
+                f"Load them transposed from where line {found.maker.line} loads {name}."
+                if loaded
+                else f"Store {name} to HBM where it is made, and load the blocks transposed."
+            )
             yield self.answer(
                 turn.line,
                 _obstacle(kernel, found),
                 f"Keep {name} in HBM, and load its blocks transposed",
-                partial(_by_transfer, kernel, found),
+                partial(_from_source, kernel, found, loaded) if loaded else partial(_by_transfer, kernel, found),
                 Variant("by transfer"),
                 precondition=f"only line {found.maker.line} makes {name}, all of it, and only {_lines(found)} makes "
                 f"{turn.made.name}",
-                plan=f"{_lines(found).capitalize()} transposes blocks of {name} on the tensor engine. Store {name} to HBM where it is "
-                "made, and load the blocks transposed.",
+                plan=f"{_lines(found).capitalize()} transposes blocks of {name} on the tensor engine. {instead}",
                 benefit=0.1 if busy_share(profile, "dma") < 0.5 < busy_share(profile, "tensor") else 0.01,
                 gain_percent=(-10.0, 10.0),
             )
@@ -162,6 +167,62 @@ def _no_block(kernel: KernelModule, turn: Statement) -> str:
     if extents is None or len(extents) != 2 or extents[0] % _ROWS or max(extents) > 128:
         return f"line {turn.line} does not transpose rows by {_ROWS} and at most 128 columns, which a transfer needs: transpose such blocks"
     return ""
+
+
+def _loaded(kernel: KernelModule, found: _Turn) -> tuple[str, ...]:
+    """Return, for each transpose, the part of an argument in HBM that has the transposed block, as text.
+
+    The result is () if no transfer loads the tile from an argument of the same type that the kernel does not change, or if
+    one of the parts can not be written where the tile is transposed.
+    """
+    parts = tuple(_part(kernel, found, turn) for turn in found.turns)
+    return parts if all(parts) else ()
+
+
+def _part(kernel: KernelModule, found: _Turn, turn: Statement) -> str:
+    maker, data = found.maker, turn.reads["data"]
+    source = maker.reads.get("src")
+    if maker.op != "dma_copy" or maker.args.keys() - {"dst", "src"} or source is None or source.dims is None:
+        return ""
+    if kernel.dtypes.get(source.name) != found.dtype.rpartition(".")[2] or kernel.writers(source.name):
+        return ""
+    loops = around(maker)
+    variables = {loop.variable for loop in loops}
+    names = {one.id for one in ast.walk(source.node) if isinstance(one, ast.Name)}
+    changed = {loop.variable for loop in around(turn) if loop not in loops}
+    if (
+        names - variables - {source.name, prefix(kernel, "language")}
+        or names & changed
+        or one_name(kernel, [source.name])
+    ):
+        return ""
+    wide = [number for number, dim in enumerate(source.dims) if not dim.is_point]
+    if tuple(source.dims[number].extent for number in wide) != found.shape:
+        return ""
+    texts = [dim.text for dim in source.dims]
+    for number, extent, block in zip(wide, found.shape, data.dims or (None, None), strict=True):
+        if block is not None and not block.covers(extent):
+            if source.dims[number].form != Affine():
+                return ""
+            texts[number] = block.text
+    return f"{source.name}[{', '.join(texts)}]"
+
+
+def _from_source(kernel: KernelModule, found: _Turn, parts: Sequence[str], _: Variant) -> str:
+    """Return the source in which the blocks are loaded transposed from where the tile is loaded. A tile that nothing else
+    reads is not loaded.
+    """
+    edits, name, made = Edits(kernel.source), found.data.name, found.turns[0].made.name
+    isa, language = prefix(kernel, "isa"), prefix(kernel, "language")
+    for turn, part in zip(found.turns, parts, strict=True):
+        edits.replace(turn.start, turn.end, f"{isa}.dma_transpose(dst={kernel.text(turn.made.node)}, src={part})")
+    edits.replace(*kernel.span(kernel.buffers[made].declaration.args["buffer"]), f"{language}.sbuf")
+    declaration = kernel.declaration(name)
+    unread = kernel.readers(name) == list(found.turns) and kernel.named[name] == 2 + len(found.turns)
+    if unread and declaration is not None:
+        for one in (declaration, found.maker):
+            edits.delete_lines(one.start, one.end)
+    return edits.apply()
 
 
 def _by_transfer(kernel: KernelModule, found: _Turn, _: Variant) -> str:

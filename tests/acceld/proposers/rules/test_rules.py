@@ -15,6 +15,7 @@ from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules import rule_named
+from acceld.proposers.rules.proposer import moves
 from acceld.proposers.rules.records import Variant
 from tests.acceld.proposers.rules import places
 from tests.acceld.proposers.rules.kernels import (
@@ -139,6 +140,46 @@ def test_iterations_outside_of_a_pipelined_loop_are_rewritten_alone() -> None:
     assert twice.count("nisa.nc_transpose") == 2 and twice.count("nisa.dma_transpose") == 1
     for text in (ahead, once, twice):
         np.testing.assert_allclose(run(text, *inputs), run(four, *inputs), rtol=1e-5, atol=1e-4)
+
+
+MADE = """        scaled = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=scaled, data=x_tile, op0=nl.multiply, operand0=0.5)
+"""
+LOADED = "".join(line for line in places.TURNED_ROWS.splitlines(keepends=True) if line not in MADE).replace(
+    "data=scaled", "data=x_tile"
+)
+"""Blocks of a tile that a transfer loads, turned one by one on the tensor engine."""
+
+
+@pytest.mark.parametrize(
+    ("source", "dtypes", "block"),
+    [
+        (LOADED, ("float32", "float32"), "src=x[row, 0:128, 128 * k : 128 * k + 128]"),
+        (LOADED, ("bfloat16", "float32"), "x_tile_kept"),
+        (LOADED.replace("x[row, 0:128, 0:512]", "x[row, 0:128, 512:1024]"), ("float32", "float32"), "x_tile_kept"),
+        (
+            LOADED.replace(
+                "dst=x_t, src=turned)",
+                "dst=x_t, src=turned)\n            nisa.dma_copy(dst=x[row, 0:128, 0:128], src=x_t)",
+            ),
+            ("float32", "float32"),
+            "x_tile_kept",
+        ),
+        (places.TURNED_ROWS, ("float32", "float32"), "scaled_kept"),
+    ],
+    ids=["loaded", "of another type", "not the first columns", "changed argument", "made"],
+)
+def test_a_loaded_tile_is_turned_from_where_it_is_loaded(source: str, dtypes: tuple[str, ...], block: str) -> None:
+    shapes = ((2, 128, 1024 if "1024" in source else 512), (128, 4, 512))
+    (turned,) = (
+        move.apply() or ""
+        for move in moves(source, api="nki", shapes=shapes, dtypes=dtypes)
+        if move.rule == "turn_by_transfer"
+    )
+    assert block in turned
+    assert ("src=x[row, 0:128, 0:512]" not in turned) == (block.startswith("src=x") or "512:1024" in source)
+    inputs = arrays(*shapes)
+    np.testing.assert_array_equal(run(turned, *inputs), run(source, *inputs))
 
 
 def test_the_examples_of_the_documentation_suit_its_rule() -> None:
