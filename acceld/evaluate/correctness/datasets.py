@@ -276,6 +276,10 @@ def remove(folder: Path) -> bool:
         return True
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (
+            os.fstat(lock).st_ino != folder.stat().st_ino
+        ):  # another process put a new data set in its place before the lock
+            return False
         gone = folder.with_name(f".{folder.name.lstrip('.')}.{secrets.token_hex(4)}")
         folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

@@ -43,7 +43,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "optimize silu --iterations 0": (2, ("--iterations", "less than 1")),
     "optimize folder": (2, ("the folder folder has no workload.toml", "acceld init KERNEL.py", "acceld workloads")),
     "optimize empty.py --workload silu": (2, ("empty.py is empty", "write the kernel into it")),
-    "optimize silu --backend cuda": (2, ("no kernel for cuda", "nki_legacy and nki", "--backend")),
+    "optimize silu --backend cuda": (2, ("no kernel for cuda", "nki and nki_legacy", "--backend")),
     "optimize silu --home kernel.py": (2, ("kernel.py is a file, not a state folder", "--home DIR")),
     "runs --home kernel.py": (2, ("kernel.py is a file, not a state folder", "--home DIR")),
     "mcp --http 80": (2, ("--http '80'", "127.0.0.1:7431")),

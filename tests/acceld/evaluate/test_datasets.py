@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -201,6 +202,23 @@ def test_a_damaged_set_is_not_used_and_is_made_again(
     monkeypatch.setattr(datasets, "_proven", set())
     with held(folder):
         assert [one.name for one in tmp_path.iterdir() if one.is_dir()] == ["a"]
+
+
+def test_a_set_that_took_the_place_of_the_one_to_remove_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path, "a")
+    lock = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        """Lock only after another process has removed the data set and written an equal one."""
+        monkeypatch.setattr(fcntl, "flock", lock)
+        assert datasets.remove(folder)
+        assert written(tmp_path, "a") == folder
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert not datasets.remove(folder)
+    with held(folder):
+        assert datasets.read_inputs(folder)
 
 
 PROCESS = """

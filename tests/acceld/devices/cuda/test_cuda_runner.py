@@ -178,7 +178,7 @@ def test_device_code_that_keeps_answers_gains_nothing(library: str, tmp_path: Pa
 
 def test_device_code_that_writes_its_input_is_refused(library: str, tmp_path: Path, log: Path) -> None:
     call = prepared(library, tmp_path, plan("marks"))
-    with pytest.raises(InputChanged, match="changes its input 0") as caught:
+    with pytest.raises(InputChanged, match="changes input 0 of the kernel") as caught:
         call([np.arange(COUNT, dtype=np.float32), 3.0], [np.zeros(COUNT, np.float32)])
     assert caught.value.rule == "input_changed"
 

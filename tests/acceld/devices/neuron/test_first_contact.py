@@ -248,7 +248,7 @@ def test_the_daemon_and_the_worker_name_the_same_routes() -> None:
         ({"nc_count": 8, "neuroncore_ids": [0, 1, 2, 3]}, r"nc_count 8 and 4 core ids: \[0, 1, 2, 3\]"),
         (
             {"nc_count": 8, "logical_neuroncore_config": 2},
-            "8 logical cores of 2 physical ones, which makes 16; a trn2 has 8",
+            "8 logical cores of 2 physical cores each, which makes 16; a trn2 has 8",
         ),
         ({"nc_count": 4, "logical_neuroncore_config": 2}, ""),
     ],
