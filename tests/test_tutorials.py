@@ -253,6 +253,7 @@ EXITS = {
     "acceld mcp": (2, "no folder"),
     "acceld port KERNEL.py --workload W": (2, "no workload"),
     "acceld optimize --from-reference": (2, "[models.NAME]"),
+    "acceld optimize WORKLOAD": (2, "no workload 'WORKLOAD'"),
     "acceld optimize gemm": (2, "gemm"),
     "acceld optimize matmul_bf16 --preset quick": None,
     "acceld optimize matmul_cpu --backend cpu --api numpy": (2, "[models.NAME]"),
