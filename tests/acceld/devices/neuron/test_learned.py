@@ -86,7 +86,7 @@ async def test_wins_among_the_sample_of_what_screening_drops_are_reported_and_en
         assert [text for _, _, text in reported if text.startswith("screening")] == [
             "screening would have dropped c3, which is faster than its parent",
             "screening would have dropped c4, which is faster than its parent",
-            "screening is off: 1 dropped, 2 measured nevertheless, 2 of these were wins",
+            "screening is off: 1 dropped, 2 measured nevertheless, 2 of the measured candidates were wins",
         ]
         again = await evaluator.evaluate(asking(Kernel(_texts(False, 2)[1], "nki_legacy"), 5))
         assert again.status is Status.PASSED, "measured, since screening is off"
