@@ -45,9 +45,11 @@ predicted order (97 %). Kernels that have much in common have a lower percentage
 """
 
 SIMULATED_LESS_WORK_PERCENT = 17.0
-"""As :data:`SIMULATED_TIE_PERCENT`, for pairs in which the faster kernel works less: no engine is busy for longer, and
-the work that one engine saves is a part of the gain (:func:`acceld.gains.simulated_band`). All pairs of the development
-sets that are predicted further apart were measured in the predicted order, except one.
+"""Greatest percent by which the ratio of two predictions may be off if the faster kernel works less than the slower one.
+
+No engine of the faster kernel is busy for longer, and the work that one engine saves is a part of the gain
+(:func:`acceld.gains.simulated_band`). Such a ratio nearer to one is a tie. All pairs of the development sets that are
+predicted further apart were measured in the predicted order, except one.
 """
 
 SIMULATED_LESSON_PERCENT = 17.0

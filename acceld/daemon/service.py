@@ -57,7 +57,7 @@ from acceld.store.maintenance import size_bytes
 from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
-from acceld.watch.apply import WRITTEN, apply, check_drop_in, check_win, holds
+from acceld.watch.apply import apply, check_drop_in, check_win, holds, written
 from acceld.watch.settings import SettingsFiles, Validation, digests
 
 P = ParamSpec("P")
@@ -540,7 +540,7 @@ class Daemon:
             raise ConflictError(f"c{best.id} does not pass now: {why}", hint=f"acceld check r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
         gained = figures.gained(row["speedup"], judged(row), row["tie_band"])
-        return WRITTEN.format(best.id, gained, path, backup)
+        return written(best.id, gained, path, backup)
 
     def steering(self, run: int) -> dict[str, Any]:
         """Return what people have asked of a run that searches or waits; {} for any other run."""

@@ -260,25 +260,22 @@ class _Regions:
         s = self.shape
         return [self._values("sinks", s.kv_heads, s.heads // s.kv_heads)] if s.sinks else []
 
+    def _over_sequences(self, name: str, title: str, body: str, layers: int) -> Region:
+        """Return a region of attention over whole sequences."""
+        s, batch, length = self.shape, self.step.batch, self.step.length
+        q = self._values("q", batch, s.kv_heads, s.heads // s.kv_heads, length, s.head)
+        k, v = (self._values(one, batch, s.kv_heads, length, s.head) for one in ("k", "v"))
+        return self._region(name, title, "", body, layers, q, k, v, *self._sinks())
+
     def attention(self, layers: int, window: int = 0) -> Region:
         """Return the region of causal attention over whole sequences. Several query heads may share one key head."""
-        s, batch, length = self.shape, self.step.batch, self.step.length
-        group = s.heads // s.kv_heads
+        length = self.step.length
         scores, seen = "q @ np.swapaxes(k, -1, -2)[:, :, None]", _causal(length)
         if window:
             seen = f"({seen}) & (np.arange({length})[:, None] - np.arange({length})[None, :] < {window})"
         body = self._attended(scores, seen, "seen", "v[:, :, None]", "sinks[:, :, None, None]")
-        return self._region(
-            "attention_window" if window else "attention",
-            f"Causal attention{f' to the last {window} tokens' if window else ''}: scores, mask, softmax, weighted values.",
-            "",
-            body,
-            layers,
-            self._values("q", batch, s.kv_heads, group, length, s.head),
-            self._values("k", batch, s.kv_heads, length, s.head),
-            self._values("v", batch, s.kv_heads, length, s.head),
-            *self._sinks(),
-        )
+        title = f"Causal attention{f' to the last {window} tokens' if window else ''}: scores, mask, softmax, weighted values."
+        return self._over_sequences("attention_window" if window else "attention", title, body, layers)
 
     def windowed(self, layers: int) -> Region:
         """Return the region of causal attention in which a token sees the window's last tokens.
@@ -314,17 +311,8 @@ class _Regions:
         left = "" if not after else f"[..., :{length}, :]"
         body = "\n".join(lines).replace("return ", "a = ")
         body += f"\nreturn a.reshape({(batch, s.kv_heads, group, whole, s.head)!r}){left}"
-        return self._region(
-            "attention_window",
-            f"Causal attention to the last {width} tokens, in blocks: scores, mask, softmax, weighted values.",
-            "",
-            body,
-            layers,
-            self._values("q", batch, s.kv_heads, group, length, s.head),
-            self._values("k", batch, s.kv_heads, length, s.head),
-            self._values("v", batch, s.kv_heads, length, s.head),
-            *self._sinks(),
-        )
+        title = f"Causal attention to the last {width} tokens, in blocks: scores, mask, softmax, weighted values."
+        return self._over_sequences("attention_window", title, body, layers)
 
     def decoding(self, layers: int, window: int = 0) -> Region:
         """Return the region of attention in which one new token of each sequence reads the cached keys and values.

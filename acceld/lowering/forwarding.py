@@ -50,7 +50,7 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
     """
     pass_ = _Pass(extents(kernel.body), sizes, fresh)
     body = pass_.block(kernel.body, [])
-    read = Counter(tensor for tensor in _read(body))
+    read = Counter(_read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
     made = tuple(tensor for tensor in kernel.made if tensor not in gone)
     return replace(kernel, made=made, body=tuple(_without_stores(body, gone)))

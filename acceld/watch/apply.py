@@ -23,8 +23,6 @@ from acceld.model import Kernel, Source
 from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
 
-WRITTEN = "wrote c{} ({}) to {}, after it was traced, verified and timed again; the former content is in {}"
-"""Message about an applied kernel: its candidate, its gain, the file, and the file's backup."""
 NO_KERNEL = "the file has no kernel of that name"
 
 
@@ -100,6 +98,11 @@ def holds(path: Path, text: str) -> bool:
         return path.read_text(encoding="utf-8-sig") == text
     except (OSError, UnicodeDecodeError):  # the steps that follow report the fault of the file
         return False
+
+
+def written(candidate: int, gained: str, path: Path, backup: Path) -> str:
+    """Return the message about a candidate that was written to ``path``."""
+    return f"wrote c{candidate} ({gained}) to {path}, after it was traced, verified and timed again; the former content is in {backup}"
 
 
 def backup_of(path: Path, sha256: str) -> Path:

@@ -22,7 +22,7 @@ from acceld.gains import judged
 from acceld.home import find_home
 from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
-from acceld.watch.apply import WRITTEN, check_win
+from acceld.watch.apply import check_win
 
 TRYING_S = 600.0
 """Deadline in seconds for the daemon's evaluation of the kernel, including the wait in the queue."""
@@ -101,7 +101,7 @@ def _applied(
     If a daemon runs, the daemon checks and writes. A measured kernel needs a daemon, because only a daemon lends
     devices.
     """
-    from acceld.watch.apply import apply, backup_of, check_drop_in, holds, seen
+    from acceld.watch.apply import apply, backup_of, check_drop_in, holds, seen, written
 
     expected = seen(path)
     if holds(path, candidate["text"]):
@@ -113,7 +113,7 @@ def _applied(
         backup = apply(path, candidate["text"], expected)
         worth = judged(found)
         gained = figures.gained(found["speedup"], worth, found["tie_band"])
-        return f"{WRITTEN.format(candidate['id'], gained, path, backup)}{undo}"
+        return written(candidate["id"], gained, path, backup) + undo
     place, _ = connected(home)
     asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
     asked |= {"even_if_tied": True} if even_if_tied else {}

@@ -47,7 +47,7 @@ class Floors:
         self._folder = folder
         self._numpy: dict[tuple[str, str], NumpyFloor] = {}
         self._unwritten: dict[Path, dict[str, Any]] = {}
-        """By file: entries for which the disk had no room."""
+        """Entries for which the disk had no room, by file."""
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
