@@ -36,9 +36,9 @@ _TRUST = 2
 """Number of timed moves of a rule that together count as much as the benefit that the rule states. Chosen, not fitted.
 """
 _WORST = 0.1
-"""Greatest loss, as a share of the latency, that a timed move counts against its rule. Of 0, 0.1, 0.25 and 0.5 it was
+"""Greatest loss, as a share of the latency, that a timed move counts against its rule. Of 0, 0.1, 0.25 and 0.5, 0.1 was
 the best on ten searches from public kernels: with a greater limit the tuner gives up on a rule whose rewrite pays only
-after another.
+after another rewrite.
 """
 _TIE = 1e-4
 """Difference of two latencies, as a share, up to which a kernel and the kernel that it was made from are a tie. Chosen,
@@ -188,7 +188,7 @@ class Tuner:
         self._texts: set[str] = set()
 
     async def root(self, text: str) -> Tuned | None:
-        """Time the kernel with which all sequences begin, and return it; None if it can not be timed."""
+        """Time the kernel with which all sequences begin, and return it; None if this kernel can not be timed."""
         self._texts.add(text)
         timed = await self._clock(text)
         return self._keep(Tuned(text, (), (), timed)) if timed is not None else None
@@ -200,7 +200,7 @@ class Tuner:
         """
         if one.moves is None:
             found = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
-            # a later kernel that hides a move makes the move on this kernel again, so what the move makes is kept
+            # what a move makes is kept, because a later kernel that hides the move makes it on this kernel again
             own = [replace(move, apply=cache(move.apply)) for move in found]
             one.moves = sorted([*own, *_hidden(one, own)], key=lambda move: -move.benefit)
         return one.moves
@@ -253,7 +253,7 @@ class Tuner:
             self.left -= 1
             self.timed += 1
             begun.append((number, one, made, asyncio.ensure_future(self._clock(made.text))))
-            await asyncio.sleep(0)  # a clock that answers at once may use up the time
+            await asyncio.sleep(0)  # starts the clock: if it answers at once, its time counts for is_over
         for number, one, made, timing in begun:
             timed = await timing
             if timed is None:
@@ -270,7 +270,7 @@ class Tuner:
         return self.seen.setdefault(one.timed.program_sha256, one)
 
     def fastest(self, count: int | None = None) -> list[Tuned]:
-        """Return the fastest kernels with different programs, at most ``count``. Of equally fast kernels, the kernel
+        """Return at most ``count`` kernels with different programs, fastest first. Of equally fast kernels, the kernel
         with fewer steps comes first.
         """
         return sorted(self.seen.values(), key=_rank)[:count]
@@ -362,7 +362,8 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     kernels.
 
     The promised latency of a move is its kernel's latency less the share that the rule is expected to save. At first
-    this share is the rule's stated benefit; later it is more and more what the rule's moves have saved or lost so far.
+    this share is the rule's stated benefit. The more moves of the rule are timed, the more the share is what these
+    moves saved or lost.
     So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each further move of one
     rule on the same kernel promises less, because a rule's moves tend to save the same time. Of the kernels that the
     same set of rules made, one at a time is extended.

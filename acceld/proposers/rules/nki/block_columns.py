@@ -153,8 +153,8 @@ def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
 
 
 def _part_width(access: Access, parts: Loop) -> int:
-    """Return by how many columns the access moves on with each iteration of ``parts``, if each
-    iteration touches at most that many columns; 0 otherwise.
+    """Return by how many columns an access moves on with each iteration of ``parts``; 0 if an iteration touches more
+    columns than that, or if the number is not known.
     """
     last = last_index(access)
     if last is None or last.form is None:

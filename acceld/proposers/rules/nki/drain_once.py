@@ -86,15 +86,17 @@ class _Drain:
 
     @property
     def parts(self) -> tuple[int, int] | None:
-        """(Number of tiles, columns of each) if an index of its own must number the iterations in the work; None if
-        all tiles lie side by side.
+        """Number of tiles, and columns of each tile, if the work needs a separate index for the iterations; None if all
+        tiles lie side by side.
         """
         beside = all(tile.axes == 2 for tile in self.tiles.values())
         return None if beside else (self.loop.trips or 1, self.columns)
 
     @property
     def together(self) -> int:
-        """Number of iterations whose results share a bank of PSUM: the greatest that divides the loop and fits."""
+        """Number of iterations whose results share a bank of PSUM: the greatest number that divides the loop's
+        number of iterations and fits into the bank.
+        """
         trips = self.loop.trips or 1
         most = min(trips, _BANK_COLUMNS // self.columns)
         return max(count for count in range(1, most + 1) if trips % count == 0)
@@ -218,7 +220,7 @@ def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], t
     found = _drain(kernel, kernel.loops[number])
     if not isinstance(found, str):
         return found
-    # The reason speaks of lines of the changed kernel.
+    # The reason found is not shown, because it names lines of the changed kernel, which the reader does not have.
     return (
         f"line {loop.line}: even if {', '.join(names)} had an element for each iteration of {loop.variable}, the work uses a "
         "tile that all iterations share, or indexes a tile differently: declare the tiles before the loop, and index them by its variable"

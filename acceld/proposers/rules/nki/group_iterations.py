@@ -98,7 +98,7 @@ def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
-    """Return every (outer loop, inner loop) of which the inner is the last item in the outer loop's body."""
+    """Return every pair (outer loop, inner loop) whose inner loop is the last item in the outer loop's body."""
     found = []
     for outer in kernel.loops:
         items = [item for item in outer.items if substance([item])]

@@ -21,8 +21,9 @@ class HoistWork(Rule):
 
     name = "hoist_work"
     reason = (
-        "A transpose of a 128 x 128 tile occupies the tensor engine like a product and needs a copy out of PSUM. Done "
-        "once and kept in SBUF, or even spilled and loaded again by idle DMA queues, it leaves the engine to products."
+        "A transpose of a 128 x 128 tile occupies the tensor engine like a product and needs a copy out of PSUM. If "
+        "the transposed tile is made once and kept in SBUF, or even spilled and loaded again by idle DMA queues, the "
+        "engine is free for products."
     )
     source = "nki.isa.nc_transpose and nc_matmul: cost on the tensor engine; AWS NKI performance guide: operational intensity"
     apis = frozenset({"nki_legacy", "nki"})
@@ -62,7 +63,9 @@ def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
 
 
 def hoisted(kernel: KernelModule, loop: Loop) -> str:
-    """Return the source with the work that ``loop`` repeats moved before the loop; unchanged if it repeats none."""
+    """Return the source with the work that ``loop`` repeats moved before the loop; the same source if ``loop`` repeats
+    no work.
+    """
     repeated = _repeated(kernel, loop)
     return kernel.source if repeated is None else _hoisted(kernel, repeated, Variant("before the loop"))
 

@@ -128,6 +128,7 @@ def _part(turn: Statement, source: Access) -> Loop | None:
 
 
 def is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
+    """Return True if ``copy`` is a plain copy of the tile that only ``turn`` writes, in the same loop body."""
     read = copy.reads.get("src")
     plain = copy.kind == "op" and copy.op in COPIES and not copy.augmented and not kernel.mask(copy)
     if not plain or copy.parent is not turn.parent or read is None or copy.target is None or turn.target is None:

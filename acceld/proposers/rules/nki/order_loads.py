@@ -1,7 +1,7 @@
 """Load first what is needed first: move loads down to the first work that needs them.
 
-Transfers start in the order of the source. Before, the first rows wait until all of ``w`` is loaded; after, they are
-loaded first::
+Transfers start in the order of the source. Before, the transfer of ``rows`` waits until all of ``w`` is loaded. After,
+``rows`` is loaded first::
 
     for k in nl.affine_range(8):                  nisa.dma_copy(dst=rows, src=x[0:128, :])
         nisa.dma_copy(dst=tiles[:, k, :],         nisa.activation(dst=scaled, op=nl.exp, data=rows)
@@ -12,7 +12,8 @@ loaded first::
     for m in nl.sequential_range(15):
         ...
 
-In parts of 512 columns, the loads also follow the products that need only some columns of each tile.
+If the products need only some columns of each tile at a time, the loads can also run in parts of 512 columns: the first
+part of all tiles is loaded first.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _early(kernel: KernelModule, at: int) -> _Early | None:
 
 
 def _is_awaited(kernel: KernelModule, items: Sequence[Item]) -> bool:
-    """Return True if an item among ``items`` uses what another one loads before it."""
+    """Return True if an item among ``items`` uses what an earlier item among them loads."""
     return any(
         _loads(kernel, [one]) and any(written([one]) & read([later]) for later in items[at + 1 :])
         for at, one in enumerate(items)
@@ -153,8 +154,8 @@ def _obstacle(kernel: KernelModule, early: _Early) -> str:
 
 
 def _parts(kernel: KernelModule, early: _Early) -> int:
-    """Return the number of parts of columns in which the group can be made; 0 if it can not, or if its user needs whole
-    tiles.
+    """Return the number of parts of columns in which the group can be made; 0 if the group can not be made in parts, or
+    if its user needs whole tiles.
     """
     loop = early.group[0]
     if kernel.api != "nki" or len(early.group) > 1 or not isinstance(loop, Loop):

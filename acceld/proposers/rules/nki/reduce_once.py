@@ -244,8 +244,8 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
 
 
 def _droppable(kernel: KernelModule, part: Statement, loops: Sequence[Loop]) -> bool:
-    """Return True if each variable of ``loops`` is alone in one index of the reduction's result. Then these indices
-    can become zero.
+    """Return True if, for each of ``loops``, one index of the reduction's result is just the loop's variable. Then
+    these indices can become zero.
     """
     assert part.target is not None and part.target.dims is not None
     found = all_accesses(kernel, part.target.name)

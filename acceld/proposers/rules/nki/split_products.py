@@ -119,7 +119,10 @@ def _operands(product: Statement) -> tuple[Access, Access]:
 
 
 def _is_product(kernel: KernelModule, one: Statement) -> bool:
-    """Return True if a statement is a product whose operands are both in SBUF."""
+    """Return True if a statement is a product of two accesses whose options are all known and switched off.
+
+    ``nl.matmul`` must have ``transpose_x=True``.
+    """
     if one.kind != "op" or one.op not in PRODUCTS:
         return False
     wanted = {"x", "y"} if one.op == "matmul" else {"stationary", "moving"}
@@ -198,9 +201,7 @@ def _may_begin_with_zeros(kernel: KernelModule, product: Statement, declaration:
 
 
 def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) -> bool:
-    """Tell whether it is proved that all other statements that write the buffer write other elements than this product
-    does.
-    """
+    """Return True if all other statements that write the buffer are proved to write other elements than the product."""
     if target.name in kernel.ambiguous or all_accesses(kernel, target.name) is None:
         return False
     others = [one.result(target.name) for one in kernel.writers(target.name) if one is not product]
@@ -245,7 +246,7 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
 
 
 def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool:
-    """Return True if it is proved that an access covers all partitions of its buffer, which has 64.
+    """Return True if an access is proved to cover all 64 partitions of its buffer.
 
     The partitions are index ``place`` of the buffer's ``axes`` indices.
     """
