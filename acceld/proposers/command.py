@@ -116,8 +116,8 @@ class CommandProposer(Proposer):
         self._places = asyncio.Semaphore(settings.at_once)
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan without content: it says that the program decides. ``data`` of the plan holds what the program
-        is told.
+        """Return a plan whose text only says that the program decides what to change. ``data`` of the plan holds what
+        the program is told.
         """
         evaluation = request.parent.evaluation
         reported = {
@@ -185,7 +185,7 @@ class CommandProposer(Proposer):
                     tags=question.tags,
                 )
                 call = await self._ledger.intend(intent)
-                cost = cap  # unless the program reports its cost, the whole limit counts as spent
+                cost = cap  # the whole limit counts as spent, unless the program reports its cost
                 started = time.monotonic()
                 try:
                     await self._ledger.sent(call)

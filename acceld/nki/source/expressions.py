@@ -38,7 +38,7 @@ class ExpressionReader(ParsedText):
         self.constants: dict[str, int] = {}
         """Names that were unpacked from a shape, with the extent."""
         self.other_shapes: set[str] = set()
-        """Names of arguments, or of tensors in HBM, that were given another shape by ``reshape``."""
+        """Names that stand for an argument or a tensor in HBM in another shape, which ``reshape`` gave."""
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
         """Names that may have more than one meaning."""

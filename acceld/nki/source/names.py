@@ -65,7 +65,7 @@ def spelled_out(source: str) -> str:
 class _Definition:
     """One statement ``name = value``.
 
-    ``ends`` is the end of the block with the statement. Uses of the name up to there may be replaced.
+    ``ends`` is the end of the block with the statement. Uses of the name up to that end may be replaced.
     """
 
     node: ast.Assign

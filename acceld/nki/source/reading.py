@@ -299,8 +299,8 @@ class KernelModule(SourceReader):
         return (rows, rest[0][1]) if rest else None
 
     def binary(self, statement: Statement) -> Binary | None:
-        """Return operator and operands of ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)``;
-        None for other statements.
+        """Return the operator and the operands of an element-wise operation, such as ``nl.multiply(x, y)`` or
+        ``nisa.tensor_tensor(data1, data2, op)``; None for other statements.
         """
         if statement.op == "tensor_tensor":
             return Binary(self.opname(statement.args.get("op")), "data1", "data2")
@@ -329,13 +329,13 @@ class KernelModule(SourceReader):
         return self.size(loop.node.iter.args[0], loop.trips)
 
     def multiple(self, loop: Loop, size: int) -> str:
-        """Return the text of ``size`` times a loop's number of iterations, as :meth:`count` says that number."""
+        """Return the text of ``size`` times a loop's number of iterations, as :meth:`count` writes that number."""
         count = self.count(loop)
         return str(size * int(count)) if count.isdecimal() else f"{size} * ({count})"
 
     def share(self, loop: Loop, divisor: int) -> str:
-        """Return the text of a loop's number of iterations over ``divisor``, as :meth:`count` says that number. ``divisor``
-        divides it.
+        """Return the text of a loop's number of iterations, as :meth:`count` writes that number, divided by
+        ``divisor``. There must be no remainder.
         """
         count = self.count(loop)
         return str(int(count) // divisor) if count.isdecimal() else f"({count}) // {divisor}"

@@ -160,7 +160,7 @@ class PromptLibrary:
         return found
 
     def check(self, apis: Iterable[str] = APIS) -> list[str]:
-        """Return the faults of the prompts of these APIs, one line each; [] if there are none."""
+        """Return the faults of the prompts of these APIs, one line each; [] if the prompts have no faults."""
         problems: list[str] = []
         for api in apis:
             for name in NAMES:

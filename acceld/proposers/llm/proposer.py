@@ -86,8 +86,8 @@ Tags = dict[str, int | str]
 class LLMProposer:
     """Ask models for plans, kernels, repairs and insights.
 
-    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is no insight. Only a
-    ``lasting`` failure of the summarizer is raised too.
+    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is no insight, and only
+    a ``lasting`` LLMError is raised.
     """
 
     name = "llm"
@@ -284,7 +284,7 @@ class LLMProposer:
         return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return the fixer's attempt at a repair; None if the money for repairs is spent."""
+        """Return the fixer's attempt at a repair; None if the money for repairs is used up."""
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [

@@ -124,23 +124,25 @@ class Tuned:
 
     @property
     def latency_us(self) -> float:
-        """Simulated latency of the kernel's program."""
+        """Return the simulated latency of the kernel's program in microseconds."""
         return self.timed.latency_us
 
     @property
     def is_open(self) -> bool:
-        """True if the kernel may have moves that were not tried yet."""
+        """Return True if the kernel may have moves that were not tried yet."""
         return self.moves is None or len(self.tried) < len(self.moves)
 
     @property
     def waits(self) -> bool:
-        """True while another kernel of the same latency, made from this one, gets the further moves instead."""
+        """Return True while another kernel of the same latency, made from this kernel, gets the further moves
+        instead.
+        """
         return self.tie is not None and (self.tie.is_open or self.tie.waits)
 
     @property
     def reachable_us(self) -> float:
-        """Latency in microseconds that later moves may reach: the geometric mean of the kernel's latency and the busy
-        time of its busiest engine.
+        """Return the latency in microseconds that later moves may reach: the geometric mean of the kernel's latency and
+        the busy time of its busiest engine.
         """
         profile = self.timed.profile
         busiest = max(profile.engines_us.values(), default=0.0) if profile is not None else 0.0

@@ -61,7 +61,7 @@ class _Block:
 
     @property
     def rows(self) -> tuple[Statement, ...]:
-        """The declarations of tiles in the loops that enclose the loop over the parts, outside of that loop."""
+        """Return the declarations of tiles in the loops that enclose the loop over the parts, outside of that loop."""
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
         return tuple(one for one in found if one.kind == "declaration")
 
@@ -137,8 +137,8 @@ def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
 
 
 def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
-    """Return, by name, the tiles in SBUF of which a loop reads one part in each iteration and that the loop never
-    writes; the value is the number of columns of a part.
+    """Return the tiles in SBUF that the loop never writes, and of which it reads one part in each iteration: by name,
+    the number of columns of a part.
     """
     found: dict[str, int] = {}
     ours = written([parts])

@@ -86,8 +86,8 @@ class _Drain:
 
     @property
     def parts(self) -> tuple[int, int] | None:
-        """Number of tiles, and columns of each tile, if the work needs a separate index for the iterations; None if all
-        tiles lie side by side.
+        """Return (number of tiles, columns of each tile) if the work needs a separate index for the iterations; None if
+        all tiles lie side by side.
         """
         beside = all(tile.axes == 2 for tile in self.tiles.values())
         return None if beside else (self.loop.trips or 1, self.columns)

@@ -41,7 +41,7 @@ class Product:
 
     @property
     def by_columns(self) -> bool:
-        """True if one tile holds the stationary operands of all places side by side already."""
+        """Return True if one tile already holds the stationary operands of all places side by side."""
         return self.place == len(self.stationary.dims or ()) - 1
 
 

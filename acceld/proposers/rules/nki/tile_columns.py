@@ -92,7 +92,7 @@ class _Wide:
 
     @property
     def work(self) -> int:
-        """Number of instructions on columns."""
+        """Return the number of instructions that work on columns."""
         return sum(one.kind == "op" for one in self.body)
 
 
