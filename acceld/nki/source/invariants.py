@@ -78,8 +78,8 @@ def _spread(
     stay: dict[Statement, str],
     reason_of: Callable[[Statement, set[str]], str | None],
 ) -> None:
-    """Add to ``stay`` each statement that has to stay because of others that stay, until no further statement
-    is found.
+    """Add to ``stay`` each statement that has to stay in the loop because of others that stay, until no further
+    statement is found.
 
     ``reason_of`` gets a statement and the names of buffers that staying statements write. It returns the
     reason, or None if the statement may move.

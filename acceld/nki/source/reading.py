@@ -169,7 +169,8 @@ class KernelModule(SourceReader):
     def dtype_of(self, name: str) -> str:
         """Return the dtype of a tile or tensor without its module, such as ``float32``; empty if it is not known.
 
-        It is the dtype of an argument, that of the declaration, or that of the one load or copy which makes the tile.
+        The dtype comes from the kernel's arguments, from the declaration, or from the one load or copy that makes the
+        tile.
         """
         seen = set[str]()
         while name not in seen and name not in self.ambiguous:
@@ -318,7 +319,7 @@ class KernelModule(SourceReader):
         """Return the text of a size, for use anywhere from the kernel's first loop on.
 
         The text is that of ``node``, such as ``width // 512``, so that a rewritten kernel fits other shapes as well. If a
-        name in it may have another value elsewhere, the text is the number.
+        name in ``node`` may have another value elsewhere, the text is that of ``number``.
         """
         plain = all(isinstance(one, _SIZES) for one in ast.walk(node))
         return self.text(node) if plain and all(one.id in self._steady for one in names_in(node)) else str(number)

@@ -16,7 +16,7 @@ from acceld.nki.source.syntax import Loop, below, names_in
 
 @dataclass(frozen=True)
 class Split:
-    """The replacement of a loop variable by two: ``variable`` = ``size * group + member``."""
+    """The replacement of one loop variable by two loop variables: ``variable`` = ``size * group + member``."""
 
     variable: str
     group: str

@@ -173,11 +173,11 @@ class Statement:
     """One statement of a kernel. ``kind`` is one of:
 
     * op: an operation on tiles;
-    * declaration: of a tensor or tile;
+    * declaration: a declaration of a tensor or tile;
     * alias: a name for an index or a shape;
-    * marker: without effect, such as a string or an import;
-    * return;
-    * other: not understood.
+    * marker: a statement without effect on tiles, such as a string or an import;
+    * return: a return statement;
+    * other: a statement that is not understood.
     """
 
     node: ast.AST

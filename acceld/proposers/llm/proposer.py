@@ -364,8 +364,8 @@ class LLMProposer:
         """Return how many facts prompts for an API have: the configured level, but ``full`` in place of ``calls`` if
         all models have a prompt cache.
 
-        Some providers cache only prompts of at least 4,096 tokens. The part that all problems share is that long only
-        with all calls of NKI. A cached token costs a tenth.
+        Some providers cache only prompts of at least 4,096 tokens. The part of a prompt that all problems share has so
+        many tokens only with all calls of NKI. A cached token costs a tenth of an uncached token.
         """
         return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
 

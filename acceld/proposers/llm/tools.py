@@ -1,5 +1,5 @@
-"""Let an executor use tools inside one attempt. A call of a tool is a block in its answer, so tools work with every
-provider.
+"""Let an executor use tools inside one attempt. A call of a tool is a block in the executor's answer, so tools work
+with every provider.
 
 The tool ``check`` runs a kernel on a data set that no gate uses. No result of a tool accepts or refuses a kernel: the
 final answer is evaluated like any other source. A tool's result depends only on the question, so that a continued run

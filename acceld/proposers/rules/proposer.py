@@ -1,5 +1,5 @@
-"""Propose without a model. A plan is a place in a kernel where a rule applies; its attempts are the variants of the
-rule's rewrite.
+"""Propose rewrites by rules, without a model. A plan is a place in a kernel where a rule applies. The attempts at the
+plan are the variants of the rule's rewrite.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def suggestions(
     """Return every place in a kernel where a rule applies, the most promising first.
 
     ``shapes`` are the shapes of the kernel's arguments in order (None for a scalar), ``dtypes`` their dtypes. Without
-    them rules can prove less, and find fewer places. Raise RuleRefused if the source can not be read.
+    shapes and dtypes rules can prove less, and find fewer places. Raise RuleRefused if the source can not be read.
     """
     return _findings(source, api, shapes, dtypes, profile, entry)[0]
 
@@ -159,7 +159,7 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 @lru_cache(maxsize=64)
 def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> Source:
-    """Return a kernel parsed for the rules of its API. Raise RuleRefused if it can not be parsed."""
+    """Return a kernel parsed for the rules of its API. Raise RuleRefused if the source can not be parsed."""
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
@@ -270,8 +270,8 @@ class RulesProposer(Proposer):
         return []
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the parent's kernel after variant number ``request.index`` of the plan's rewrite; None after the last
-        variant. A plan of several rewrites has one attempt, which makes all of them.
+        """Return an attempt with the parent's kernel after variant number ``request.index`` of the plan's rewrite; None
+        after the last variant. A plan of several rewrites has one attempt, which makes all of them.
         """
         if "steps" in request.plan.data:
             return await self._sequence_applied(request)
@@ -319,7 +319,7 @@ class TunedRules(RulesProposer):
         within_s: float | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """Prepare the proposer. For each parent it times at most ``limit`` kernels, by the tuner's ``strategy``.
+        """Prepare the proposer. For each parent the tuner times at most ``limit`` kernels, by its ``strategy``.
 
         ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; None
         means no limit. ``within_s`` is the time in seconds that the run has left. Tuning one parent takes at most half
@@ -400,7 +400,7 @@ class TunedRules(RulesProposer):
         return [replace(one, parent=None, tie=None, moves=None, made={}) for one in without_idle_steps(faster)]
 
     def _over(self) -> Callable[[], bool]:
-        """Return a function that tells whether half of the time is over that the run has left now."""
+        """Return a function that tells whether half of the run's remaining time has passed since this call."""
         if self._ends is None:
             return lambda: False
         ends = (self._now() + self._ends) / 2

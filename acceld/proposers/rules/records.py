@@ -142,8 +142,8 @@ class Rule(ABC):
         return site.benefit * min(1.0, max(busy_share(profile, engine) for engine in relieved))
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Place:
-        """Return a place where the rule refuses. ``wish`` is the change that the rule would have made, ``reason`` why
-        it does not.
+        """Return a place where the rule refuses. ``wish`` is the change that the rule would have made, and ``reason``
+        says why the rule does not make this change.
         """
         plan = f"{wish}. What keeps it: {reason}."
         return Place(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
@@ -161,8 +161,8 @@ class Rule(ABC):
         gain_percent: tuple[float, float] = (0.0, 10.0),
         key: str = "",
     ) -> Place:
-        """Return a place where the rule applies, or, for an ``obstacle`` that is not "", a place where the rule
-        refuses with the obstacle as reason.
+        """Return a place where the rule applies if ``obstacle`` is "", else a place where the rule refuses with
+        ``obstacle`` as the reason.
         """
         if obstacle:
             return self.refused(line, obstacle, wish, key)

@@ -281,7 +281,7 @@ class Tuner:
 def without_idle_steps(found: Sequence[Tuned]) -> list[Tuned]:
     """Return the kernels without those that have an idle step, in the same order.
 
-    A kernel has an idle step if another kernel was made by some of its steps and is as fast. A difference of
+    A kernel has an idle step if a kernel that only some of its steps made is as fast. A difference of up to
     :data:`acceld.model.LEAST_STEP_PERCENT` is noise.
     """
     kept: list[tuple[Counter[str], Tuned]] = []
@@ -365,10 +365,9 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
 
     The promised latency of a move is its kernel's latency less the share that the rule is expected to save. At first
     this share is the rule's stated benefit. The more moves of the rule are timed, the more the share is what these
-    moves saved or lost.
-    So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each further move of one
-    rule on the same kernel promises less, because a rule's moves tend to save the same time. Of the kernels that the
-    same set of rules made, one at a time is extended.
+    moves saved or lost. So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each
+    further move of one rule on the same kernel promises less, because a rule's moves tend to save the same time. Of
+    the kernels that the same set of rules made, one at a time is extended.
 
     Every other move is chosen by another rank: a kernel counts as faster, the less its busiest engine has to do. Such
     a kernel may be slow only because its engines wait for each other, and a later step can change that.

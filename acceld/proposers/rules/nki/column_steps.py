@@ -60,9 +60,7 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """The part of a buffer that an access touches in step ``c`` of the loop, named by an example with steps of 512
-    columns.
-    """
+    """The part of a buffer that an access touches in step ``c`` of a loop. The examples have steps of 512 columns."""
 
     STEP = auto()
     """The columns of the step in a wider buffer: ``x[p, 512 * c + f]``."""

@@ -364,7 +364,7 @@ class _Stacking:
         return f"{there.name}[{', '.join(places)}]"
 
     def _by_partition(self, one: Statement, depends: bool) -> None:
-        """Write one statement that does the work for the rows of all iterations."""
+        """Write a statement that does the work of ``one`` on the rows of all stacked iterations."""
         kernel = self.kernel
         current = kernel.api == "nki"
         if one.second is not None and not current:

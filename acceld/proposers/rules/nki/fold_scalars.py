@@ -124,7 +124,7 @@ class _Scalar:
     reverse: bool
 
     def before(self, language: str, op: str, operand: str, *, reverse: bool) -> dict[str, str]:
-        """Return the arguments of an instruction that does this operation first, and then ``op`` with another operand."""
+        """Return the arguments of an instruction that does this operation first, and then ``op`` with ``operand``."""
         return {
             "data": self.data,
             "op0": f"{language}.{self.op}",

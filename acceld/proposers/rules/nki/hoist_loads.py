@@ -108,8 +108,8 @@ def _source(kernel: KernelModule, load: Statement) -> Access | None:
 
 
 def _repeating(kernel: KernelModule, load: Statement, names: frozenset[str]) -> Iterator[tuple[Loop, Sequence[Loop]]]:
-    """Yield the loops that repeat a load and that it can leave, from the innermost outwards, each with the loops inside
-    it around the load. ``names`` are the loop variables on which the address depends.
+    """Yield the loops that repeat a load and that the load can leave, from the innermost outwards. With each come the
+    loops between this loop and the load. ``names`` are the loop variables on which the address depends.
     """
     loops = around(load)
     for number, loop in enumerate(loops):
@@ -135,7 +135,9 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
 
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
-    """Return the source in which the tiles are loaded before the loop and kept, and the loop reads these tiles."""
+    """Return the source in which the tiles are loaded once before the loop and kept, and the loop reads the kept
+    tiles.
+    """
     language = prefix(kernel, "language")
     name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape

@@ -214,7 +214,9 @@ def _is_columns(kernel: KernelModule, name: str) -> bool:
 
 
 def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Statement | None:
-    """Return the statement whose result can be written directly to the tensor; None if a copy is needed."""
+    """Return the statement that makes the stored value and can write it to the tensor in SBUF directly; None if a copy
+    is needed.
+    """
     value = store.reads["value"]
     if len(scratch.stores) != 1 or value.dims is not None or value.name in kernel.buffers:
         return None

@@ -54,7 +54,7 @@ _COLUMNS = 512
 
 @dataclass(frozen=True)
 class _Early:
-    """Loads that come before the loads of other work."""
+    """Loads that run too early: before the loads of other work that uses its tiles sooner."""
 
     group: tuple[Item, ...]
     """The loads, and the work right below that uses them, in the order of the source."""
@@ -78,7 +78,9 @@ class OrderLoads(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield all loads outside of loops that come before the loads of work before their own first user."""
+        """Yield each load, or outermost loop with loads, that runs too early: before the loads of other work
+        that precedes its own first user.
+        """
         for at, item in enumerate(kernel.items):
             early = _early(kernel, at) if _loads(kernel, [item]) else None
             if early is None:
@@ -110,7 +112,9 @@ def _loads(kernel: KernelModule, items: Sequence[Item]) -> bool:
 
 
 def _early(kernel: KernelModule, at: int) -> _Early | None:
-    """Return the loads of item number ``at`` with their first user; None if no other loads are between the two."""
+    """Return the loads of item number ``at`` with their first user; None if no work between the two has loads of
+    its own.
+    """
     items, end = kernel.items, at + 1
     while end < len(items) and undisturbed(items[at:end], items[end : end + 1]) and _is_simple(kernel, items[end]):
         end += 1
@@ -131,7 +135,7 @@ def _is_awaited(kernel: KernelModule, items: Sequence[Item]) -> bool:
 
 
 def _is_simple(kernel: KernelModule, item: Item) -> bool:
-    """Return True if an item makes tiles only, without loads and without products."""
+    """Return True if an item only makes tiles by element-wise work, without loads and without products."""
     return all(
         one.kind == "op" and one.op not in PRODUCTS and one.op in OPERATIONS and kernel.space_of(one.made.name) != "hbm"
         for one in flatten([item])
@@ -186,7 +190,7 @@ def _width(kernel: KernelModule, access: Access) -> int | None:
 
 
 def _moved(kernel: KernelModule, early: _Early, variant: Variant) -> str:
-    """Return the source with the group right before its user."""
+    """Return the source with the group of loads right before the group's first user."""
     start, end = first_line(kernel, early.group[0]), kernel.after_line(early.group[-1].end)
     text = _in_parts(kernel, early) if variant.parameters else kernel.source[start:end]
     edits = Edits(kernel.source)

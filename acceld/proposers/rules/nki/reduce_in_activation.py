@@ -80,7 +80,7 @@ def _summed(kernel: KernelModule, total: Statement) -> Access | None:
 
 
 def _made_before(kernel: KernelModule, total: Statement) -> Statement | None:
-    """Return the activation whose result a sum adds up; None if there is none."""
+    """Return the activation whose result the statement ``total`` adds up; None for other statements."""
     data = _summed(kernel, total)
     writers = kernel.writers(data.name) if data is not None else []
     made = max((one for one in writers if one.start < total.start), key=lambda one: one.start, default=None)

@@ -180,7 +180,9 @@ def _adds(writer: Statement) -> bool:
 
 
 def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
-    """Return the tensors whose dtype a tile has: the one that its declaration names, or those that it is loaded from."""
+    """Return the names of the tensors whose dtype a tile has: the tensor that the tile's declaration names, or the
+    tensors from which the tile is loaded.
+    """
     if dtype.endswith(".dtype"):
         return [dtype.removesuffix(".dtype")]
     if dtype:
@@ -348,7 +350,9 @@ def _product(
 
 
 def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) -> None:
-    """Add to ``edits`` what makes a legacy buffer begin with zeros, if a product overwrote it before."""
+    """Add to ``edits`` the change that lets a buffer of the legacy API begin with zeros, if the product overwrote the
+    buffer's values until now.
+    """
     declaration = kernel.buffers[product.made.name].declaration
     if kernel.api == "nki" or declaration.op != "ndarray":
         return
@@ -386,8 +390,8 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
 
 
 def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Return the writers of a buffer whose values reach a product; a value that is overwritten before any product reads
-    it does not.
+    """Return the statements that write values of a buffer that a product reads. A statement is left out if its value is
+    overwritten before any product reads the value.
     """
     writers = kernel.writers(name)
     reads = [product.start for product in products if name in {access.name for access in _operands(product)}]

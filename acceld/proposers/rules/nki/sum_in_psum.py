@@ -395,7 +395,7 @@ def _written(kernel: KernelModule, found: _Sum, items: Sequence[Item], indent: s
 
 
 def _repeated(kernel: KernelModule, loop: Loop, items: Sequence[Item], indent: str) -> str:
-    """Return the lines of a piece inside its own loop."""
+    """Return the lines of ``items`` inside a new loop with the variable and the range of ``loop``."""
     if not substance(items):
         return ""
     assert isinstance(loop.node.iter, ast.Call)

@@ -79,8 +79,8 @@ class SwapOperands(Rule):
 
 
 def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, str], _: Variant) -> str:
-    """Return the source in which the products have exchanged operands, and what read the transposed result reads the
-    products' result instead.
+    """Return the source in which the operands of the products are exchanged, and each read of the transposed result
+    is a read of the products' result.
     """
     edits = Edits(kernel.source)
     for product in swap.products:
@@ -116,7 +116,9 @@ def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dic
 
 
 def _last_index(access: Access, columns: str, without: str = "") -> str:
-    """Return the text of the last index with the range ``columns``, and without one loop variable."""
+    """Return the text of an access's last index, with ``columns`` as the text of its range and without the loop
+    variable ``without``.
+    """
     form = (access.dims or ())[-1].form or Affine()
     kept = tuple((symbol, factor) for symbol, factor in form.terms if symbol.variable != without or symbol.is_range)
     return rendered(Affine(form.constant, kept), dict.fromkeys(form.ranges, columns))
@@ -140,8 +142,8 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
 
 
 def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str:
-    """Return the new text of each read of the transposed blocks, by node; or, as text, the reason why they have to
-    stay.
+    """Return the new text of each read of the transposed blocks, by node; as text, the reason why the transposes
+    have to stay.
     """
     target, source = swap.copy.target, swap.source
     assert target is not None
@@ -211,8 +213,8 @@ def _renamed(access: Access, values: Mapping[str, str]) -> dict[ast.AST, str]:
 
 
 def _superfluous(swap: OperandSwap) -> list[Item]:
-    """Return the items that become superfluous: transpose and copy, and the loops around them that contain nothing
-    else.
+    """Return the items that become superfluous: the transpose and its copy, or the outermost loop around them that
+    contains nothing else.
     """
     gone: list[Item] = [swap.turn, swap.copy]
     while (loop := gone[0].parent) is not None and all(
@@ -228,8 +230,8 @@ def _index(access: Access, position: int) -> ast.AST:
 
 
 def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
-    """Return the source text of the range over ``extent`` columns in an access's last index. Raise RuleRefused if there
-    is none.
+    """Return the source text of the range over ``extent`` columns in an access's last index. Raise RuleRefused if that
+    index has no such range.
     """
     wanted = Affine.of(Symbol.over(extent, 1, 2))
     pending = [_index(access, -1)]

@@ -172,7 +172,7 @@ def _divided(
 def _problem_of_tiles(
     kernel: KernelModule, loop: Loop, body: Sequence[Statement], wide: set[str], declared: set[str]
 ) -> str:
-    """Return the reason why a tile of the loop can not be made by pieces of its columns; empty if all can."""
+    """Return the reason why a tile of the loop can not be made in pieces of its columns; empty if all tiles can."""
     for name in sorted(wide):
         users = [*kernel.readers(name), *kernel.writers(name)]
         outside = next((user for user in users if user.parent is not loop), None)

@@ -164,7 +164,7 @@ def _obstacle(kernel: KernelModule, found: _Turn) -> str:
 
 
 def _no_block(kernel: KernelModule, turn: Statement) -> str:
-    """Return the reason why a transfer can not do a transpose; empty if it can."""
+    """Return the reason why a transfer can not do the transpose ``turn``; empty if it can."""
     extents = kernel.extents(turn.reads["data"])
     if turn.args.keys() - {"dst", "data"} or turn.second is not None:
         return f"line {turn.line} names an engine or another option: leave that argument out"
@@ -174,10 +174,10 @@ def _no_block(kernel: KernelModule, turn: Statement) -> str:
 
 
 def _loaded(kernel: KernelModule, found: _Turn) -> tuple[str, ...]:
-    """Return, for each transpose, the part of an argument in HBM that has the transposed block, as text.
+    """Return, for each transpose, the text of the part of an argument in HBM that holds the block to transpose.
 
-    The result is () if no transfer loads the tile from an argument of the same type that the kernel does not change, or if
-    one of the parts can not be written where the tile is transposed.
+    The result is () unless a transfer loads the tile from an argument of the same dtype that the kernel does not
+    change, and the text of each part is valid where the tile is transposed.
     """
     parts = tuple(_part(kernel, found, turn) for turn in found.turns)
     return parts if all(parts) else ()
