@@ -73,7 +73,7 @@ def command_words(configured: str) -> list[str]:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise ConfigError(f"[command] run: {error}", hint="quote it as in a shell") from error
+        raise ConfigError(f"[command] run: {error}", hint="quote the command line as in a shell") from error
     if not words:
         raise ConfigError(
             "run in [command] is empty",
@@ -254,7 +254,7 @@ class CommandProposer(Proposer):
             "| file | has |",
             "|---|---|",
             f"| {name} | the kernel |",
-            "| profile.md | its latency, its bound, its hottest lines |",
+            "| profile.md | the kernel's latency, what bounds it, its hottest lines |",
             "| problem.md | the operator, its arguments and a numpy reference |",
             "| notes.md | insights of earlier rewrites, hints of a person, what was proposed before |",
         ]
@@ -301,7 +301,8 @@ async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
             )
         except OSError as error:
             raise ConfigError(
-                f"[command] run: {words[0]} can not be started: {error.strerror}", hint="acceld doctor looks for it"
+                f"[command] run: {words[0]} can not be started: {error.strerror}",
+                hint="install the program or write its path; acceld doctor tells whether it is found",
             ) from error
         code: int | None = None
         try:
