@@ -61,7 +61,7 @@ class AppliedPlan:
     speedup: float | None
     """Speed-up over the kernel before this step; None if it is not known."""
     rewrites: tuple[str, ...] = ()
-    """The rewrites by rules that the step consists of; () for a plan of a model."""
+    """Names of the rewrites that make up the step, if rules made the step; () for a plan of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class PlanRequest:
     notes: tuple[str, ...] = ()
     """Notes of the search, for example that plans repeat."""
     earlier: tuple[Plan, ...] = ()
-    """Plans for the same source from earlier iterations. The new plan must differ from them."""
+    """Plans for the same source from earlier iterations. The new plan must differ from these plans."""
     nearby: tuple[Plan, ...] = ()
     """Plans for the kernels that the parent was made from, without those that led to the parent."""
     wrong: frozenset[int] = frozenset()

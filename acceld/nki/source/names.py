@@ -91,10 +91,11 @@ class _Function:
 
     parameters: frozenset[str]
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
-    """By name: the places where it is bound, with the assignment or loop that binds it; None for any other statement.
+    """For each name, the places where the name is bound, each with the assignment or loop that binds it; None for any
+    other statement.
     """
     used: dict[str, list[tuple[ast.Name, ast.AST]]] = field(default_factory=dict)
-    """By name: its uses, each with the node around it."""
+    """For each name, its uses, each with the node around the use."""
     elsewhere: set[str] = field(default_factory=set)
     """Names that occur in an inner scope or in a formatted string."""
     changed: set[str] = field(default_factory=set)

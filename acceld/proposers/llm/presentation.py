@@ -67,7 +67,7 @@ LEAST_US = 0.005
 WORTH_SHARE = 0.01
 """Least share of the latency at which a wait is shown."""
 BUSY_SHARE = 0.8
-"""Busy share from which an engine alone explains the latency. Then the critical path is not shown."""
+"""Share of the latency from which on one busy engine explains the latency, so that the critical path is not shown."""
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:

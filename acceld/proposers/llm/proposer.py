@@ -69,7 +69,7 @@ HOPELESS: Final = 6
 """Number of calls of a role that may fail in a row before the run pauses, since further calls would fail too."""
 
 EDIT_LINES: Final = 120
-"""Number of lines of a kernel from which on an answer may consist of edits instead of the whole file."""
+"""Least number of lines of a kernel for which an answer may consist of edits instead of the whole file."""
 
 TO_CROSS: Final = (
     "Another kernel of this search, made fast by other steps. Your plan brings its gain into the working kernel: say "

@@ -36,7 +36,7 @@ TEXTS: Final = {
     "profile": "profile: a whole kernel file. Predicted latency, what binds it, who waits for which line. About a second.",
     "check": "check: a whole kernel file. Whether its results are right on one data set, which no gate uses. Seconds.",
 }
-"""The input, answer and run time of each tool, as prompts describe it."""
+"""The input, answer and run time of each tool, as prompts describe them."""
 
 
 @dataclass(frozen=True, slots=True)

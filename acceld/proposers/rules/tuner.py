@@ -152,10 +152,10 @@ class Tuned:
 Clock = Callable[[str], Awaitable[TimedProgram | None]]
 """Returns the simulated latency of a kernel; None if it can not be traced or breaks a rule of the chip."""
 Moves = Callable[[str, Profile | None], Sequence[Move]]
-"""Returns the moves of a kernel with its profile, best first. It is called in a thread."""
+"""Returns the moves of a kernel with its profile, best first. The function is called in a thread."""
 Again = Callable[[str, str], Sequence[Move]]
-"""Returns the moves of a kernel that may repeat the step with a given name, perhaps at another line. It is called in a
-thread.
+"""Returns the moves of a kernel that may repeat the step with a given name, perhaps at another line. The function is
+called in a thread.
 """
 
 
@@ -317,7 +317,7 @@ def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
     for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
         changed = move.apply()
         if changed is not None and changed != text:
-            return replace(move, apply=partial(str, changed)), changed  # the rule's reading of the kernel is not kept
+            return replace(move, apply=partial(str, changed)), changed  # keeps no parsed kernel, which is large
     return None, text
 
 

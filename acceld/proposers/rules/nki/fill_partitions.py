@@ -123,7 +123,7 @@ class _Tile:
     columns: int
     dtype: str
     parts: int
-    """Number of new tiles that hold its rows."""
+    """Number of new tiles that hold the rows of this tile."""
     first: int = 0
     """Number of the first new tile that holds rows of this part."""
     made: bool = False

@@ -40,7 +40,9 @@ class _Nest:
     prepared_bytes: int
     """Bytes in each partition that the preparation of one outer iteration keeps."""
     row_bytes: int
-    """Bytes in each partition that one inner iteration uses and that are the same in every outer iteration."""
+    """Bytes in each partition of the tiles that one inner iteration uses with the same values in every outer
+    iteration.
+    """
     groups: tuple[int, ...]
     """Group sizes to try, best first."""
 

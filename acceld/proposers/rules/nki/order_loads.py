@@ -57,7 +57,7 @@ class _Early:
     """Loads that run too early: before the loads of other work that uses its tiles sooner."""
 
     group: tuple[Item, ...]
-    """The loads, and the work right below that uses them, in the order of the source."""
+    """The loads, and the work right below them that uses the loaded tiles, in the order of the source."""
     passed: tuple[Item, ...]
     """The items between the group and its first user."""
     user: Item

@@ -49,7 +49,7 @@ class _Chain:
 
     scaling: Statement
     plain: str
-    """The part of the plain tile that is transposed in place of the scaled one."""
+    """Text of the part of the unscaled tile that is transposed in place of the scaled tile."""
     turned: Access
     """The part of the scaled tile that is transposed."""
     product: Statement

@@ -52,7 +52,7 @@ class _Turn:
     places: tuple[str, ...]
     """Variables of the loops around the maker, in the same order."""
     dtype: str
-    """The tile's type as the kernel writes it."""
+    """The tile's dtype, as the kernel's source writes it."""
 
 
 class TurnByTransfer(Rule):
