@@ -449,6 +449,17 @@ async def test_the_run_asked_for_is_under_the_cursor_and_its_beam_is_open() -> N
         assert app.screen.query_one("#runs", LineList).key == 2
 
 
+async def test_the_beam_of_an_ended_run_opens_on_the_best_and_stays_where_a_person_goes() -> None:
+    app = console(run=1)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("")(pilot)
+        run, tree = app.session.run_view, app.screen.query_one("#tree", LineList)
+        assert run is not None and run.ended and run.best is not None and run.baseline is not None
+        assert tree.key == ("candidate", run.best.candidate) != ("candidate", run.baseline.id)
+        await pressing("home 1 2")(pilot)
+        assert app.session.candidate == run.baseline.id, "the cursor is not taken away"
+
+
 async def test_a_run_that_there_is_not_leaves_the_newest_in_view() -> None:
     class Client(CannedClient):
         async def get(self, path: str, **parameters: Any) -> Any:

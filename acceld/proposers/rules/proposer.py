@@ -17,7 +17,7 @@ from acceld import plugins
 from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.branches import decided
-from acceld.nki.source.names import spelled_out
+from acceld.nki.source.names import named_again, spelled_out
 from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
@@ -73,7 +73,7 @@ def rewrite(
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    return rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant)
+    return named_again(source, rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant))
 
 
 def _findings(
@@ -302,7 +302,7 @@ class RulesProposer(Proposer):
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:
                 return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
-        return Attempt(request.plan.id, 0, text)
+        return Attempt(request.plan.id, 0, named_again(request.parent.kernel.text, text or ""))
 
 
 class TunedRules(RulesProposer):

@@ -31,7 +31,7 @@ class HoistWork(Rule):
     relieves = ("tensor", "vector", "scalar", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every parallel loop that repeats work, with the reason if the work can not be moved."""
+        """Yield every loop that repeats work, with the reason if the work can not be moved."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:
@@ -49,14 +49,14 @@ class HoistWork(Rule):
                     gain_percent=(0.0, 20.0),
                     key=loop.variable,
                 )
-            elif loop.kind == "affine_range":
+            else:
                 for reason in list(invariants(kernel, loop).reasons.values())[:1]:
                     wish = f"Do the work that does not use {loop.variable} before its loop"
                     yield self.refused(loop.line, reason, wish, loop.variable)
 
 
 def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
-    if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
+    if loop.trips is None or loop.trips < 2:
         return None
     found = invariants(kernel, loop)
     return found if found.made else None

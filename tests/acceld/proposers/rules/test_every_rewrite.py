@@ -11,6 +11,7 @@ from acceld.model import Profile, Source
 from acceld.nki.errors import KernelFailure
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.nki.source import test_moves
+from tests.acceld.nki.source.test_own_functions import SCALED
 from tests.acceld.proposers.rules import places
 from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
 from tests.acceld.proposers.rules.places import tiled
@@ -534,6 +535,7 @@ def bump(tile, p, f):
         ),
         ((256, 2048), (1, 2048)),
     ),
+    "current API: a row that a function of the file spreads in every iteration": (SCALED, ((512, 256), (1, 256))),
     "products of blocks, added up in SBUF": (
         tiled(
             "x, w",
