@@ -70,17 +70,17 @@ class _Functions:
 
     @property
     def made(self) -> list[str]:
-        """Names to which the file assigns a kernel."""
+        """Return the names to which the file assigns a kernel."""
         return [name for name, value in self.assigned.items() if _gives_kernel(value, self.factories, self.jitted)]
 
     @property
     def kernels(self) -> list[str]:
-        """Names of all kernels of the file."""
+        """Return the names of all kernels of the file."""
         return list(dict.fromkeys([*self.jitted, *self.made]))
 
     @property
     def plain(self) -> list[str]:
-        """Names of the functions at the top of the file that make no kernel."""
+        """Return the names of the functions at the top of the file that make no kernel."""
         return [name for name in self.functions if "." not in name and name not in self.factories]
 
 
