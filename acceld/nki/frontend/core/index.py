@@ -491,7 +491,7 @@ class DynamicSlice:
 
 
 def ds(start: object, size: object) -> DynamicSlice:
-    """Return an index for ``size`` elements from ``start`` on. ``start`` may depend on loop variables: ``nl.ds``."""
+    """Return an index for ``size`` elements from ``start`` on: ``nl.ds``. ``start`` may depend on loop variables."""
     return DynamicSlice(start, operator.index(cast("Any", size)))
 
 

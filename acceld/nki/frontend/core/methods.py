@@ -51,7 +51,7 @@ class Tensor(tensor.Tensor):
         """Return True, and add a notice to the program that a tensor used as a condition only says that the tensor is
         not None.
         """
-        current().notice(f"{self.label} is true because it is given: its values do not count")
+        current().notice(f"{self.label} is true because it is given: the values in it are not tested")
         return True
 
     def __getitem__(self, key: object) -> tensor.Tensor:

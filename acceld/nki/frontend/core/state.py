@@ -59,7 +59,8 @@ class Lens:
     take: Callable[[], object]
     give: Callable[[], object]
     offsets: tuple[object, ...] = ()
-    """Values, known only at run time, that decide which elements of the source the view has; empty if none are needed.
+    """Values, known only at run time, that decide which elements of the source the view has. Empty if the elements
+    are known while tracing.
     """
     at: int = -1
     """Number of the instruction after which view and source last had the same values."""
@@ -259,8 +260,7 @@ class Trace(LoopContext):
         self._take(made.access.buffer)
 
     def _take(self, buffer: int) -> None:
-        """Copy the values of its source into the view in ``buffer``, if the source was written since the last
-        copy.
+        """Copy the source's values into the view in ``buffer``, if the source was written since the last copy.
 
         Do nothing if ``buffer`` does not hold such a view (:class:`Lens`).
         """
@@ -270,7 +270,7 @@ class Trace(LoopContext):
         self._take(lens.source.access.buffer)
         given = (
             0 if lens.source.declared.role in (Role.INPUT, Role.CONSTANT) else -1
-        )  # these have values from the start
+        )  # inputs and constants have values from the start
         if self.writes.get(lens.source.access.buffer, [(given, None)])[-1][0] > lens.at:
             self._carry(lens, lens.take)
 
@@ -301,7 +301,9 @@ class Trace(LoopContext):
         documented.
         """
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
-            self.notice(f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed")
+            self.notice(
+                f"how a DMA rounds {source} to {target} is not documented: rounding to the nearest value is assumed"
+            )
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
         """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if it
@@ -379,7 +381,9 @@ class Trace(LoopContext):
             self.engines_written.add(access.buffer)
 
     def _check_view(self, buffer: int) -> None:
-        """Raise UnsupportedCall if the simulator can not give a write through the view in ``buffer`` back to its tensor."""
+        """Raise UnsupportedCall if the simulator can not copy a write through the view in ``buffer`` back to the
+        viewed tensor.
+        """
         root = buffer
         while root in self.lenses:
             root = self.lenses[root].source.access.buffer
