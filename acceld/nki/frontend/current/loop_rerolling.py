@@ -55,7 +55,7 @@ class Sample:
 
     @property
     def piece(self) -> range:
-        """Return the piece that contains the iteration."""
+        """Return the piece of the loop that contains the iteration, as a range of iterations."""
         pieces = self.loop.pieces
         return pieces[bisect_right(pieces, self.position, key=lambda piece: piece.start) - 1]
 
@@ -123,8 +123,8 @@ class _Roller:
         self.lnc = program.lnc
         self.samples = samples
         self.order: dict[int, tuple[int, ...]] = {}
-        """For each buffer of an iteration that was not traced: its place among all buffers, of which number ``n`` has
-        the place (n,).
+        """Sort keys of the buffers of iterations that were not traced, by buffer id. The sort key of any other
+        buffer is (id,).
         """
         self._traced = len(buffers)
         self._loops = count(max(program.loops, default=0) + 1)
@@ -216,8 +216,8 @@ class _Roller:
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield each iteration that the samples in ``run`` stand for, if they take turns. Raise SamplesDiffer if the
-        samples of one turn do not advance evenly.
+        """Yield each iteration that the samples in ``run`` stand for, if every ``period``-th iteration is alike.
+        Raise SamplesDiffer if the samples at distances of ``period`` do not advance evenly.
         """
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
@@ -301,7 +301,7 @@ def _steps(forms: list[_Form], positions: list[int], period: int, site: Site) ->
 
 
 def _inner(loop: Loop) -> Iterator[int]:
-    """Yield the ids of the loops inside of a loop, each before those inside of it."""
+    """Yield the ids of the loops inside of ``loop``, each outer loop before its inner loops."""
     for node in loop.body:
         if isinstance(node, Loop):
             yield node.id
@@ -377,8 +377,9 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Untraced:
-    """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with each
-    constant larger by its entry of ``steps``. ``before`` is the next traced iteration.
+    """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with
+    each constant larger by its entry of ``steps``. ``before`` is the next traced iteration, which this iteration
+    precedes.
     """
 
     like: Loop
@@ -394,7 +395,9 @@ class _Piece:
     """
 
     loops: tuple[Loop | _Untraced, Loop | None]
-    """The marked loops of its first two iterations; None for the second if there is none, or if it was not traced."""
+    """The marked loops of the first two iterations. The second is None if there is one iteration only, or if the
+    second was not traced.
+    """
     length: int
     structure: tuple[object, ...]
     constants: list[int]
@@ -450,7 +453,7 @@ def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
 def _renumbered(program: Program, order: Mapping[int, tuple[int, ...]]) -> Program:
     """Return the program with loops and buffers numbered from 0 in order of appearance, and without unused buffers.
 
-    ``order`` has the places of buffers whose number does not tell when they appear.
+    ``order`` has sort keys for buffers that appear in another order than their ids.
     """
     loops = {number: place for place, number in enumerate(program.loops)}
     kept = {*program.inputs, *program.outputs}

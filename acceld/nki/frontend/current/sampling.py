@@ -38,7 +38,7 @@ from acceld.nki.ir.program import Affine
 LEAST = 4
 """Number of iterations below which a loop, or a piece of a loop, is traced in full."""
 MOST_TURNS = 4
-"""Greatest number of iterations after which the next one may be like the first, as ``tiles[i % 2]`` makes them."""
+"""Longest period of iterations that are alike. For example, ``tiles[i % 2]`` gives iterations a period of 2."""
 Term = tuple["SampledLoop", int, int]
 """A loop, the iteration of the loop that an index comes from, and the growth of the index from one iteration to the next."""
 
@@ -49,17 +49,17 @@ def least(period: int) -> int:
 
 
 def _last(count: int, period: int) -> int:
-    """Return the first of the last iterations that are traced, of ``count`` iterations. At least ``period`` iterations
-    are traced there, beginning with a first turn.
+    """Return the number of the iteration from which on the last of ``count`` iterations are traced. These are at
+    least ``period`` iterations, and the first of them is a multiple of ``period``.
     """
     return count // period * period - period
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The number of iterations that are traced of one run of a loop.
+    """Decides how many iterations of one run of a loop are traced.
 
-    - ``closely``: more than are needed to find the step of each address.
+    - ``closely``: trace more iterations than are needed to find the step of each address.
     - ``inner``: the loop is inside of a sampled loop.
     - ``repeated``: the loop is inside of the third or a later iteration of a sampled loop.
     """
@@ -70,8 +70,8 @@ class Samples:
 
     @property
     def lone(self) -> bool:
-        """Tell whether, before the last iterations, only one iteration of each turn is traced: there is then nothing to
-        compare it with.
+        """Tell whether only the first iteration of each turn is traced before the last iterations. The Python
+        values after it can then not be compared with those after an earlier iteration.
         """
         return self.repeated and not self.closely
 
@@ -104,7 +104,9 @@ class SampledLoop:
         """The running iteration; None before the first and after the last."""
         self.pieces = [range(count)]
         self.period = 1
-        """Iterations this far apart take the same remainders of the index, so samples of one stand for the other."""
+        """Distance between iterations that are alike, because they take the same remainders of the index; 1 if all
+        iterations are alike.
+        """
         self._cuts: list[int] = []
         """Iterations before which later pieces begin, in order."""
         self._in_full = False
@@ -125,9 +127,9 @@ class SampledLoop:
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether an earlier iteration of the running piece began with the same Python values, so that the loops
-        inside do the same again. In the third iteration the first two have shown that; if iterations take turns, the
-        first turn and one iteration more have.
+        """Tell whether an earlier iteration of the running piece began with the same Python values, so that the
+        loops inside do the same again. That is known from the third iteration on, or, if iterations take turns,
+        after the first turn and one more iteration.
         """
         return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
 
@@ -169,7 +171,9 @@ class SampledLoop:
             self._divide(max((cut for cut in before if cut <= self._running), default=self.piece.start))
 
     def takes_turns(self, period: int) -> bool:
-        """Tell whether samples can stand for iterations that differ in ``period`` ways by turns, and choose them so."""
+        """Tell whether samples can stand for iterations if every ``period``-th is alike. If so, choose the samples
+        for that period.
+        """
         every = lcm(self.period, period)
         if every != self.period:
             if every > MOST_TURNS or len(self.piece) < least(every) or self._in_full or self._skipped:
