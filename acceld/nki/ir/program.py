@@ -263,7 +263,7 @@ class Buffer:
     * ``scope``: ids of the loops around the declaration, outermost first. Each iteration of these loops has a new,
       undefined instance of the buffer.
     * ``address``: (start partition, byte offset) if the kernel chooses the address.
-    * ``blocks``: such addresses for a buffer with dimensions before the partition axis, one for each tile in C order.
+    * ``blocks``: the address of each tile, in C order, for a buffer with dimensions before the partition axis.
     * ``data``: the contents of a constant as bytes in C order.
     * ``written_input``: True for an input that the kernel may write.
     * ``argument_shape``: the shape of the caller's array if that differs from ``shape`` (same elements in C order).
