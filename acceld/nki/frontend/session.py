@@ -64,7 +64,7 @@ class TraceOptions:
       of Python.
     - ``nki``: the version of the current API that the kernel must fit, such as ``0.6``; None for any version.
     - ``sample_after``: number of instructions up to which a kernel of the current API is traced in full. Of a
-      longer kernel samples are traced (:mod:`acceld.nki.frontend.current.sampling`).
+      longer kernel, only some iterations of each loop are traced (:mod:`acceld.nki.frontend.current.sampling`).
     - ``sample_closely``: True to trace more iterations of each loop as samples. More differences between iterations
       are then noticed.
     """

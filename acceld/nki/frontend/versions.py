@@ -18,8 +18,8 @@ class Lifetime:
     """The versions of ``nki`` that accept a construct: from ``since`` to ``until``, both included.
 
     An empty ``since`` means the first version, an empty ``until`` the latest. ``certain`` is False if only
-    documentation names the versions, or if kernels that ran on a chip contradict it. An uncertain refusal is
-    only a notice.
+    documentation names the versions, or if kernels that ran on a chip contradict the documentation. An uncertain
+    refusal is only a notice.
     """
 
     since: str = ""

@@ -13,7 +13,7 @@ Conventions
   partition dimension. An HBM buffer has ``partition_axis == -1``.
 * The ``dims`` of an :class:`Access` are the axes of the accessed tile. For on-chip operands the first axis is the
   partition axis (count 1 for a single partition). Tiles in HBM have the axes of their on-chip counterpart.
-* ``line`` is the 1-based line of the kernel's file; 0 if there is none.
+* ``line`` is the 1-based line of the kernel's file; 0 if no line is known.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Role(StrEnum):
 
 
 class LoopKind(StrEnum):
-    """The kind of a loop: how its iterations depend on each other, and how their number is given.
+    """The kind of a loop: how its iterations depend on each other, and how the number of iterations is given.
 
     * ``AFFINE``: the iterations are independent and may run in any order.
     * ``SEQUENTIAL``: an iteration may pass values to the next one.

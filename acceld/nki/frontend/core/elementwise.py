@@ -124,8 +124,8 @@ def is_column(tensor: Tensor, other: Tensor) -> bool:
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
     """Return ``tensor``, which must have one element in each of ``partitions`` partitions, as a (P, 1) tile.
 
-    Raise LegalityError if it has another shape. ``name`` and ``call`` name the operand and the NKI function in
-    messages.
+    Raise LegalityError if ``tensor`` has another shape. ``name`` and ``call`` name the operand and the NKI function
+    in messages.
     """
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:

@@ -1,8 +1,8 @@
 """Compute with index expressions and masks.
 
 An index expression is an integer affine in loop variables and in positions within a tile. For example,
-``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. Its base is affine in the loop variables. For each
-axis of the tile it has a count and a coefficient.
+``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. The base of an expression is affine in the loop variables.
+For each axis of the tile, the expression has a count and a coefficient.
 """
 
 from __future__ import annotations
@@ -468,8 +468,8 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Return True if ``expr cmp 0`` holds everywhere, False if it holds nowhere, None if it holds only
-    somewhere.
+    """Return True if ``expr cmp 0`` holds everywhere, False if it holds nowhere, None if it holds in some places
+    only.
     """
     low, high = expr.bounds()
     match cmp:

@@ -78,8 +78,8 @@ class Launcher:
 def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call ``function`` for every program of the launch grid ``grid``, and return the result of the launch.
 
-    The body is traced once for all programs. If the body needs its program's number, it is traced once for each
-    program.
+    The body is traced once for all programs. If the body needs its program's number, the body is traced once for
+    each program.
     """
     trace = current()
     site, line = call_site(), trace.line()

@@ -308,7 +308,7 @@ def fresh(
     scope: tuple[int, ...] | None = None,
     name: str = "",
 ) -> Tensor:
-    """Declare a tile for the result of an instruction that is about to be emitted, and return it."""
+    """Declare a tile for the result of an instruction that is about to be emitted, and return the tile."""
     sizes = tuple(shape)
     if len(sizes) < 2:
         sizes = (*sizes, *(1,) * (2 - len(sizes)))

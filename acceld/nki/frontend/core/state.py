@@ -306,8 +306,8 @@ class Trace(LoopContext):
             )
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
-        """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if it
-        may not be read here.
+        """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if
+        ``tensor`` may not be read here.
         """
         self._usable(tensor, masked=masked)
         self._take(tensor.access.buffer)
@@ -336,8 +336,8 @@ class Trace(LoopContext):
             self.aliases.setdefault(alias.access.buffer, []).append(alias)
 
     def check_own(self, tensor: Tensor) -> None:
-        """Raise Retrace if ``tensor`` is a renamed result: a write to it would also change the tensor to which
-        it was assigned.
+        """Raise Retrace if ``tensor`` is a renamed result: a write to it would also change the tensor to which the
+        result was assigned.
         """
         if tensor.alias is not None:
             raise Retrace(keep=frozenset({tensor.alias.site}))
@@ -401,8 +401,8 @@ class Trace(LoopContext):
             )
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
-        """Raise LegalityError if a write reaches the same elements in all iterations of an affine loop around
-        it.
+        """Raise LegalityError if a write reaches the same elements in all iterations of an affine loop around the
+        write.
         """
         access = tensor.access
         if access.indirect:

@@ -102,9 +102,9 @@ class CurrentFrontEnd:
         If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
         traced again.
 
-        The first attempt traces samples of each loop. A kernel that turns out to be short is then traced in full.
-        With ``sample_closely`` the first attempt traces every iteration, and stops when the kernel turns out to be
-        long.
+        The first attempt traces only some iterations of each loop. A kernel that turns out to be short is then
+        traced in full. With ``sample_closely`` the first attempt traces every iteration, and stops when the kernel
+        turns out to be long.
         """
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()

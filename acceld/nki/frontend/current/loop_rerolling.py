@@ -61,8 +61,8 @@ class Sample:
 
 
 class SamplesDiffer(Exception):
-    """Raised because the samples of the loop at ``site`` do not advance by equal steps. They can not stand for
-    other iterations.
+    """Raised because the traced iterations of the loop at ``site`` do not advance by equal steps. So they can not
+    stand for the iterations that were not traced.
     """
 
     def __init__(self, site: Site) -> None:
@@ -176,7 +176,7 @@ class _Roller:
                 yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body)
 
     def pieces(self, run: list[Loop]) -> Iterator[_Piece]:
-        """Yield each iteration of ``run``. Iterations that samples stand for are yielded as one piece."""
+        """Yield the iterations of ``run``, also those that were not traced, as pieces of one or more iterations."""
         at = 0
         while at < len(run):
             sample = self.samples.get(run[at].id)
@@ -205,8 +205,8 @@ class _Roller:
         return found
 
     def _completed(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield the iterations that the samples in ``run`` stand for, as one piece. Raise SamplesDiffer if the
-        samples do not advance evenly.
+        """Yield, as one piece, the iterations for which the traced iterations in ``run`` stand. Raise SamplesDiffer
+        if the traced iterations do not advance evenly.
         """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
         if positions[0] != piece[0] or positions[-1] != piece[-1]:
@@ -216,8 +216,8 @@ class _Roller:
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield each iteration that the samples in ``run`` stand for, if every ``period``-th iteration is alike.
-        Raise SamplesDiffer if the samples at distances of ``period`` do not advance evenly.
+        """Yield each iteration for which the traced iterations in ``run`` stand, if every ``period``-th iteration
+        is alike. Raise SamplesDiffer if the iterations at distances of the period do not advance evenly.
         """
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
@@ -243,8 +243,8 @@ class _Roller:
             yield _Piece((untraced, None), 1, forms[begin].structure, constants, [])
 
     def _loop(self, piece: _Piece, offset: int) -> Loop:
-        """Return the loop of the first or second iteration of a piece. Raise SamplesDiffer if the second was not
-        traced.
+        """Return the loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if the
+        second was not traced.
         """
         found = piece.loops[offset]
         if found is None:

@@ -7,12 +7,12 @@ the first one advanced by equal steps. From the third iteration of a loop on, th
 and last iteration: the two iterations before have shown that they change no Python value. The strict gate asks
 for more samples (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
-A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides
-the index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder
-advance evenly. Each piece has samples of its own. If the kernel takes a remainder by 2, 3 or 4, iterations *take
-turns*: one of each turn is traced, one more, which begins with the Python values of the first turn again, and the last
-of each turn. Where Python needs the number itself (a list index, a size,
-text), every iteration runs.
+A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the
+index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder advance
+evenly. Each piece has samples of its own. If the kernel takes a remainder by 2, 3 or 4, iterations *take turns*:
+every second, third or fourth iteration is alike. Then one iteration of each turn is traced, one more, which begins
+with the Python values of the first turn again, and the last of each turn. Where Python needs the number itself (a
+list index, a size, text), every iteration runs.
 
 The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations
 were left out; the samples of the loop differ; or Python values around the loop change during it
@@ -115,13 +115,13 @@ class SampledLoop:
 
     @property
     def piece(self) -> range:
-        """Return the piece that contains the running iteration."""
+        """Return the piece of the loop that contains the running iteration, as a range of iterations."""
         return self.pieces[-1]
 
     @property
     def is_sampled(self) -> bool:
-        """Tell whether samples stand for other iterations of the running piece. A short piece is traced in
-        full.
+        """Tell whether traced iterations of the running piece stand for others that are not traced. A short piece
+        is traced in full.
         """
         return len(self.piece) >= least(self.period)
 
@@ -171,8 +171,8 @@ class SampledLoop:
             self._divide(max((cut for cut in before if cut <= self._running), default=self.piece.start))
 
     def takes_turns(self, period: int) -> bool:
-        """Tell whether samples can stand for iterations if every ``period``-th is alike. If so, choose the samples
-        for that period.
+        """Tell whether traced iterations can stand for the others if every ``period``-th iteration is alike. If so,
+        choose the iterations to trace for that period.
         """
         every = lcm(self.period, period)
         if every != self.period:
@@ -255,7 +255,9 @@ def _number(value: object) -> Any:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Return a method that applies ``function`` to plain numbers. It makes the loops of the index run in full."""
+    """Return a method that applies ``function`` to plain numbers. The method makes the loops of the index run in
+    full.
+    """
 
     def operated(self: SampledIndex, *others: object) -> object:
         return function(self.__index__(), *map(_number, others))
@@ -275,8 +277,8 @@ def _turned(function: Callable[..., object]) -> Any:
 
 
 def _comparison(function: Callable[[Any, Any], bool]) -> Any:
-    """Return a method that compares an index with ``function``. It cuts the loops of the index where the answer
-    changes.
+    """Return a method that compares an index with ``function``. The method cuts the loops of the index where the
+    answer changes.
     """
     equality = function in (operator.eq, operator.ne)
 
@@ -447,8 +449,8 @@ def as_python(value: object, number: bool = False) -> object:
     """Return the value that Python's ``isinstance`` and similar functions get in place of ``value``: a plain integer
     for the index of a loop.
 
-    The integer is 0; with ``number`` it is the index itself, whose loops then run in full. Any other value is
-    returned unchanged.
+    With ``number`` the integer is the index itself, whose loops then run in full. Otherwise the integer is 0. Any
+    other value is returned unchanged.
     """
     if isinstance(value, SampledIndex):
         return value.__index__() if number else 0

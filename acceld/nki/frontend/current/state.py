@@ -25,7 +25,7 @@ MOST_SOUGHT = 4096
 
 
 class SamplesWanted(BaseException):
-    """Stop the trace of a long kernel, to trace it again with samples
+    """Stop the trace of a long kernel, which is then traced again with only some iterations of each loop
     (:mod:`acceld.nki.frontend.current.sampling`).
 
     It is a BaseException, so that a kernel does not catch it.
