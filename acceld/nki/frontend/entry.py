@@ -53,7 +53,9 @@ def find_entry(source: str, entry: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Functions:
-    """The functions of a file by kind. A method stands as ``Class.name``."""
+    """The functions of a kernel's file: all, those under ``nki.jit`` or another launcher, and those that make a
+    kernel. ``assigned`` has the names that the file assigns. A method has the name ``Class.name``.
+    """
 
     functions: Mapping[str, ast.FunctionDef]
     assigned: Mapping[str, ast.expr | None]

@@ -104,8 +104,8 @@ class Session:
     samples: bool = True
     """False if the kernel's file may tell a sampled loop's index from a number, so that every iteration is traced."""
     reload: Callable[[], Any] | None = None
-    """Loads the kernel's file again and returns the kernel function. Each attempt to trace starts from a fresh file, so
-    that it does not see variables that an earlier attempt changed.
+    """Loads the kernel's file again and returns the kernel function. Each attempt to trace starts from a fresh
+    file, so that the attempt does not see variables that an earlier attempt changed.
     """
 
     def __post_init__(self) -> None:

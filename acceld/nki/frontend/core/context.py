@@ -71,7 +71,7 @@ class LoopContext:
         self.offsets: dict[int, int] = {}
         """For each loop that is a piece of a loop in the source: the number of iterations before the piece."""
         self.in_later_piece = False
-        """True while a piece is traced that is a single iteration of its loop and not the loop's first piece."""
+        """True while the trace runs a piece of a loop that is a single iteration, and not the loop's first piece."""
         self.placed: dict[Site, tuple[tuple[int, int], ...]] = {}
         """For each position in the source that declares tiles: the addresses that an allocator gave them in a
         loop's first piece.

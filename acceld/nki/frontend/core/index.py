@@ -407,9 +407,9 @@ class Predicate:
     def patterns(self, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
         """Return the mask as patterns over the axes of ``shape``.
 
-        The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit. If
-        ``axes`` is given, it has the number of the axis of ``shape`` for each axis of the mask. Raise LegalityError if
-        the mask does not fit.
+        The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit.
+        ``axes``, if given, has for each axis of the mask the number of the axis of ``shape``. Raise LegalityError
+        if the mask does not fit.
         """
         out = []
         for expr, cmp in self.terms:

@@ -120,8 +120,8 @@ class Trace(LoopContext):
         """Results of indexing, by the identity of the tile's start and axes and of the parts of the index."""
         self.folds: dict[Site, Tensor] = {}
         self.shared_tensors: list[tuple[Tensor, str]] = []
-        """Tensors in shared HBM in the order in which the first program of the launch declared them, with the names that
-        it gave.
+        """Tensors in shared HBM in the order in which the first program of the launch declared them, with the names
+        that the kernel gave them.
         """
         self._shared_next: int | None = None
 

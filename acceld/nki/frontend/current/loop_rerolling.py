@@ -94,7 +94,9 @@ def _with_body(loop: Loop, body: tuple[Node, ...]) -> Loop:
 
 
 def _used(access: Access) -> Iterator[int]:
-    """Yield the ids of the buffers that an access uses: its own, and those of its tiles of indices."""
+    """Yield the ids of the buffers that an access uses: the accessed buffer, and the buffers of its tiles of
+    indices.
+    """
     yield access.buffer
     for indirect in access.indirect:
         if indirect.index is not None:

@@ -128,7 +128,7 @@ def emit(
 
 
 def reduced(value: object, call: str) -> list[Tensor]:
-    """Return the ``reduce_res`` tile of an instruction in a list; an empty list for None."""
+    """Return a list with the ``reduce_res`` tile of an instruction; an empty list if ``value`` is None."""
     return [] if value is None else [operand(value, "reduce_res", call)]
 
 

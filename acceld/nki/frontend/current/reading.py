@@ -68,8 +68,8 @@ defined outside of the kernel.
 
 
 def file_needs(tree: ast.Module, entry: str) -> list[Need]:
-    """Return, by line, what only some versions of ``nki`` accept in the kernel ``entry`` and the functions of
-    its file that it reaches.
+    """Return, by line, the constructs that only some versions of ``nki`` accept, in the kernel ``entry`` and in the
+    functions of its file that it calls.
 
     Names of the API are left out: a trace meets the names that the kernel uses, and :func:`names_needed` finds all
     names in the file.

@@ -210,7 +210,9 @@ class SampledLoop:
 
 
 def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
-    """Return the least and the greatest value of an index over the running pieces of its loops."""
+    """Return the least and the greatest value of an index, over the iterations of the piece in which each of its
+    loops is.
+    """
     low = high = const
     for loop, _, factor in terms:
         ends = factor * loop.piece.start, factor * loop.piece[-1]

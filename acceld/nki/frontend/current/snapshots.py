@@ -111,7 +111,9 @@ class _Walk:
         """Results of :func:`_hides_parts`, by class."""
 
     def variables(self, values: Mapping[str, Any]) -> None:
-        """Visit the values of a function's variables. Their names are those of its code, which can not change."""
+        """Record the names of a function's variables, and visit their values. The names need no visit, because the
+        function's code can not change.
+        """
         self.seen.append(tuple(values))
         for value in values.values():
             self.value(value)

@@ -81,9 +81,9 @@ class CurrentTrace(Trace):
     def leaves_loop(self) -> bool:
         """Tell whether the running loop ends after this iteration.
 
-        That is so if the kernel will be traced again anyway, and this trace only looks for further buffers to
-        flatten. Raise Retrace after many such iterations, because a kernel's ``while`` may wait for an
-        iteration that is left out.
+        The answer is True if the kernel will be traced again anyway, and this trace only looks for further buffers
+        to flatten. Raise Retrace after many such iterations, because a kernel's ``while`` may wait for an iteration
+        that is left out.
         """
         if not self.to_flatten:
             return False

@@ -70,8 +70,8 @@ SHARED_NAMES: dict[str, dict[str, str]] = {
 
 
 def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
-    """Return the variance over the axes ``axis``, which stay as axes of one element. NKI documents that it
-    ignores ``keepdims``.
+    """Return the variance over the axes ``axis``, which stay as axes of one element. NKI documents that
+    ``keepdims`` is ignored.
     """
     tile = elementwise.operand(x, "x", "var")
     axes = reductions.free_axes(axis, tile, "var")
