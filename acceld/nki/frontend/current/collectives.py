@@ -1,7 +1,7 @@
 """Provide ``nki.collectives``: operations in which several ranks take part.
 
 :mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because no figures are
-published. A replica group consists of lists of ranks; a collective works inside each list.
+published. A replica group consists of lists of ranks, its *groups*. A collective works inside each group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class rg_partition_op(Enum):  # the API's name
 
 
 class ReplicaGroup(NKIObject):
-    """Lists of ranks. A collective works inside each list."""
+    """The groups of ranks, as lists. A collective works inside each group."""
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         super().__init__(groups=[[operator.index(rank) for rank in ranks] for ranks in groups])
@@ -357,7 +357,7 @@ def collective_permute_implicit_current_processing_rank_id(
 
 
 def _ranked(groups: dict[str, Attr], steps: int) -> Register:
-    """Return a register that holds a rank of this rank's group: the one ``steps`` positions before this rank in
+    """Return a register that holds a rank of this rank's group: the rank ``steps`` positions before this rank in
     the ring.
     """
     made = Register(current_trace().builder.register())
