@@ -183,8 +183,8 @@ CHIP_ERRORS = {"exp": 2.6e-6, "rsqrt": 1.46e-5} | dict.fromkeys(
 """Relative error (root mean square) of functions of trn2's scalar engine.
 
 The errors of ``rsqrt`` and ``exp`` were published with measured kernels of a norm and a softmax (KDA for Trainium,
-2026: 1.46e-5, 2.6e-6; the simulator's own are 4.8e-7, 1.3e-8). For the other functions no error is published; 1e-5 is
-assumed.
+2026: 1.46e-5, 2.6e-6; the simulator's own errors are 4.8e-7, 1.3e-8). For the other functions no error is published;
+1e-5 is assumed.
 """
 
 
