@@ -1,4 +1,4 @@
-"""Give the arithmetic of engines on reals, as the options of an execution ask for it."""
+"""Choose the functions that compute the engines' arithmetic on reals, by the options of an execution."""
 
 from __future__ import annotations
 
@@ -73,8 +73,9 @@ def folding(context: Context, op: str) -> Binary:
 
 
 def chosen(machine: Machine, condition: Any, yes: Any, no: Any, *, reverse: bool = False) -> Array:
-    """Return ``yes`` where the numbers ``condition`` are not zero, else ``no``; with ``reverse`` the other way round. If what
-    depends on undefined memory is traced, an undefined condition gives NaN.
+    """Return ``yes`` where the numbers ``condition`` are not zero, else ``no``; with ``reverse`` the other way round.
+
+    If undefined memory is traced, an undefined condition gives NaN.
     """
     holds = np.not_equal(condition, 0)
     result = np.where(~holds if reverse else holds, yes, no)
