@@ -1,8 +1,9 @@
-"""Remember what the comparisons of one run said, so that another run can say the opposite where memory decides.
+"""Store the answers of one run's comparisons, so that another run can reverse the answers that undefined memory
+decides.
 
-A comparison of whole numbers hides undefined memory: random contents are hardly ever equal to the number that a kernel
-asks for. So where the operands differ between two runs with other undefined contents, the second run turns the answer
-around. A right kernel gives the same results with either answer.
+Undefined memory has other random contents in the second run. These are hardly ever equal to a whole number with which a
+kernel compares them, so both runs would give the same answer. The second run therefore reverses the answer where the
+operands differ between the runs. A right kernel gives the same results with either answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from acceld.nki.ir.numerics import Array
 
 _MOST_BYTES = 256 * 1024**2
 _FACTORS = np.uint32(2_654_435_761), np.uint32(2_246_822_519)
-"""Odd numbers by which the bits of the operands are multiplied, so that their sum differs where one of them differs."""
+"""Odd numbers, one for each operand, by which the operand's bits are multiplied before they are summed. The sum differs
+if one operand differs.
+"""
 
 
 class Answers:
@@ -30,7 +33,7 @@ class Answers:
         self._next: int | None = None
 
     def begin_again(self) -> None:
-        """Turn answers around from now on, instead of keeping them."""
+        """From now on, reverse answers where operands have changed, instead of storing answers."""
         self._next = 0
 
     def settled(self, a: Any, b: Any, answer: Array) -> Array:
