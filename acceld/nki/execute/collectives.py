@@ -18,8 +18,8 @@ _EQUALLY = "let every rank call the same collectives in the same order"
 
 
 class Ranks:
-    """Exchange tiles between ranks, which are cores that run one program: each rank brings a tile and gets
-    those of all ranks.
+    """Exchange tiles between ranks, which are cores that run one program. Each rank brings a tile and gets the tiles of
+    all ranks.
     """
 
     def __init__(self, world: int) -> None:
@@ -173,7 +173,10 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """Compile ``register = rank``: the rank that runs, or the rank that many steps before it in its list."""
+    """Compile ``register = rank``: the running rank, or an earlier rank in the list of ranks that has the running rank.
+
+    Operand 0 says how many steps earlier; 0 is the running rank itself.
+    """
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
         crash("rank_id has no register as its result", "register", context.instruction.line)
