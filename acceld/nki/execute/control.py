@@ -28,7 +28,7 @@ def _register(context: Context, name: str = "register") -> int:
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
     """Return a function that reads the value of a register operation.
 
-    The value is that of the register named by the attribute ``source``; without this attribute, operand 0.
+    The value is in the register that the attribute ``source`` names. Without this attribute, operand 0 is the value.
     """
     if context.attr("source") is not None:
         number = _register(context, "source")
@@ -287,7 +287,7 @@ def quantize_mx(context: Context) -> Step:
     power-of-two scale.
 
     The scale is 2 ** (floor(log2(greatest)) - (E - 1)), where ``greatest`` is the largest magnitude in the
-    block and E is the greatest exponent of the format. This is twice the scale of the OCP standard's sample.
+    block and E is the greatest exponent of the format. This is twice the scale in the OCP standard's sample conversion.
     """
     data = context.src(0, arranged=False)
     dst, scale = context.dst(0, arranged=False), context.dst(1, arranged=False)
