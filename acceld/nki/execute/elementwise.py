@@ -36,8 +36,8 @@ _EXACT_INTEGER = {
 def integer_function(context: Context, op: str) -> Callable[[Any, Any], Array] | None:
     """Return the integer form of ``op`` if this instruction computes on integers; None otherwise.
 
-    Integer forms exist for bit operations, and for sums, products, extremes and comparisons of 32-bit integers, which
-    GpSimd computes exactly. The engines that run an instruction which names none compute in float32.
+    Integer forms exist for bit operations on every engine. For sums, products, extremes and comparisons of 32-bit
+    integers they exist only if the instruction names GpSimd. Otherwise such arithmetic is computed in float32.
     """
     if op in BITWISE:
         return BITWISE[op]
@@ -79,7 +79,7 @@ def integer_reader(context: Context, number: int) -> Reader:
 def apply_integer(function: Callable[[Any, Any], Array], a: Any, b: Any) -> Array:
     """Return ``function(a, b)`` in the integer type of the tile operand. An immediate wraps around to that type.
 
-    Where a tile has NaN, because what depends on undefined memory is traced, the result is NaN.
+    If undefined memory is traced, the result is NaN where a tile has NaN.
     """
     if any(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in (a, b)):
         return on_integers(function, a, b)
