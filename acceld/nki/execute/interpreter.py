@@ -1,8 +1,8 @@
 """Run a program on data.
 
 The tree of loops is compiled once into closures over strided views. No instruction is interpreted element by
-element. A loop whose body is one accumulating matrix product runs as one larger product. So results can differ
-from a run in iteration order by the order of float32 sums, and by nothing else.
+element. A loop whose body is one accumulating matrix product runs as one larger product. Results can differ from a run
+in iteration order only by the order of float32 sums.
 
 Nothing in a program is trusted. An access that is not proved to lie inside its buffer is checked when it runs.
 Storage is bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise
@@ -50,9 +50,10 @@ class ExecuteOptions:
     - ``float64``: compute every float in float64, without rounding to narrow formats.
     - ``uninitialized``: the contents of memory that was never written.
     - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
-      holds random finite values. If different values are written to one run-time position, one other than the last
-      remains.
-    - ``held``: with ``chance``, the number that all memory which was never written holds, in each dtype that has it.
+      holds random finite values. If an instruction writes different values to one run-time position, a value other than
+      the last one stays.
+    - ``held``: with ``chance``, a number that memory which was never written holds in place of random values, in each
+      dtype that can represent the number.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail if a product marked as a transpose is not one, even on trn1, where the array
@@ -64,7 +65,7 @@ class ExecuteOptions:
     - ``chip_functions``: give the scalar engine's functions errors as large as the published ones.
     - ``keeps_nan``: return, in place of each output, a mask of the elements that depend on memory which was never
       written. Such elements are NaN while the program runs, also in integers, comparisons and choices.
-    - ``answers``: keep what comparisons say, or turn it around where their operands differ from an earlier run.
+    - ``answers``: store the answers of comparisons, or reverse them where the operands differ from an earlier run.
     - ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
     """
 
@@ -110,9 +111,7 @@ def execute(
 
 
 def is_settled(program: Program) -> bool:
-    """Tell whether it is proved that nothing which a chip leaves to chance (``ExecuteOptions.chance``) decides
-    a result.
-    """
+    """Tell whether it is proved that no result depends on what a chip leaves to chance (``ExecuteOptions.chance``)."""
     return _Execution(program, DEFAULT_OPTIONS).settled
 
 
@@ -151,7 +150,7 @@ class _Execution:
             for layout in layouts
         )
         """True if it is proved that no result depends on memory that was never written, or on the order of writes to
-        run-time places.
+        run-time positions.
         """
         self.first: dict[int, list[BufferMemory]] = {}
         self.last: dict[int, list[BufferMemory]] = {}
@@ -332,7 +331,7 @@ class _Execution:
         """
         body = self.program.body
         if position and position - 1 in self.paired:
-            return  # this core ran together with the first one
+            return  # this core ran together with the first core
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             crash(
@@ -636,11 +635,10 @@ class _Execution:
 
 
 def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:
-    """Return the iterations of a loop in a random order whose first and last iterations differ from the
-    reversed order's.
+    """Return the iterations of a loop in a random order that neither begins nor ends as the reversed order does.
 
-    So a result that the first, the last or the preceding iteration decides differs between this order and the
-    reversed order. Loops of two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
+    A result that depends on the first, the last or the preceding iteration then differs between this order and the
+    reversed order. Loops of at most two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
     """
     if not 2 < trips <= _LONGEST_SHUFFLE:
         return range(trips)
@@ -666,8 +664,8 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """Return ``failure``. If code of a helper's file made the instruction, the position in that file is added
-    to the message.
+    """Return ``failure``. If code in a file other than the kernel's own made the instruction, the position in that file
+    is added to the message.
     """
     failure.message = placed(failure.message, instruction.place)
     return failure
