@@ -58,18 +58,22 @@ class Machine:
     max_elements: int
     deadline: float
     registers: list[int | float | None]
-    """Value of each register of the running core; None for one that was never written."""
+    """Value of each register of the running core; None for a register that was never written."""
     order: list[int]
     random: np.random.Generator
     chip_functions: bool = False
     keeps_nan: bool = False
-    """True if whatever depends on undefined memory is NaN, also integers, comparisons and choices."""
+    """True if every value that depends on undefined memory is NaN, also integers and the results of comparisons and
+    choices.
+    """
     answers: Answers | None = None
     """The results of the comparisons of an earlier run; None if nothing is compared with another run."""
     checks_ranges: bool = False
-    """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
+    """True to raise KernelCrash if a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False
-    """True if, of different values written to one run-time position, one other than the last remains."""
+    """True to keep a value other than the last one where an instruction writes different values to one run-time
+    position.
+    """
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)
@@ -90,7 +94,9 @@ class Machine:
             )
 
     def set_aside(self) -> CoreState:
-        """Return the contents of the running core's registers and accumulators. For the next core, both are undefined."""
+        """Return the contents of the running core's registers and accumulators, and make both undefined for the next
+        core.
+        """
         state = list(self.registers), dict(self.folds)
         self.registers[:] = [None] * len(self.registers)
         self.folds.clear()
