@@ -39,7 +39,7 @@ _READ = "{} overwrites {} elements that it reads at other positions: what is rea
 
 
 Views = Mapping[int, Access]
-"""For each buffer that is a view of another one with elements of another width: the part that it is a view of."""
+"""By buffer that is a view of another buffer, with elements of another width: the viewed part of that other buffer."""
 
 
 def views_of(program: Program) -> Views:
@@ -134,7 +134,7 @@ def _checked_by_bytes(context: Context, step: Step, views: Views) -> Step:
 
 
 def _met(read: Array, written: Array, *, by_position: bool) -> int:
-    """Return how many elements are written into bytes that another element is read from.
+    """Return how many elements are written to bytes from which another element is read.
 
     ``read`` and ``written`` have a row for each element, with the places of its bytes. With ``by_position`` an element
     may be written into its own bytes.
@@ -150,14 +150,16 @@ def _met(read: Array, written: Array, *, by_position: bool) -> int:
 
 
 def _root(buffer: int, views: Views) -> int:
-    """Return the buffer that a view shows in the end."""
+    """Return the buffer in whose memory a view lies. A view of a view lies in the same buffer as that view."""
     while buffer in views:
         buffer = views[buffer].buffer
     return buffer
 
 
 class _Bytes:
-    """The places of a tile's bytes in the buffer that its views show in the end."""
+    """Compute where a tile's bytes lie in memory. If the tile's buffer is a view, that is the memory of the viewed
+    buffer.
+    """
 
     def __init__(self, tile: Tile, views: Views) -> None:
         self._tile = tile
