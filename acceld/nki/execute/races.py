@@ -31,11 +31,11 @@ class _Touched:
     """The record of what a core has done with each element of a buffer since it last met the other core, as
     boolean arrays.
 
-    - ``read``: it read the element.
-    - ``written``: it changed the element's value.
-    - ``stored``: it wrote the element, perhaps with the value that was there.
-    - ``varied``: it wrote the element several times, with different values.
-    - ``replaced``: it read the element, and changed it afterwards.
+    - ``read``: the core read the element.
+    - ``written``: the core changed the element's value.
+    - ``stored``: the core wrote the element, perhaps with the value that was there.
+    - ``varied``: the core wrote the element several times, with different values.
+    - ``replaced``: the core read the element, and changed the element afterwards.
     """
 
     read: Array
@@ -50,7 +50,7 @@ class Races:
     conflicts.
 
     A core that writes the value which an element already has changes nothing, so two cores may write equal
-    values. Each of them may read the value back, because it is the same whichever core wrote last.
+    values. Each core may read the value back, because the value is the same whichever core wrote last.
     """
 
     def __init__(self, program: Program, stores: Sequence[BufferMemory], slots: dict[int, int]) -> None:
@@ -89,8 +89,8 @@ class Races:
                 del self._touched[key]
 
     def checked(self, context: Context, step: Step) -> Step:
-        """Return ``step`` with a check of the shared elements that the instruction reads or writes. It raises
-        KernelCrash.
+        """Return ``step`` with a check of the shared elements that the instruction reads or writes. The check raises
+        KernelCrash for a conflict between two cores.
         """
         node = context.instruction
         launch = self._around.get(id(node))
