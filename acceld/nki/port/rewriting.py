@@ -67,7 +67,7 @@ def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
 def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
     """Return the file ``name`` with the text of its helper files in place of their imports.
 
-    A helper in ``written`` was brought in by another import. Its further imports are only removed.
+    The text of the files in ``written`` is already in the result. Further imports of these files are only removed.
     """
     lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
     for node in tree.body:
@@ -153,7 +153,7 @@ class _File:
             self.edits.append(Edit(at, at - 1, (*IMPORTS, *numpy, "", "")))
 
     def _words_imported(self, text: str) -> str:
-        """Return ``text`` with imports added for single names of ``nl`` or ``nisa`` that it still uses."""
+        """Return ``text`` with imports added for the single names of ``nl`` or ``nisa`` that the text still uses."""
         try:
             used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
@@ -363,7 +363,7 @@ class _File:
 
 
 def _first_line(node: ast.FunctionDef) -> int:
-    """Return the line at which a function begins, with its decorators."""
+    """Return the first line of a function. Decorators count as part of the function."""
     return min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 
