@@ -133,7 +133,7 @@ class Function(Values):
             self._reassign(node, self._temporary(op), target)
 
     def _reassign(self, node: ast.Assign, value: ast.expr, target: ast.expr) -> None:
-        """Emit the assignment ``node`` with ``value`` in place of its value."""
+        """Emit the assignment ``node`` with ``value`` as its right side and ``target`` as its left side."""
         made = copy.copy(node)
         made.value = value
         if isinstance(target, ast.Subscript):
@@ -145,8 +145,10 @@ class Function(Values):
         return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
 
     def _index_assignment(self, target: ast.expr, value: ast.expr) -> bool:
-        """Return True if the assignment defines an index grid or a mask, which is recorded and disappears from
+        """Record an index grid or a mask that an assignment defines, and return True. The assignment disappears from
         the source.
+
+        Return False for any other assignment.
         """
         if isinstance(target, ast.Name):
             grid = self.grid(value)
@@ -346,7 +348,7 @@ class Function(Values):
         return sizes
 
     def _emit(self, op: Op, target: ast.expr) -> None:
-        """Emit the instruction with ``target`` as its destination, which is a target of the source or a new
+        """Emit the instruction with the destination ``target``: the target of an assignment in the source, or a new
         tile.
         """
         clip = self.clip(op.mask)
