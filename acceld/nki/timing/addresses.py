@@ -1,8 +1,8 @@
 """Order instructions that write tiles at the same memory address.
 
-A tile without an address is written to free memory; the model assumes that the compiler always finds some. A
-tile that the kernel gave an address can only lie there. So every reader of the values that are stored there
-must finish before the tile is written.
+A tile without an address is written to free memory; the model assumes that the compiler always finds free memory. A
+tile to which the kernel gave an address can lie only at that address. So every reader of the values that are stored at
+the address must finish before the tile is written.
 """
 
 from __future__ import annotations
