@@ -1,6 +1,6 @@
 """Model the compiler of ``nki``, which runs the instructions as written.
 
-It only chooses an engine for instructions that name none.
+The compiler's only choice is the engine of an instruction that names no engine.
 """
 
 from __future__ import annotations
