@@ -85,7 +85,9 @@ class CostModel:
     params: TimelineParams
     buffers: tuple[Buffer, ...]
     recast: frozenset[int] = frozenset()
-    """Buffers whose bits are also read as a dtype of another width, and those that hold halves of 32-bit values in between."""
+    """Buffers whose bits are also read as a dtype of another width, and buffers to which halves of 32-bit values are
+    copied before they become whole again (:func:`recast_buffers`).
+    """
     returned: frozenset[int] = frozenset()
     """Buffers in HBM that the program both stores to and loads from."""
 
@@ -514,7 +516,7 @@ def recast_buffers(program: Program) -> frozenset[int]:
 
 
 def _reached(begin: Iterable[int], edges: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return the nodes of a graph that are reached from ``begin``, with those of ``begin``."""
+    """Return the nodes of a graph that are reached from the nodes ``begin``. These nodes are included."""
     found, left = set(begin), list(begin)
     while left:
         new = [one for one in edges.get(left.pop(), ()) if one not in found]
@@ -579,7 +581,7 @@ def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]])
 
 
 def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:
-    """Return the number of contiguous bytes in each row of an access, of which ``shape`` is the part inside a
+    """Return the number of contiguous bytes in each row of an access. ``shape`` is the shape of the access inside a
     mask.
     """
     counts = shape if len(shape) == len(access.dims) else access.shape
