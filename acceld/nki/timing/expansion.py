@@ -69,8 +69,8 @@ class Template:
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """For each execution, the index of its cost in ``costs``; -1 for an execution that its mask excludes. None if all
-    have the first cost.
+    """For each execution, the index of its cost in ``costs``; -1 for an execution that the mask excludes. None if all
+    executions have the first cost.
     """
     reads: list[CellAccess]
     writes: list[CellAccess]
@@ -115,8 +115,8 @@ class Template:
     ``costs``.
     """
     positions: list[Sequence[object]] = field(default_factory=list)
-    """For each pattern of the instruction, its contribution to each execution: its base, and for a mask None in
-    executions where the mask excludes nothing.
+    """For each pattern of the instruction, a list with one entry for each execution: the pattern's base. The entry of a
+    mask has the mask's coefficients too; it is None in executions where the mask excludes nothing.
     """
 
 
@@ -194,19 +194,20 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
 class _RegisterValues:
     """Number the values of registers, so that an instruction waits for the values that it needs.
 
-    Each value has a cell of its own, because an instruction reads a register when it starts: a later value does not
-    wait for it. ``reads`` and ``writes`` give the cells in each execution, by the instruction's number.
+    Each value has a cell of its own. An instruction reads a register when the instruction starts, so a write of a later
+    value to the register does not wait for the instruction. ``reads`` and ``writes`` give the cells in each execution,
+    by the instruction's number.
     """
 
     reads: dict[int, list[list[int]]] = field(default_factory=dict)
     writes: dict[int, list[int]] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)
-    """The cell of each register's value now."""
+    """By register: the cell of the register's present value."""
     made: int = 0
 
     @classmethod
     def of(cls, program: Program, trips: Mapping[int, int]) -> _RegisterValues:
-        """Return the values in the registers of a program."""
+        """Return the numbered values of all registers of a program."""
         found = cls()
         if program.registers:
             found._run(found._using(program.body, count(), trips))
@@ -575,8 +576,8 @@ def _priced(
 ) -> Cost:
     """Return the cost of one execution of ``node``.
 
-    If one machine instruction covers ``merged`` iterations, the busy time is the execution's share of that
-    instruction's.
+    If one machine instruction covers ``merged`` iterations, the busy time is the execution's share of that machine
+    instruction's busy time.
     """
     found = model.cost(node, engine, shape, handed_over=handed_over)
     if merged == 1:
@@ -588,8 +589,8 @@ def _priced(
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
     """Return, for each pattern of ``node``, what the pattern contributes in each execution.
 
-    For an operand or a selection this is the pattern's base. For a mask it is the pattern's coefficients with
-    its base. It is None in executions in which the mask excludes nothing (``cut`` is False).
+    An operand or a selection contributes the pattern's base. A mask contributes the pattern's coefficients and base,
+    but None in executions in which the mask excludes nothing (``cut`` is False).
     """
     patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
     found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
@@ -884,7 +885,7 @@ def _handed_over(
     only = {buffer: made[0] for buffer, made in writers.items() if len(made) == 1}
 
     def may_stay(buffer: int) -> bool:
-        """Return True if a tile with a single writer may stay in PSUM, by its place and by how it is made."""
+        """Return True if a tile with a single writer may stay in PSUM, by the tile's size and by its writer."""
         made, tile = only[buffer], program.buffers[buffer]
         writer, loops = nodes[made]
         movable = tile.space is Space.SBUF and tile.address is None
