@@ -87,7 +87,7 @@ class Schedule:
         return spent
 
     def use_of(self, machine: Machine, engine: int) -> Use | None:
-        """Return when an engine works and what it waits for; None if no operation runs on it."""
+        """Return when an engine works and what the engine waits for; None if no operation runs on the engine."""
         numbers = [number for number, one in enumerate(machine.engine) if one == engine]
         if not numbers:
             return None
@@ -123,13 +123,15 @@ class _Server:
     end: float = 0.0
     """The time at which the last operation ends, in microseconds."""
     last: int = -1
-    """The operation that ends at ``end``; -1 for none."""
+    """The operation that ends at ``end``; -1 while the queue is empty."""
     issued: int = 0
     """Number of operations in the queue so far."""
     gaps: deque[_Gap] = field(default_factory=deque)
 
     def issue(self, window: int) -> int:
-        """Count one more operation, and return its position in the queue. Forget gaps more than ``window`` before it."""
+        """Count one more operation, and return its position in the queue. Forget gaps that are more than ``window``
+        operations before it.
+        """
         position = self.issued
         self.issued = position + 1
         gaps = self.gaps
@@ -140,7 +142,8 @@ class _Server:
     def run(self, number: int, ready: float, busy: float, why: int, issued: int) -> tuple[float, float, int]:
         """Place an operation in the first gap in which it fits, or else at the end; return its begin, end and cause.
 
-        ``issued`` is its position in the queue, ``why`` the operation for which it waits until ``ready``.
+        ``issued`` is the operation's position in the queue. Until ``ready`` the operation waits for the operation
+        ``why``.
         """
         last, gaps = self.end, self.gaps
         position = _fitting(gaps, ready, busy) if ready < last and gaps else -1
@@ -256,7 +259,7 @@ def schedule(
 
 
 def _is_sooner(one: _Server, busy: float, other: _Server, usual: float, ready: float) -> bool:
-    """Return True if the engine ``other`` makes an operation wait, and it would end sooner on the engine ``one``.
+    """Return True if an operation would wait for the engine ``other``, and would end sooner on the engine ``one``.
 
     The operation takes ``busy`` microseconds on ``one`` and ``usual`` on ``other``.
     """
@@ -309,7 +312,7 @@ def _note(holes: deque[_Gap], hole: _Gap) -> None:
 
 
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
-    """Return the index of the first gap in which an operation fits; -1 if it fits in no gap.
+    """Return the index of the first gap in which an operation fits; -1 if the operation fits in no gap.
 
     The search runs backwards to the first gap that ends late enough, because most gaps end before the operation
     is ready.
@@ -334,8 +337,8 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. Its rest runs after
-    ``last``.
+    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. The rest of the transfer runs
+    after ``last``.
     """
     later: list[_Gap] = []
     while holes and holes[-1][1] > ready:
@@ -365,7 +368,9 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
 
 
 def _replace(holes: deque[_Gap], position: int, before: _Gap, after: _Gap) -> None:
-    """Replace the gap at ``position`` by the gaps ``before`` and ``after`` that an operation in it leaves."""
+    """Replace the gap at ``position``, in which an operation was placed, by the gaps ``before`` and ``after`` that are
+    left of it.
+    """
     del holes[position]
     if after[1] - after[0] > SHORTEST_GAP_US:
         holes.insert(position, after)
