@@ -5,8 +5,8 @@ it first drops loaded values that the kernel loads again anyway, least recently 
 value that is worth least. A value's worth depends on its last use and on the cost per byte to restore it.
 Between equal costs the least recently used value is dropped.
 
-A dropped value is restored in one of three ways: by a load; by computing it again, if the kernel does so; or by
-a spill, which saves the value once to HBM and loads it again.
+A dropped value is restored in one of three ways: by a load; by computing the value again, if the kernel computes it
+again; or by a spill, which saves the value once to HBM and loads it again.
 
 A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing. Any other
 repeat is executed as written.
@@ -34,7 +34,7 @@ INDEX = {engine: position for position, engine in enumerate(ENGINES)}
 _DMA, _VECTOR = INDEX[Engine.DMA], INDEX[Engine.VECTOR]
 HOPELESS = 4.0
 """A value that the kernel computes again is not kept if the kernel writes more than this many times SBUF's size before
-it does so.
+it computes the value again.
 """
 
 MAX_PENDING = 100
@@ -44,8 +44,8 @@ END = 1 << 62
 """Number that stands for the next use of a value that is not used again."""
 
 SMALL_BYTES = 64.0
-"""Bytes of each partition below which a value is dropped only if no other value can be, because dropping it makes
-hardly any room.
+"""Bytes of each partition below which a value is dropped only if no larger value can be dropped. Dropping a small value
+makes hardly any room.
 """
 
 
@@ -189,21 +189,21 @@ class _Planner:
         self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
         self.saved = [-1] * values
-        """The operation that saved each value to HBM; -1 for none."""
+        """The operation that saved each value to HBM; -1 if the value was not saved."""
         self.maker = [-1] * values
-        """The operation after which each value is in SBUF, PSUM or HBM; -1 for none."""
+        """The operation after which each value is in SBUF, PSUM or HBM; -1 before there is such an operation."""
         self.last = [-1] * values
-        """The last operation that reads each value; -1 for none."""
+        """The last operation that reads each value; -1 before there is such an operation."""
         self.pending = [-1] * values
-        """The skipped repeat that computes each value again, for values that are not in place; -1 for none."""
+        """The skipped repeat that computes each value again, for values that are not in place; -1 for other values."""
         self.depth = [0] * values
         """Number of skipped repeats that must run one after another to bring back each pending value."""
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Loaded values that the kernel loads again before it uses them, least recently used first."""
         self.warm: list[tuple[float, int, int]] = []
-        """Heap of (worth, order, value) of all other values. An entry whose worth is no longer the value's worth is
-        ignored.
+        """Heap of (worth, order, value) of all values that are neither in ``cold`` nor in ``small``. An entry is
+        ignored if its worth is no longer the value's worth.
         """
         self.small: OrderedDict[int, None] = OrderedDict()
         """Values of less than :data:`SMALL_BYTES`, least recently used first."""
@@ -447,7 +447,7 @@ class _Planner:
 
     @cached_property
     def written(self) -> list[float]:
-        """Return, for each event, the bytes of a partition that the kernel has written into SBUF before it."""
+        """Return, for each event, the bytes of a partition that the kernel has written into SBUF before the event."""
         total = 0.0
         volume = []
         for outs in self.stream.outputs:
@@ -552,7 +552,7 @@ class _Planner:
         self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
-        """Drop one value from SBUF, and return True. Return False if the current event uses every value there."""
+        """Drop one value from SBUF, and return True. Return False if the current event uses every value in SBUF."""
         for value in self.cold:
             if self.pinned[value] != self.now:
                 self._drop(value)
@@ -671,5 +671,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return a list with one entry for each value: the entry of ``figures`` at the number of the value's kind."""
+    """Return a list with the figure of each value. ``figures`` has one figure for each kind of values."""
     return [figures[kind] for kind in stream.value_kind]
