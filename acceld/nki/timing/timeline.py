@@ -66,8 +66,8 @@ FIGURE_CLASS: Mapping[str, str] = {
     "written_write_bytes": "exact",
     "dma_descriptors": "exact",
 }
-"""Class of each figure. exact: the figure follows from the program. modelled: it depends on what the compiler is
-assumed to do. predicted: it depends on an assumed schedule too.
+"""Class of each figure. exact: the figure follows from the program alone. modelled: the figure depends on what the
+compiler is assumed to do. predicted: the figure depends on an assumed schedule too.
 """
 
 
@@ -105,7 +105,7 @@ class Timeline:
     instructions: Mapping[str, int]
     """Number of instructions as written in the source, by engine."""
     written_read_bytes: int
-    """Bytes of all loads as written, before the compiler merges or repeats any."""
+    """Bytes of all loads as written in the source, before the compiler merges or repeats loads."""
     written_write_bytes: int
     dma_descriptors: Mapping[int, int]
     """Number of DMA rows as written, by their contiguous bytes."""
@@ -128,7 +128,7 @@ class Timeline:
     dropped: tuple[int, ...] = ()
     """Instructions whose results reach no store, by their number in the program that :func:`as_timed` returns."""
     with_dropped_us: float | None = None
-    """The latency if the dropped instructions ran too; None if none was dropped."""
+    """The latency if the dropped instructions ran too; None if no instruction was dropped."""
     machine: Machine | None = field(default=None, repr=False, compare=False)
     """The machine operations, for :func:`chrome_trace`; None if the timeline was extrapolated."""
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
@@ -288,7 +288,7 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 
 
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
-    """Return the runs of two cores in which the core that reaches an exchange or a barrier first waits for the other.
+    """Return the runs of two cores. The core that reaches an exchange or a barrier first waits for the other core.
 
     Each round schedules both cores again and moves the meetings. After round n the first n meetings have their final
     times, because the operations before them no longer change.
@@ -314,8 +314,8 @@ def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
 
 
 def _on_one_stack(ran: list[_Run], chip: ChipSpec) -> list[_Run]:
-    """Return the runs of two cores. They take longer if the cores' common stack of HBM needs more time for the
-    bytes of both.
+    """Return the runs of two cores, each at least as long as their common stack of HBM needs to move the bytes of both
+    cores.
 
     Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s
     in long rows.
