@@ -24,7 +24,7 @@ PLACES = 2
 """Number of places between which the legacy compiler alternates a tile that is written again while it is in scope.
 
 Two places agree with the measured limits of nki-samples' pooling kernels, in which a load starts twice in the time of a
-load and a reduction. One place does not agree, nor do as many as fit SBUF.
+load and a reduction. One place does not agree with them, and neither do as many places as fit SBUF.
 """
 
 
@@ -73,7 +73,7 @@ def expand(prepared: Prepared, *, numbering: bool) -> Stream:
     if expander.scattered:
         expander = _Expander(prepared, numbering, expander.scattered)
         stream = expander.run()
-    if expander.scattered:  # the second pass found more of them, which repeats of the first pass had hidden
+    if expander.scattered:  # the second pass found more scattered values, which repeats of the first pass had hidden
         stream = _Expander(prepared, numbering, prepared.templates).run()
     return stream
 
@@ -102,7 +102,7 @@ class _Site:
     instruction that is never merged.
     """
     given: list[tuple[object, ...]] | None
-    """For each execution, what it takes from loop variables; None if the instruction takes nothing from them."""
+    """For each execution, the numbers that depend on loop variables; None if the instruction has no such numbers."""
     in_place: bool = False
     """True if an execution counts as a repeat only of an execution that wrote the same cells."""
     executed: int = 0
@@ -353,8 +353,8 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites: those that were written to its cells :data:`PLACES` writes
-        ago.
+        """Return the values that this execution overwrites: the values that were written to its cells :data:`PLACES`
+        writes ago.
 
         Only a tile that is written again while it is in scope has so few copies. For other tiles, which rotate through
         SBUF, the result is ().
