@@ -20,8 +20,10 @@ _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
 _CONTROL = having(Trait.CONTROL)
 _QUARTERS = 4
-"""Number of units into which the partitions are divided: a quarter each, 32 of 128. A tensor of at most 32 partitions
-begins at a multiple of 32, one of at most 64 at a multiple of 64.
+"""Number of equal groups into which the partitions are divided: 4 groups of 32 of the 128 partitions.
+
+A tensor of at most 32 partitions begins at a multiple of 32. A tensor of 33 to 64 partitions begins at a multiple of
+64.
 """
 
 
