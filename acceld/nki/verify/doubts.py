@@ -1,6 +1,6 @@
 """Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large programs.
 
-A note refuses no kernel, because kernels with such forms have also run on chips.
+A kernel with notes is not refused, because kernels with such forms have also run on chips.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Notice, Program, Space
 
 UNROLLED = 1_000_000
-"""Number of instructions after unrolling from which a note calls compiling slow.
+"""Least number of instructions after unrolling for which a note warns that compiling is slow.
 
-Fitted to one public report (aws-neuron-sdk issue 1374, neuronx-cc 2.26): two products in one kernel, about 2.6 million
-instructions by its loops, took more than 30 minutes and 30 GB where they compiled at all.
+Fitted to one public report (aws-neuron-sdk issue 1374, neuronx-cc 2.26): a kernel with two matrix products and about
+2.6 million unrolled instructions took more than 30 minutes and 30 GB, if it compiled at all.
 """
 
 
@@ -37,7 +37,8 @@ def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
 def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
     """Yield a note for SBUF and for PSUM if the tiles that are in use at some instruction do not fit.
 
-    Up to NKI 0.6 the compiler refuses such a program; from 0.7 on its fallback allocator spills (AWS's pages on both).
+    Up to NKI 0.6 the compiler refuses such a program. From 0.7 on the compiler's fallback allocator spills tiles (AWS's
+    pages on the two versions).
     A tile is in use from its first to its last use in program order. The tile counts once for all iterations of the
     loops around its declaration. So the sum is a lower bound. Tiles with an address of their own are not counted.
     """
