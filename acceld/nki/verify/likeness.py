@@ -1,7 +1,7 @@
 """Find instructions for which one check is enough, because they differ only in their position in the program.
 
 A kernel with unrolled loops has each instruction many times: on different buffers of one kind, and at different
-positions of its arguments.
+positions in the kernel's arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LARGEST = 2**62
 
 
 class Likeness:
-    """Give like instructions the same number.
+    """Give instructions that are alike the same number.
 
     Two instructions are alike if they agree in everything that a check of a single instruction may read. They
     may differ in line and names, in which of several buffers of one kind a tile lies, and in the constants at
@@ -52,8 +52,8 @@ class Likeness:
         return self._kinds.get(buffer)
 
     def of(self, instruction: Instruction, outer: Iterable[Loop]) -> int | None:
-        """Return the number that ``instruction``, inside the loops ``outer``, shares with all like
-        instructions.
+        """Return the number of ``instruction`` inside the loops ``outer``. Instructions that are alike have the same
+        number.
 
         Return None for an instruction with a mask, a pattern or a run-time index, which must be checked by itself.
         Attributes, axes and loops are compared by identity, because the program keeps them alive and its decoder makes
@@ -99,8 +99,9 @@ class Uses:
         """
 
     def add(self, instruction: Instruction, loops: tuple[Loop, ...], position: int, like: int | None) -> None:
-        """Add the instruction at ``position`` of the program. ``like`` is its number by :class:`Likeness`, or
-        None.
+        """Add the instruction at ``position`` of the program.
+
+        ``like`` is the number that :meth:`Likeness.of` gave the instruction, or None.
         """
         self._walked[position] = instruction, loops, like
         if like is None:
