@@ -15,7 +15,7 @@ _GATHER_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class InstructionCheck:
-    """The base class of checks of one instruction, with the report for findings and the rules."""
+    """Hold what checks of single instructions share: the report that collects findings, and the rules."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         self.report, self.rules = report, rules
@@ -38,8 +38,9 @@ class Operations(InstructionCheck):
     """Check an instruction against the rules that only its operation has."""
 
     def check(self, instruction: Instruction) -> None:
-        """Check the rules that hold for this operation alone. The method ``_check_NAME`` has them, if the operation has
-        such rules.
+        """Check the rules that only the instruction's operation has.
+
+        They are in the method ``_check_NAME``, for example ``_check_matmul``. Most operations have no such method.
         """
         special = getattr(self, f"_check_{instruction.op}", None)
         if special is not None:
@@ -212,7 +213,7 @@ class Operations(InstructionCheck):
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
         """Check that ``perf_mode`` is a mode of the chip, and fits the operands and the tiles of the array
-        (isa, nc_matmul).
+        (AWS's page of nisa.nc_matmul).
 
         The mode double_row multiplies float8 from NeuronCore-v3 on, and not in column tiles.
         """
