@@ -125,7 +125,7 @@ def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> M
 
 
 def _spread(marks: Marks, by: int) -> None:
-    """Mark, in place, also the positions that lie ``by`` behind a marked position."""
+    """Also mark each position that lies ``by`` after a marked position. ``marks`` is changed in place."""
     if by > 0:
         marks[by:] |= marks[:-by].copy()
     elif by < 0:
