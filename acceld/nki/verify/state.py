@@ -87,8 +87,8 @@ class State:
         instruction.
         """
         pairs: dict[int, list[tuple[int, Use, Access]]] = {}
-        """By the view's buffer, for each moment when view and tile agree: the position, the use of the tile, and the
-        tile.
+        """By the view's buffer, for each copy between view and tile: the position in the program, the use that writes,
+        and the tile.
         """
         for found in uses.values():
             for use in found:
