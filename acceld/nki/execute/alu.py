@@ -30,7 +30,7 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def _asking(compare: Binary, answers: Answers) -> Binary:
-    """Return the comparison ``compare`` with its answers settled by ``answers``."""
+    """Return the comparison ``compare`` with each of its answers passed through ``answers``, which may reverse it."""
 
     def settled(a: Any, b: Any, out: Array | None) -> Array:
         result = answers.settled(a, b, compare(a, b, None))
@@ -43,9 +43,10 @@ def _asking(compare: Binary, answers: Answers) -> Binary:
 
 
 def keeping(op: str, function: Binary) -> Binary:
-    """Return the function of ``op`` with NaN as the result wherever an undefined operand (NaN) decides it.
+    """Return ``function``, which computes ``op``, with NaN as the result wherever the result depends on an undefined
+    operand (NaN).
 
-    Zero times what is undefined is zero; a false operand decides an *and*, a true one an *or*.
+    Zero times an undefined operand is zero. A false operand alone decides an *and*, and a true operand an *or*.
     """
     if op not in COMPARISONS | LOGIC | {"multiply"}:
         return function
