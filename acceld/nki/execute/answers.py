@@ -37,8 +37,8 @@ class Answers:
         self._next = 0
 
     def settled(self, a: Any, b: Any, answer: Array) -> Array:
-        """In the first run, store a comparison's answer and return it. In a later run, return the answer reversed where
-        the operands of the comparison have changed.
+        """Return the answer of a comparison. In the first run the answer is stored too. In a later run the answer is
+        reversed where the operands of the comparison have changed.
         """
         if self._next is None:
             self._keep(a, b, answer)
@@ -59,7 +59,7 @@ class Answers:
 
 
 def _marks(a: Any, b: Any) -> Array:
-    """Return a byte for each pair of operands, which differs for nearly all other pairs."""
+    """Return a byte for each pair of operands. Two different pairs nearly always have different bytes."""
     bits = [_bits(one) * factor for one, factor in zip((a, b), _FACTORS, strict=True)]
     return (
         ((bits[0] + bits[1]) >> np.uint32(24)).astype(np.uint8).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))
@@ -67,6 +67,6 @@ def _marks(a: Any, b: Any) -> Array:
 
 
 def _bits(operand: Any) -> Array:
-    """Return the bits of an operand: of 32-bit integers as they are, of all others in float32."""
+    """Return the bits of an operand as uint32. An operand that is not of 32-bit integers becomes float32 first."""
     whole = np.asarray(operand).dtype in (np.int32, np.uint32)
     return np.ascontiguousarray(operand, None if whole else np.float32).view(np.uint32)
