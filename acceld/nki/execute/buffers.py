@@ -27,7 +27,9 @@ from acceld.nki.ir.regions import box, coefficient
 
 POISON = 0xFF
 _NEAR = 0.6
-"""Share of random values in undefined memory that are as large as a kernel's data. The others have any magnitude."""
+"""Share of random values in undefined memory that are about as large as a kernel's data. All other values have any
+magnitude.
+"""
 _DRAWN = 65_521
 """Number of different random elements that fill undefined memory before they repeat. It is a prime, so that rows of a
 tile differ.
@@ -67,10 +69,10 @@ class Layout:
         return self.elements * self.dtype.itemsize
 
     def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
-        """Return where ``access`` lies in the flat storage, in three parts, all counted in elements.
+        """Return where ``access`` lies in the flat storage, counted in elements: (position, change, strides).
 
-        They are the position of its first element, the change of this position per iteration of each loop, and
-        the stride of each of its axes.
+        ``position`` is that of the access's first element. ``change`` says, by loop, by how much each iteration moves
+        the position. ``strides`` has the stride of each axis of the access.
         """
         const, terms = 0, dict(self.spread)
         for start, origin, stride in zip(access.start, self.origin, self.strides, strict=True):
@@ -88,7 +90,7 @@ class Layout:
 class BufferMemory:
     """The memory of one buffer while the program runs.
 
-    ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never
+    ``array`` is the flat storage as bytes, and is empty until the memory is allocated. Elements that were never
     written hold zeros; with ``poison`` they hold NaN, and with ``poison`` and ``chance`` random finite values.
 
     With ``adds``, some product overwrites the elements that were never written and adds to all other elements, so the
