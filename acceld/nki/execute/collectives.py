@@ -73,7 +73,7 @@ def _lists(context: Context) -> list[list[int]]:
 
 
 def collective(context: Context) -> Step:
-    """Compile ``dst = collective of the ranks' tiles``."""
+    """Compile a collective operation, which writes to ``dst`` what the tiles of all ranks give, such as their sum."""
     kind, op, line = context.text("kind"), context.text("op", "add"), context.instruction.line
     axis = context.attr("axis")
     along = axis if isinstance(axis, int) else 0
