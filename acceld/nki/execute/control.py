@@ -247,15 +247,14 @@ def dropout(context: Context) -> Step:
 
 
 def nothing(context: Context) -> Step:
-    """Compile an operation that changes no values, to a step that does nothing."""
+    """Return a step that does nothing, for an operation that changes no values."""
     return lambda env, window: None
 
 
 def barrier(context: Context) -> Step:
     """Compile the wait for the other core.
 
-    Cores that run the same program run in step: each instruction runs for all cores before the next one. So for
-    them the step does nothing.
+    Cores with one program need no wait, because each instruction runs for all cores before the next instruction runs.
     """
     line = context.instruction.line
 
@@ -269,7 +268,7 @@ def barrier(context: Context) -> Step:
 def exchange(context: Context) -> Step:
     """Compile ``dst = the tile of the other core``, for two cores with different programs.
 
-    Cores with one program run in step, and the interpreter exchanges their tiles itself.
+    For two cores with one program the interpreter exchanges the tiles, and this function is not called.
     """
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
 
