@@ -151,7 +151,7 @@ def _stages(context: Context) -> list[tuple[str, bool, int]]:
 def tensor_scalar(context: Context) -> Step:
     """Compile ``dst = (data op0 operand0) op1 operand1``, where operands are numbers or tiles.
 
-    If asked for, the results are also reduced along the free axes into reduce_res.
+    An instruction with a reduction also folds the results along the free axes into reduce_res.
     """
     ops = _stages(context)
     sink = fold_sink(context)
@@ -233,7 +233,9 @@ def _scalar_engine_function(context: Context, name: str) -> Activation:
 
 
 def activation(context: Context) -> Step:
-    """Compile ``dst = func(data * scale + bias)``. If asked for, the results are also folded into reduce_res."""
+    """Compile ``dst = func(data * scale + bias)``. An instruction with a reduction also folds the results into
+    reduce_res.
+    """
     name = context.text("func", "copy")
     dst = context.dst()
     if name == "invert":
@@ -268,8 +270,8 @@ def _is_number(context: Context, number: int, value: float) -> bool:
 
 
 def activate2(context: Context) -> Step:
-    """Compile ``dst = func((data op0 operand0) op1 operand1)``. If asked for, the results are also folded into
-    reduce_res.
+    """Compile ``dst = func((data op0 operand0) op1 operand1)``. An instruction with a reduction also folds the results
+    into reduce_res.
     """
     dst = context.dst()
     name = context.text("func", "copy")
@@ -312,8 +314,8 @@ def reciprocal(context: Context) -> Step:
 
 
 def exponential(context: Context) -> Step:
-    """Compile ``dst = exp(data - max_value)``. If asked for, the results are also reduced along the free axes
-    into reduce_res.
+    """Compile ``dst = exp(data - max_value)``. An instruction with a reduction also folds the results along the free
+    axes into reduce_res.
     """
     dst, data, most = context.dst(), context.reader(0), context.reader(1)
     sink = fold_sink(context, default_op="add")
@@ -384,7 +386,7 @@ def _pattern(context: Context) -> Callable[[Env], Array]:
 def crop(values: Array, window: Window) -> Array:
     """Return the part of ``values`` inside a window. ``values`` cover the whole iteration space.
 
-    Without a window, and for a boolean one, the result is all of ``values``.
+    The result is all of ``values`` for None and for a window that is a Mask.
     """
     if window is None or isinstance(window, Mask):
         return values
