@@ -56,8 +56,8 @@ class ExecuteOptions:
       dtype that can represent the number.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
-    - ``check_transposes``: fail if a product marked as a transpose is not one, even on trn1, where the array
-      computes it.
+    - ``check_transposes``: fail, on trn1 too, if a product is marked as a transpose and no operand is an identity or a
+      permutation. Later chips always fail then.
     - ``deadline_s``, ``max_bytes``: limits on time and memory.
     - ``random_seed``: the seed of the program's random numbers.
     - ``turns``: for instructions, by number in program order, which executions are computed, left out or copied
@@ -560,7 +560,7 @@ class _Execution:
         return run
 
     def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
-        """Return a function that exchanges the tiles of two cores: each core gets the tile of the other one."""
+        """Return a function that exchanges the tiles of two cores: each core gets the other core's tile."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))
