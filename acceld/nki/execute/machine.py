@@ -41,8 +41,8 @@ class Machine:
     """The memory, registers and options of one execution.
 
     ``slots`` maps the id of a loop to its position in the list of iterations. ``order[slot]`` counts the
-    iterations of that loop which ran before the current one. It equals the iteration's number unless loops are
-    shuffled.
+    iterations of that loop which ran before the current iteration. The count equals the iteration's number unless loops
+    are shuffled.
     """
 
     stores: Sequence[BufferMemory]
@@ -110,7 +110,7 @@ class Machine:
         self.folds.update(folds)
 
     def held(self, number: int, line: int) -> int | float:
-        """Return the value of register ``number``. Raise KernelCrash if this core never wrote it."""
+        """Return the value of register ``number``. Raise KernelCrash if the running core never wrote the register."""
         value = self.registers[number]
         if value is None:
             crash(
@@ -120,7 +120,7 @@ class Machine:
         return value
 
     def register(self, number: int, line: int) -> int:
-        """Return the value of register ``number`` as an int. Raise KernelCrash if it is not finite."""
+        """Return the value of register ``number`` as an int. Raise KernelCrash if the value is not finite."""
         value = self.held(number, line)
         if isinstance(value, float) and not math.isfinite(value):
             crash(f"register {number} holds {value}, which is not an index", "register_value", line)
