@@ -22,10 +22,10 @@ from acceld.nki.ir.program import Access, Program, TileDim
 from acceld.nki.ir.regions import apart
 
 _BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8"}
-"""Operations that may write the elements that they read, if both operands are the same at each position."""
+"""Operations that may write elements that they read, if each element is written where it is read."""
 _BY_COLUMN = frozenset({"shuffle"})
 """Operations that read an element of all partitions before they write an element of any partition. So only the
-positions inside of a partition must be the same. AWS documents a shuffle in place, and its library spreads the first
+positions inside of a partition must be the same. AWS documents a shuffle in place, and AWS's library spreads the first
 partition of a tile over the tile.
 """
 _AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})
@@ -231,7 +231,7 @@ def _walked(access: Access, partition: int) -> list[tuple[int, tuple[int, ...]]]
 
 
 def _repeats(access: Access) -> bool:
-    """Tell whether several positions of an access may be one element.
+    """Tell whether several positions of an access may be the same element.
 
     That is so if an axis does not move, or if two axes move along one dimension.
     """
