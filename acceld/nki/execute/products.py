@@ -343,7 +343,7 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
     """Return the order of a buffer's dimensions in which the rows of ``access`` follow each other evenly in
     memory.
 
-    The rows are those of all iterations of ``loops``. None if there is no such order.
+    The rows are those of all iterations of ``loops``. The result is None if there is no such order.
     """
     if partition_axis < 0:
         return None
