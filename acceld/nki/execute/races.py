@@ -28,7 +28,7 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between the tw
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The record of what a core has done with each element of a buffer since it last met the other core, as
+    """The record of what a core has done with each element of a buffer since the core last met the other core, as
     boolean arrays.
 
     - ``read``: the core read the element.
