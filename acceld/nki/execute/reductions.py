@@ -163,7 +163,8 @@ def loop_reduce(context: Context) -> Step:
     """Compile a fold over iterations: ``dst = data`` in the first iteration, ``dst = dst op data`` in all
     others.
 
-    The first iteration is the first of every loop over which the instruction reduces.
+    An execution counts as the first iteration if every loop over which the instruction reduces is in its first
+    iteration.
     """
     op = reduce_operation(context, "op")
     dst, data = context.dst(), context.src(0)
