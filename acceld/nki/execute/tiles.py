@@ -163,7 +163,7 @@ class Tile:
             return np.array(self.content(env, window))
 
     def marked(self, env: Env, window: Window) -> Array:
-        """Return a mask of the elements that depend on undefined memory. It is False if the buffer has no marks."""
+        """Return a mask of the elements that depend on undefined memory: all False if the buffer has no marks."""
         if self.store.marks is None:
             return np.zeros((1,) * len(self.shape), np.bool_)
         with self._as_marks():
