@@ -193,7 +193,7 @@ class _File:
             self.edits.append(Edit(first, first - 1, (f"{' ' * node.col_offset}@nki.jit",)))
 
     def _annotations(self, node: ast.FunctionDef) -> None:
-        """Remove annotations that use the legacy package from a function's header, unless its lines hold other
+        """Remove annotations that use the legacy package from a function's header, unless the header's lines hold other
         code too.
         """
         args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
