@@ -89,7 +89,7 @@ class _Places:
 
     def _freed(self, place: Rectangle, tile: tuple[int, int, int]) -> set[int]:
         """Return the values of other tiles that overlap ``place``. Forget the tiles that lie entirely inside
-        it.
+        ``place``.
         """
         found: set[int] = set()
         if place not in self._beside:
