@@ -24,13 +24,13 @@ REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "r
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
 QUARTERS = 4
-"""Number of groups of DMA engines. Each group serves 32 partitions; a tile of fewer partitions begins at a multiple of
-32.
+"""Number of groups of DMA engines. Each group serves 32 partitions. A tile of at most 32 partitions begins at a
+multiple of 32.
 """
 SLOW_ALU = frozenset({"power", "rsqrt"})
 """ALU functions that only GpSimd has. GpSimd computes rsqrt at a quarter of the rate at which the scalar engine
-computes it (nl.rsqrt). No figure is published for power on GpSimd, nor for power or rsqrt on the vector engine. All
-are given the same rate.
+computes it (nl.rsqrt). No figure is published for power on GpSimd, nor for power or rsqrt on the vector engine. The
+model uses the same rate for all of them.
 """
 FEW = 8
 """Number of elements of a partition that an engine processes within its least interval, even at a quarter of its rate.
@@ -242,8 +242,8 @@ class CostModel:
         """Return the cost of a transfer between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
 
         The legacy compiler moves the rows unchanged and transposes the tile on the tensor engine. Then
-        ``copied`` elements of each partition are copied out of PSUM. The compiler does not move single
-        elements: two such loads alone would take longer than a measured kernel that contains them.
+        ``copied`` elements of each partition are copied out of PSUM. The compiler does not move single elements: two
+        loads of single elements would take longer than the whole measured kernel that has two such transposing loads.
         """
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
         busy = self.params.each_transfer_us + self.transfer_us(rows, row_bytes, itemsize)
@@ -357,8 +357,8 @@ class CostModel:
     def _occupied(self, cycles: float, overhead: int) -> float:
         """Return how many cycles an instruction of ``cycles`` cycles occupies its engine.
 
-        This is at least the least initiation interval. The part of the overhead that does not overlap with the
-        next instruction is added.
+        The result is ``cycles``, or the least initiation interval if that is longer, plus the part of the overhead that
+        does not overlap with the next instruction.
         """
         return max(self.params.min_interval_cycles, cycles) + self.params.overhead_factor * min(cycles, overhead)
 
