@@ -540,8 +540,8 @@ def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
 
 
 def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator | None:
-    """Return how ``node`` uses its engine's accumulators; None if it does not, or if no instruction adds to
-    them.
+    """Return how ``node`` uses its engine's accumulators. Return None if ``node`` uses no accumulators, or if no
+    instruction adds to these accumulators.
     """
     command = reduce_command(node)
     if command == "idle" or node.engine not in folding:
@@ -855,11 +855,11 @@ def _keeps_values(
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> tuple[set[int], set[int]]:
-    """Return which tiles the legacy compiler leaves in PSUM between the instruction that writes and the one
-    that reads them.
+    """Find the tiles that the legacy compiler leaves in PSUM from the instruction that writes a tile to the instruction
+    that reads the tile.
 
-    The first result has the numbers of the broadcasts that write such a tile, and of the instructions that read one. The
-    second result has the buffers that the compiler moves to PSUM.
+    The first result has the numbers of the broadcasts that write such a tile, and of the instructions that read such a
+    tile. The second result has the buffers that the compiler moves to PSUM.
 
     Such a tile has one reader, fits a PSUM bank, and has no address in the kernel. It is the result of a
     broadcast to all partitions, or of a tensor_scalar whose call names no engine and which runs on the scalar engine. At
@@ -928,8 +928,8 @@ def _declared_banks(
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return how many PSUM banks the kernel's own tiles occupy at each instruction.
 
-    A tile occupies its banks from its first to its last use. If a loop around these uses does not contain the
-    tile's declaration, it occupies them throughout that loop. Of a tile with several blocks one block counts,
+    A tile occupies its banks from its first to its last use. If a loop around these uses does not contain the tile's
+    declaration, the tile occupies its banks throughout that loop. Of a tile with several blocks one block counts,
     because the blocks are used one after another.
     """
     spans: dict[int, list[int]] = {}
@@ -960,7 +960,7 @@ def _declared_banks(
 
 
 def _in_psum(program: Program, buffers: set[int]) -> Program:
-    """Return a copy of the program in which these buffers lie in PSUM."""
+    """Return a copy of the program in which ``buffers`` lie in PSUM."""
     return replace(
         program, buffers=tuple(replace(b, space=Space.PSUM) if b.id in buffers else b for b in program.buffers)
     )
