@@ -1,9 +1,9 @@
 """Compute start and end of each machine operation by list scheduling of five engines and of the DMA engines.
 
-Operations are taken in program order. An operation starts when its engine is free and its operands are ready.
-An operand from another engine is ready one semaphore later. GpSimd and the vector engine count as one engine if
-they share SBUF's port. An engine is free again before its result can be read: the rest of the pipeline is
-latency.
+Operations are taken in program order. An operation starts when its engine is free and its operands are ready. An
+operand from another engine is ready later by the time of a semaphore (``semaphore_us``). GpSimd and the vector engine
+count as one engine if they share SBUF's port. An engine is free again before its result can be read: the rest of the
+pipeline is latency.
 
 The compiler reorders operations that are at most ``window`` operations apart. So an operation may fill a gap
 that its engine left at most ``window`` operations before.
@@ -62,7 +62,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Start and end of each machine operation in microseconds, and the operation that it waited for last."""
+    """Start and end of each machine operation in microseconds, and the operation whose end determined each start."""
 
     start_us: list[float]
     end_us: list[float]
