@@ -148,7 +148,7 @@ class TimelineParams:
 
     @property
     def label(self) -> str:
-        """Return the name of the compiler model, with the number of kernels that it was calibrated on, if any."""
+        """Return the name of the compiler model. For a calibrated model the number of measured kernels is added."""
         return f"{self.model}, calibrated on {self.calibrated_on} kernels" if self.calibrated_on else self.model
 
     def to_json(self) -> dict[str, Any]:
