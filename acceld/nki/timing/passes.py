@@ -1,8 +1,8 @@
 """Choose between compiled code and Python for the three passes over all executions: numbering of values,
 allocation of SBUF, and scheduling.
 
-Both give the same results to the last bit. Compiled code runs if it was built. Compiled code that was built
-from another version of its source is not used.
+Compiled code and Python give the same results to the last bit. Compiled code runs if it was built. Compiled code that
+was built from another version of its source is not used.
 """
 
 import hashlib
