@@ -1,9 +1,9 @@
 """Allocate SBUF, and emit the resulting machine operations: reloads, spills, recomputation.
 
-The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room,
-it first drops loaded values that the kernel loads again anyway, least recently used first. Then it drops the
-value that is worth least. A value's worth depends on its last use and on the cost per byte to restore it.
-Between equal costs the least recently used value is dropped.
+The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room, the
+compiler first drops loaded values that the kernel loads again anyway, least recently used first. Then the compiler
+drops the value that is worth least. A value's worth depends on its last use and on the cost per byte to restore the
+value. Between equal costs the least recently used value is dropped.
 
 A dropped value is restored in one of three ways: by a load; by computing the value again, if the kernel computes it
 again; or by a spill, which saves the value once to HBM and loads it again.
@@ -183,8 +183,8 @@ class _Planner:
         that computes it again.
         """
         self.earlier: dict[int, list[int]] = {}
-        """By value: readers before the last one that may end later, because another engine runs the reader after them, or
-        because both are transfers.
+        """By value: earlier readers that may end after the last reader, because another engine runs the reader after
+        them, or because both are transfers.
         """
         self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
@@ -216,7 +216,7 @@ class _Planner:
         self.held: dict[int, float] = {}
         """By event: freed bytes of a load that wait until the load's other pieces are freed too."""
         self.owed = 0.0
-        """Bytes that were allocated before as many were released."""
+        """Bytes that were allocated while too few bytes were released. Bytes that are released later pay them first."""
         self.psum_released = self._psum_shares()
         """Space in PSUM that the instructions of each line may use, as pieces of (bytes, last reader)."""
         self.psum_used = 0.0
@@ -287,7 +287,7 @@ class _Planner:
         return found, needed
 
     def _execute(self, event: int) -> None:
-        """Emit the operation of ``event``. Before it, emit operations that bring its operands back to SBUF."""
+        """Emit operations that bring the operands of ``event`` back to SBUF, and then the operation of ``event``."""
         stream = self.stream
         machine = self.machine
         machine.became[event] = 1
@@ -328,7 +328,7 @@ class _Planner:
             pending[value] = -1
             depth[value] = 0
         number = self._emit(operation, waits)
-        for piece in dying:  # whoever uses the freed space next waits for this operation, which reads it
+        for piece in dying:  # the next user of the freed space waits for this operation, which still reads the space
             piece[1] = float(number)
         engines = machine.engine
         for value in ins:
@@ -417,7 +417,7 @@ class _Planner:
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Record a use of ``value``, which decides how soon it is dropped.
+        """Record a use of ``value``. The time of the use decides how soon the value is dropped.
 
         ``repeated`` is 1 if the kernel loads or computes the value again before the next use.
         """
@@ -587,9 +587,10 @@ class _Planner:
         """Tell whether a dropped value is computed again and not spilled, because the values of its instruction
         do not fit SBUF.
 
-        In a sequential loop the value is spilled even then. Source: matmul and lora transpose the same operand
-        for twelve blocks of columns. matmul, which has affine loops only, transposes it twelve times. lora,
-        which has a sequential loop, transposes and saves it once and reloads it eleven times, to the byte.
+        In a sequential loop the value is spilled even then. Source: the measured kernels matmul and lora both need a
+        transposed operand for twelve blocks of columns. matmul, which has affine loops only, transposes the operand
+        twelve times. lora, which has a sequential loop, transposes and saves the operand once, and reloads it eleven
+        times; the counted bytes agree exactly.
         """
         template = self.stream.kind(value).template
         return not template.sequential and self.footprint[template.number] > self.chip.sbuf_bytes_per_partition
@@ -635,7 +636,7 @@ class _Planner:
         waits: list[int] = []
         self._allocate(value, waits)
         partitions, row, size = self._rows(value)
-        if loaded:  # in rows of the length that the original load has
+        if loaded:  # the reload moves rows of the same length as the original load
             busy = stream.templates[event].costs[stream.variants[event]].busy_us / len(stream.outputs[event])
         else:
             busy = self.model.transfer_us(partitions, row)
