@@ -1,6 +1,6 @@
 """Predict a program's latency and its parts: the simulator's performance model.
 
-``timeline(program)`` never touches data. It takes four steps:
+``timeline(program)`` never reads the data of a kernel. The prediction takes four steps:
 
 1. :mod:`acceld.nki.timing.cost` computes the cost of every instruction.
 2. :mod:`acceld.nki.timing.value_numbering` unrolls the loops and numbers the values.
@@ -115,7 +115,7 @@ class Timeline:
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     binding: Binding | None
-    """Parts of the latency by what the busiest engine spends them on; None if there is no latency or it was extrapolated."""
+    """Parts of the latency by what the busiest engine does; None without a latency, and for an extrapolated latency."""
     unproven: tuple[str, ...]
     """Parts of the latency that no measured kernel confirms, in words."""
     bound: str
@@ -232,7 +232,7 @@ def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
 
     The second result maps an instruction's number in program order to one turn (:mod:`acceld.nki.ir.turns`) for
     each execution: counted, left out or merged. An instruction without an entry counts in full. The mapping is
-    empty if the model drops and merges nothing, or if it can not time the program in full.
+    empty if the model drops and merges nothing, or if the model can not time the program in full.
     """
     params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
