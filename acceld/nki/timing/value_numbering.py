@@ -79,8 +79,8 @@ def expand(prepared: Prepared, *, numbering: bool) -> Stream:
 
 
 _Moved = dict[int, tuple[int, int, int]]
-"""For a cell of a buffer whose value lies elsewhere: the buffer that holds the value, the distance to the cell that
-holds it, and the instruction that wrote it.
+"""By cell of a buffer whose value lies in another cell: the buffer with that other cell, the distance between the two
+cells, and the number of the instruction whose repeat gave the cell its value.
 """
 _Cells = tuple[dict[int, int], list[int], tuple[int, ...], _Moved]
 """Data that an access looks up: values by cell, the first cell of each execution, the offsets of further cells, and the
@@ -240,7 +240,9 @@ class _Expander:
         stream.turn.append(at)
 
     def _values_read(self, site: _Site, at: int) -> tuple[int, ...]:
-        """Return the values that execution ``at`` reads: in its operands, in what it adds to, and in an accumulator."""
+        """Return the values that execution ``at`` reads: in its operands, in destinations to which it adds, and in an
+        accumulator.
+        """
         template = site.template
         read: list[int] = []
         for cells, bases, offsets, moved in site.reads:
