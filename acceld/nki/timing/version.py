@@ -47,5 +47,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def model_of(calibration: Calibration | None) -> str:
-    """Return the identity of the performance model, corrected by ``calibration`` if that is not None."""
+    """Return the identity of the performance model with the corrections of ``calibration``; None stands for no
+    calibration.
+    """
     return model_version() if calibration is None else f"{model_version()}.c{calibration.digest}"
