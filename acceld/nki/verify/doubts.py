@@ -39,8 +39,10 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
 
     Up to NKI 0.6 the compiler refuses such a program. From 0.7 on the compiler's fallback allocator spills tiles (AWS's
     pages on the two versions).
+
     A tile is in use from its first to its last use in program order. The tile counts once for all iterations of the
-    loops around its declaration. So the sum is a lower bound. Tiles with an address of their own are not counted.
+    loops around its declaration. So the sum of the tiles' bytes is a lower bound. Tiles with an address of their own
+    are not counted.
     """
     chip = chip_spec(program.chip)
     later = tuple(map(int, nki.split("."))) >= (0, 7)
