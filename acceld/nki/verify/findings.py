@@ -12,8 +12,8 @@ MAX_FINDINGS = 50
 
 
 class TooMany(Exception):
-    """Raised to end a verification that has enough findings, or that has passed its deadline. The findings so far are
-    kept.
+    """Raised to end a verification that has MAX_FINDINGS findings, or that has passed its deadline. The findings so far
+    are kept.
     """
 
 
