@@ -56,8 +56,8 @@ class Likeness:
         number.
 
         Return None for an instruction with a mask, a pattern or a run-time index, which must be checked by itself.
-        Attributes, axes and loops are compared by identity, because the program keeps them alive and its decoder makes
-        equal objects only once.
+        Attributes, axes and loops are compared by identity. That is safe because the program keeps them alive, and fast
+        because the program's decoder makes equal objects only once.
         """
         if instruction.mask or instruction.pattern is not None:
             return None
@@ -87,7 +87,7 @@ class Likeness:
 
 
 class Uses:
-    """The uses of each buffer, in program order. They are computed for a buffer when :meth:`of` is called."""
+    """The uses of each buffer, in program order. The uses of a buffer are computed when :meth:`of` is called."""
 
     def __init__(self, likeness: Likeness) -> None:
         self._likeness = likeness
@@ -122,8 +122,8 @@ class Uses:
         return [use for position in positions for use in self._at(position) if use.access.buffer == buffer]
 
     def form(self, buffer: int) -> object:
-        """Return a value that two on-chip buffers share if they are of one kind and like instructions use them in the
-        same way.
+        """Return a value that is equal for two on-chip buffers of one kind that instructions of the same numbers
+        (:meth:`Likeness.of`) use in the same way.
 
         None means that the buffer must be checked on its own.
         """
