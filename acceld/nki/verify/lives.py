@@ -1,4 +1,4 @@
-"""Find tiles that share an address while both are in use.
+"""Find pairs of tiles that have a common address and are in use at the same time.
 
 The executions of instructions are followed in program order. An execution that writes a tile overwrites the other tiles
 at the same address. A finding is a read of a part of a tile that another tile has overwritten.
@@ -32,7 +32,7 @@ _MOST_SUMS = 1 << 24
 Env = dict[int, int]
 _Span = tuple[int, int]
 _Parts = tuple[Array, Array | slice, Array | slice]
-"""Owners of all parts of a memory, and the rows and columns of the parts in question."""
+"""The owners of all parts of a memory, and the rows and the columns of the parts that an access reaches."""
 
 
 @dataclass(frozen=True, slots=True)
