@@ -40,7 +40,8 @@ class Operations(InstructionCheck):
     def check(self, instruction: Instruction) -> None:
         """Check the rules that only the instruction's operation has.
 
-        They are in the method ``_check_NAME``, for example ``_check_matmul``. Most operations have no such method.
+        These rules are in the method ``_check_NAME``, for example ``_check_matmul``. Most operations have no such
+        method.
         """
         special = getattr(self, f"_check_{instruction.op}", None)
         if special is not None:
@@ -215,7 +216,7 @@ class Operations(InstructionCheck):
         """Check that ``perf_mode`` is a mode of the chip, and fits the operands and the tiles of the array
         (AWS's page of nisa.nc_matmul).
 
-        The mode double_row multiplies float8 from NeuronCore-v3 on, and not in column tiles.
+        The only mode is double_row. It needs NeuronCore-v3 or later, multiplies float8, and excludes column tiles.
         """
         size = instruction.attr("tile_size")
         if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:
