@@ -1,8 +1,11 @@
 """Find the parts of outputs that no run of a program can write.
 
-An element that is reported as not written is written in no run, because three assumptions count too many
-elements as written. Masks and run-time indices reach everything that their access can reach. Loops run as often
-as they may. The dimensions of a buffer vary independently.
+An element that is reported as not written is written in no run, because the computation counts too many elements as
+written, never too few:
+
+- A masked access counts as if it had no mask. An access with a run-time index counts as reaching the whole dimension.
+- A loop counts with its greatest number of iterations.
+- The indices of different dimensions count as independent of each other.
 """
 
 from __future__ import annotations
