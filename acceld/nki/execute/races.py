@@ -148,7 +148,7 @@ class Races:
         for other in others:
             both = places[other.written[places] & ~(own & ~other.varied[places])]
             if both.size:
-                self._refuse(buffer, both, "a core reads {} that another one writes", "what it reads", node)
+                self._refuse(buffer, both, "a core reads {} that another core writes", "which value it reads", node)
 
     def _write(self, core: int, buffer: int, stored: Array, changed: Array, node: Instruction) -> None:
         mine, others = self._of(core, buffer)
@@ -162,7 +162,9 @@ class Races:
             if buffer not in self._folded:
                 both = np.union1d(both, stored[other.replaced[stored]])
             if both.size:
-                self._refuse(buffer, both, "a core writes {} that another one reads", "what that one reads", node)
+                self._refuse(
+                    buffer, both, "a core writes {} that another core reads", "which value that core reads", node
+                )
             both = places[other.stored[places]] if buffer not in self._folded else both
             if both.size:
                 self._refuse(buffer, both, "two cores write different values to {}", "which value stays", node)
