@@ -59,7 +59,7 @@ def _member(context: Context) -> Member:
     if member is None:
         crash(
             f"{context.text('kind') or 'rank_id'} needs several ranks, but the program runs as one", "collective_ranks",
-            context.instruction.line, "run it with acceld.nki.execute.ranks.execute_ranks, one array an input and rank",
+            context.instruction.line, "run it with acceld.nki.execute.ranks.execute_ranks, and give each rank its own inputs",
         )  # fmt: skip
     return member
 
