@@ -125,7 +125,9 @@ class _File:
             if node.name == self.entry or self._reached(node):
                 self._function(node)
             elif self._uses_nki(node):
-                self.notes.append(Unported(node.lineno, f"{node.name} is not reached from {self.entry} and left out"))
+                self.notes.append(
+                    Unported(node.lineno, f"{node.name} is not reached from {self.entry}, so it is left out")
+                )
                 self.edits.append(Edit(_first_line(node), node.end_lineno or node.lineno, ()))
         lines = list(self.lines)
         for edit in sorted(self.edits, key=lambda one: (-one.first, one.last < one.first)):
