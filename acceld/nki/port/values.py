@@ -510,7 +510,7 @@ class Values(ABC):
         if fact is None or sizes is None or len(sizes) != len(grids) or clip.starts:
             raise Unportable(
                 node.lineno,
-                f"the index {ast.unparse(node.slice)[:60]} is of a part of a tensor and overlaps, or shares an axis",
+                f"the index {ast.unparse(node.slice)[:60]} of a part of a tensor reaches elements twice, or uses an axis twice",
                 "use .ap() of the whole tensor",
             )
         strides = [Linear(1)]
@@ -758,7 +758,7 @@ class Values(ABC):
             return [
                 ast.copy_location(ast.Compare(sides[k], [op], [sides[k + 1]]), mask) for k, op in enumerate(mask.ops)
             ]
-        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is no comparison", "slice with min()")
+        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is not a comparison", "slice with min()")
 
 
 def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:
