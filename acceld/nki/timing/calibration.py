@@ -61,7 +61,8 @@ class Calibration:
             if set(values) != set(known):
                 other = ", ".join(sorted(set(values) ^ set(known)))
                 raise UsageError(
-                    f"the calibration of {self.chip} {self.api} was written by another version of acceld: they differ in {other}",
+                    f"the calibration of {self.chip} {self.api} was written by another version of acceld: "
+                    f"missing or unknown are {other}",
                     hint="acceld calibrate --fit makes it anew",
                 )
             for name, value in values.items():
