@@ -115,7 +115,8 @@ class CostModel:
         op = instruction.op
         if op in ("collective", "register_rank"):
             raise UnsupportedCall(
-                f"the latency of {instruction.attr('kind') or 'rank_id'} of nki.collectives can not be predicted: none is published",
+                f"the latency of {instruction.attr('kind') or 'rank_id'} of nki.collectives can not be predicted: "
+                "AWS publishes no latency of collectives",
                 line=instruction.line,
                 hint="their values are simulated by acceld.nki.execute.ranks",
             )
