@@ -69,7 +69,7 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
         most = max(sums)
         if most > room:
             line = lines[sums.index(most)]
-            yield Notice(line, f"tiles of {most} B a partition are alive here, {space.value} has {room}: {does}")
+            yield Notice(line, f"tiles of {most} B a partition are in use here, but {space.value} has {room}: {does}")
 
 
 def _row_bytes(buffer: Buffer) -> int:
@@ -110,8 +110,8 @@ def _in_place(program: Program, instruction: Instruction, around: Sequence[Loop]
     if carried and buffer.space is not Space.HBM and target in instruction.srcs:
         yield Notice(
             instruction.line,
-            f"{_name(buffer)} is updated in place in nl.affine_range, and no matrix product does it: AWS names that as a "
-            "cause of wrong results; use nl.sequential_range, or a tile for each iteration and nl.loop_reduce",
+            f"{_name(buffer)} is updated in place in nl.affine_range by an instruction that is not a matrix product: AWS "
+            "names that as a cause of wrong results; use nl.sequential_range, or a tile for each iteration and nl.loop_reduce",
         )
 
 
@@ -135,9 +135,9 @@ def _beside(
         elif written[key] and access not in instruction.dsts and depth < len(around) - 1:
             yield Notice(
                 buffer.line,
-                f"{_name(buffer)} is declared outside of the sequential loop of line {loop.line}, written whole in it and read "
-                "by a loop inside of it: a user saw only the last iteration's data (aws-neuron-sdk issue 1045); declare it "
-                "in the loop",
+                f"{_name(buffer)} is declared outside of the sequential loop of line {loop.line}, written as a whole in that loop "
+                "and read by a loop inside of that loop: a user saw only the last iteration's data (aws-neuron-sdk issue 1045); "
+                "declare the tile in the sequential loop",
             )
             written[key] = False
 
