@@ -180,7 +180,7 @@ class Operands(InstructionCheck):
                     "engine",
                     instruction,
                     f"the scalar engine of {self.rules.chip.name} has no tensor_scalar with {' and '.join(functions)}",
-                    "it multiplies, adds, or multiplies and then adds; use the vector engine",
+                    "the scalar engine multiplies, adds, or multiplies and then adds; use the vector engine",
                 )
         bitwise = op != "partition_reduce" and any(name in BITWISE for name in names)
         if bitwise and engine in (Engine.SCALAR, Engine.GPSIMD):
@@ -217,7 +217,7 @@ class Operands(InstructionCheck):
                 "alu_op",
                 instruction,
                 f"no engine has {name}" if name in LEGACY_ONLY else f"{instruction.op} has no {key}={name}",
-                f"it has {', '.join(sorted(known))}",
+                f"{instruction.op} has {', '.join(sorted(known))}",
             )
         if instruction.op == "activation" and instruction.attr("func") in NO_ACTIVATION - COMPOSED_FUNCTIONS:
             self._add(
