@@ -221,7 +221,7 @@ class Structure:
                 ):
                     self._bad(
                         node.line,
-                        "a loop whose trips are known at run time needs a register, and no other loop has one",
+                        "a loop has a register for its number of iterations if, and only if, that is known at run time only",
                     )
                 self._loops.add(node.id)
                 self._body(node.body, (*outer, node.id), (*around, node))
