@@ -169,8 +169,8 @@ on integers.
 
 
 def activate(name: str, x: Any) -> Array:
-    """Return a new array: the function ``name`` of :data:`ACTIVATIONS` of each element of ``x``, in the dtype
-    of ``x``.
+    """Apply the function ``name`` of :data:`ACTIVATIONS` to each element of ``x``. Return a new array in the dtype of
+    ``x``.
     """
     return ACTIVATIONS[name](np.array(x), None)
 
