@@ -17,9 +17,7 @@ Binary = Callable[[Any, Any, "Array | None"], Array]
 
 
 def alu(context: Context, op: str) -> Binary:
-    """Return the function of two operands that is named ``op``, on reals. Raise KernelCrash for an unknown
-    name.
-    """
+    """Return the function of two real operands that ``op`` names. Raise KernelCrash for an unknown name."""
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
