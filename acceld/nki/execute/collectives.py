@@ -102,10 +102,10 @@ def collective(context: Context) -> Step:
 
 
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
-    """Compile a collective whose sizes are read at run time: dst = parts of the flat tiles of all ranks.
+    """Compile a collective whose sizes are read at run time: ``dst`` gets parts of the flattened tiles of all ranks.
 
     Each part comes from one rank of the list of ranks. Row 3 of the metadata has the position at which each
-    part is written. Without row 3, the part of the s-th rank is written to slot s.
+    part is written. Without row 3, the part of the s-th rank is written to slot s of equal slots.
     """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
