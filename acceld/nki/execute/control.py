@@ -203,7 +203,7 @@ def xorwow(words: Array, count: int) -> Array:
 def _generators(context: Context) -> Array:
     """Return the random state of the instruction's engine, one row for each partition.
 
-    If the program has not set the state, it is drawn at random.
+    A state that the program has not set is drawn at random.
     """
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
