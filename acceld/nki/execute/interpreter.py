@@ -194,7 +194,9 @@ class _Execution:
         )
         """True if a core keeps something in registers or accumulators from one instruction to another."""
         self.aside: dict[tuple[int, ...], CoreState] = {}
-        """Registers and accumulators of each core of a grid that runs in step, by the core's place in the grid."""
+        """Registers and accumulators of each core of a launch, by the core's position in the grid. Only cores that run
+        in step (:meth:`_in_step`) have an entry.
+        """
         self.refills: dict[int, list[BufferMemory]] = {}
         for store in self.stores:
             if store.layout.refill is not None and store.layout.refill >= 0:
