@@ -18,14 +18,14 @@ from acceld.nki.ir.numerics import REAL, Array
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
 Env = list[int]
-"""The current iteration of each loop; ``Machine.slots`` maps a loop's id to its position here."""
+"""The current iteration of each loop; ``Machine.slots`` maps a loop's id to the position in this list."""
 
 
 class Meeting(Protocol):
     """The interface through which ranks exchange tiles."""
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return the tiles of all ranks, in order of rank."""
+        """Give the tile ``values`` to all ranks, and return the tiles of all ranks, in order of rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Machine:
     check_onezero: bool
     check_transposes: bool
     moves_bits: bool
-    """True if the tensor engine transposes a tile bit by bit. If False (up to trn1), it multiplies the tile by the
-    identity (nisa.nc_transpose).
+    """True if the tensor engine transposes a tile bit by bit. If False (up to trn1), the engine multiplies the tile by
+    the identity (AWS's page of nisa.nc_transpose).
     """
     max_elements: int
     deadline: float
@@ -67,7 +67,9 @@ class Machine:
     choices.
     """
     answers: Answers | None = None
-    """The results of the comparisons of an earlier run; None if nothing is compared with another run."""
+    """The answers of comparisons, which this run stores or an earlier run has stored; None if answers are neither
+    stored nor reversed.
+    """
     checks_ranges: bool = False
     """True to raise KernelCrash if a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False
