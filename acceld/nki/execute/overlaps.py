@@ -29,9 +29,9 @@ positions inside of a partition must be the same. AWS documents a shuffle in pla
 partition of a tile over the tile.
 """
 _AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})
-"""Operations whose result needs every element of a partition, so that nothing is written before everything is read; a
-``tensor_reduce`` only if it gives one element a partition. AWS's library reduces columns of a tile into one of these
-columns.
+"""Operations whose result needs every element of a partition, so that nothing is written before everything is read. A
+``tensor_reduce`` counts only if the result has one element a partition: AWS's library reduces columns of a tile into
+one of these columns.
 """
 _NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
 _TWICE = "{} writes {} of its elements more than once: it is undefined which value stays"
