@@ -23,8 +23,8 @@ from acceld.nki.ir.regions import coefficient
 def matmul(context: Context) -> Step:
     """Compile ``dst[M, N] = stationary[K, M].T @ moving[K, N]``, accumulated in float32.
 
-    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 multiplies instead, and
-    its profiler counts the product as a transpose (AWS, nki.isa.nc_matmul).
+    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 has no such mode and multiplies;
+    its profiler counts the product as a transpose (AWS's page of nisa.nc_matmul).
     """
     stationary, moving = context.src(0, arranged=False), context.src(1, arranged=False)
     dst = context.dst(0, arranged=False)
