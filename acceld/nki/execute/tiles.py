@@ -193,8 +193,8 @@ class Tile:
             store.array, self.numpy_dtype, self.dtype, self.rounds = held
 
     def content(self, env: Env, window: Window) -> Array:
-        """Return the content of the memory as values of the access's dtype, in the storage dtype. Callers must not write
-        to the result.
+        """Return the elements that the memory holds, read in the access's dtype. The result has the dtype of the
+        storage. Callers must not write to the result.
         """
         if self.scattered or isinstance(window, Mask):
             values = self._gather(env, window)
