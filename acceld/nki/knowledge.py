@@ -134,7 +134,7 @@ HIDDEN: Mapping[str, str] = {
 """By call: further instructions that the call becomes, or the number of elements that the call accepts."""
 
 LONG_ROW = 16384
-"""Bytes of a row in HBM that is so long that starting its DMA descriptor hardly slows its transfer."""
+"""Length in bytes of a long row in HBM. Of its transfer the start of the DMA descriptor takes only a small part."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits in which two operations must agree, or one can not replace the other."""
