@@ -758,7 +758,7 @@ class Function(Values):
         fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
         dma: bool = False, data: ast.expr | None = None,
     ) -> Op:  # fmt: skip
-        """Return an instruction that reads ``operands``. ``fixed`` has its further arguments."""
+        """Return an instruction that reads ``operands``. ``fixed`` has the instruction's further arguments."""
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}
