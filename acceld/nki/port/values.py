@@ -270,7 +270,7 @@ class Values(ABC):
         return node if isinstance(node, ast.Constant | ast.Name) else self._with_parts(node)
 
     def _replaced_call(self, node: ast.Call) -> ast.expr | None:
-        """Return the expression that replaces a call of another form in the current API; None if the call stays."""
+        """Return the expression that replaces a call whose form differs in the current API; None if the call stays."""
         word = self.names.of(node.func)
         if word in ("nl.par_dim", "nl.nc"):
             return self.value(node.args[0])
@@ -704,8 +704,8 @@ class Values(ABC):
         return word.startswith("less"), self._divided(bound + Linear(1) if beyond else bound, stride)
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return the part of a tile that a mask keeps, for a mask that is a variable and depends on loop variables
-        alone; None for any other mask.
+        """Return the part of a tile that a mask keeps, if the mask is a variable or a conditional expression that
+        depends on loop variables alone; None for any other mask.
         """
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
