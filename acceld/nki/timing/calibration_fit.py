@@ -78,7 +78,7 @@ _SPREAD, _LEAST, _GREATEST = (
 class Sample:
     """A program and its measured latency in microseconds.
 
-    Kernels of one ``chain`` compute the same.
+    Kernels of one ``chain`` compute the same function.
     """
 
     program: Program
