@@ -108,7 +108,7 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 def _at(node: Node, places: Mapping[int, int]) -> Node:
     """Return a copy of ``node`` in which some loops begin at a given iteration.
 
-    ``places`` has that iteration, by the loop's id. Every use of the loop's variable is moved by it.
+    ``places`` has that iteration, by the loop's id. It is added to every use of the loop's variable.
     """
 
     def moved(value: Affine) -> Affine:
