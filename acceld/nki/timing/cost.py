@@ -563,8 +563,8 @@ def _element_steps(access: Access, buffer: Buffer) -> list[int]:
 def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Return the axes that two tiles of different shapes share, from the innermost outwards.
 
-    A result is (count, step in ``one``, step in ``two``). Each tile is given as (count, step) of its axes. The
-    elements of both tiles correspond in row-major order.
+    Each entry of the result is (count, step in ``one``, step in ``two``). Each tile is given as (count, step) of its
+    axes. The elements of both tiles correspond in row-major order.
     """
     left, right = ([axis for axis in tile if axis[0] != 1] for tile in (one, two))
     found = []
