@@ -608,7 +608,7 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
     The result is () if all tiles of the load fit SBUF. A tile declared inside a loop has room for one
     iteration. To reuse such a tile in the next iteration of an outer loop, the compiler needs room for the
-    tiles of all iterations in between. It makes that room only if all tiles of the load fit SBUF. Two cases
+    tiles of all iterations in between. The compiler makes that room only if all tiles of the load fit SBUF. Two cases
     show this: the weights of the two kernels of NKIBench that load them in inner loops, and the left operand of
     AWS's tiled product.
     """
@@ -737,8 +737,8 @@ def shape_variants(
 ) -> tuple[list[int] | None, list[tuple[int, ...]]]:
     """Return, for each execution, the index of its shape inside its mask, and the list of distinct shapes.
 
-    An index is -1 if the mask excludes the whole execution. None stands for the indices if all executions have
-    the first shape.
+    An index is -1 if the mask excludes the whole execution. The first result is None if all executions have the first
+    shape.
     """
     shape = iteration_shape(node)
     if not node.mask:
