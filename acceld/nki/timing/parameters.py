@@ -118,7 +118,7 @@ class TimelineParams:
     value_numbering: bool = True
     """True if the compiler merges executions of the same operation on the same values."""
     fuse_loops: bool = True
-    """True if the compiler fuses sibling loops of which the later one uses values of the earlier one."""
+    """True if the compiler fuses two sibling loops where the later loop uses values of the earlier loop."""
     turns_on_tensor_engine: bool = True
     """True if a transposing load or store moves rows unchanged and the tensor engine transposes the tile (legacy)."""
     eliminate_dead: bool = True
