@@ -108,7 +108,7 @@ class Timeline:
     """Bytes of all loads as written in the source, before the compiler merges or repeats loads."""
     written_write_bytes: int
     dma_descriptors: Mapping[int, int]
-    """Number of DMA rows as written, by their contiguous bytes."""
+    """Number of DMA descriptors of the transfers as written in the source, by the contiguous bytes of a descriptor."""
     sbuf_peak_bytes_per_partition: int
     psum_peak_banks: int
     pe_passes: int
@@ -389,7 +389,7 @@ def _executions(body: tuple[Node, ...], trips: Mapping[int, int]) -> int:
 def _shorter(program: Program, full: Mapping[int, int], budget: int) -> dict[int, int]:
     """Return numbers of iterations for which the program has at most ``budget`` executions, as far as possible.
 
-    Outer loops are shortened before inner ones.
+    Outer loops are shortened before inner loops.
     """
     trips = dict(full)
     level: tuple[Node, ...] = program.body
