@@ -5,7 +5,7 @@ wider of two conformal intervals, both for kernels of the same chip with the sam
 
 - the interval that contains the errors of four of five development kernels,
 - the interval that contains four of five chains. A chain is the set of kernels of one computation. A chain is
-  contained if the errors of four of five of its kernels are.
+  contained if the interval contains the errors of four of five of its kernels.
 
 A kernel that resembles no measured kernel has no interval. The allowed error of a ratio of two predictions is
 :data:`acceld.model.SIMULATED_TIE_PERCENT`.
