@@ -63,8 +63,8 @@ class Lives:
         self.owners: dict[tuple[str, int], Array] = {}
         """By memory and core: the number of the tile that last wrote each part; 0 if no tile wrote the part."""
         self.numbers: dict[tuple[int, int, int], tuple[tuple[int, ...], int]] = {}
-        """By buffer, block and core: the current iteration of the loops around the declaration, and the number of its
-        tile.
+        """By buffer, block and core: the current iteration of the loops around the declaration, and the number of the
+        tile that the declaration made in that iteration.
         """
         self.current: set[int] = set()
         """Numbers of the tiles that are in scope."""
