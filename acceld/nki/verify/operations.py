@@ -187,8 +187,8 @@ class Operations(InstructionCheck):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check the dtypes of nc_matmul in the current API against the dtypes that the API documents, and those that
-        its compiler refused.
+        """Check that the dtypes of nc_matmul in the current API are documented (AWS's page of nisa.nc_matmul), and that
+        the compiler does not refuse them.
         """
         if "tfloat32" in kinds:
             self._add(
