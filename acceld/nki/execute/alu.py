@@ -28,7 +28,7 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def _asking(compare: Binary, answers: Answers) -> Binary:
-    """Return the comparison ``compare`` with each of its answers passed through ``answers``, which may reverse it."""
+    """Return the comparison ``compare`` with its answers passed through ``answers``, which may reverse some of them."""
 
     def settled(a: Any, b: Any, out: Array | None) -> Array:
         result = answers.settled(a, b, compare(a, b, None))
