@@ -48,8 +48,8 @@ class Layout:
     ``refill`` is the loop at whose iterations the storage becomes undefined again. It is None if the storage is
     undefined only when it is allocated, and -1 if every read is known to follow a write.
 
-    ``defined`` is True if it is proved that no result depends on what elements hold before they are written. The first
-    product of an accumulation does not depend on that either, because it overwrites its destination.
+    ``defined`` is True if it is proved that no result depends on what elements hold before they are written. A product
+    that adds to its destination is no counterexample if it overwrites elements that were never written.
     """
 
     buffer: Buffer
@@ -156,9 +156,7 @@ class BufferMemory:
         self.first = self.marks = None
 
     def whole(self) -> Array:
-        """Return the storage as an array of the buffer's shape. Only allowed for a buffer that keeps its full
-        storage.
-        """
+        """Return the storage as an array of the buffer's shape. The buffer must keep its full storage."""
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
 
 
