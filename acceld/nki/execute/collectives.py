@@ -31,7 +31,7 @@ class Ranks:
         """Wait until every rank has brought its tile ``values``. Return the tiles of all ranks, in order of
         rank.
 
-        Raise KernelCrash if another rank failed, or if it calls another kind of collective.
+        Raise KernelCrash if another rank failed, or if another rank calls another kind of collective.
         """
         self._brought[rank] = (kind, values)
         try:
