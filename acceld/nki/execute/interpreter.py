@@ -57,7 +57,7 @@ class ExecuteOptions:
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail, on trn1 too, if a product is marked as a transpose and no operand is an identity or a
-      permutation. Later chips always fail then.
+      permutation. On later chips this is always checked.
     - ``deadline_s``, ``max_bytes``: limits on time and memory.
     - ``random_seed``: the seed of the program's random numbers.
     - ``turns``: for instructions, by number in program order, which executions are computed, left out or copied
