@@ -207,9 +207,7 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
 
 
 def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
-    """Tell whether an operation reads each element of ``source`` before, or just when, it writes that element
-    of ``dst``.
-    """
+    """Tell whether an operation reads each element of ``source`` before or when it writes that element of ``dst``."""
     partition = source.layout.buffer.partition_axis
     if op in _AT_THE_END:
         return op != "tensor_reduce" or not _walked(dst, partition)
