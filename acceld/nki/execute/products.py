@@ -360,7 +360,7 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
 def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> Step:
     """Return a step that computes all iterations of ``loops`` as one product of K * trips rows.
 
-    The result differs from the loops' only by the order of float32 sums.
+    The result differs from the result of the loops only by the order of float32 sums.
     """
     operands = [_Stack(machine, context.src(number, arranged=False), loops) for number in (0, 1)]
     dst = context.dst(0, arranged=False)
