@@ -81,7 +81,7 @@ class Races:
         self._touched: dict[tuple[int, int], dict[int, _Touched]] = {}
 
     def meet(self, cores: Sequence[int]) -> None:
-        """Record that these cores have met at a barrier or in an exchange of tiles."""
+        """Record that ``cores`` have met at a barrier or in an exchange of tiles."""
         for core in cores:
             self._meetings[core] += 1
             met = self._meetings[core]
