@@ -203,7 +203,7 @@ def match_replace8(context: Context) -> Step:
 def topk(context: Context) -> Step:
     """Compile the search for the greatest of the first n elements in each group of sixteen partitions.
 
-    The results are the elements and their positions, counted along the partitions first. They are in ascending
+    The results are the elements and their positions, counted along the partitions first. The results are in ascending
     order, and each of the group's sixteen rows of the destinations gets all of them.
     """
     data = context.src(0)
