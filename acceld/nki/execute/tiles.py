@@ -156,8 +156,8 @@ class Tile:
         return with_nan(values, self.marked(env, window))
 
     def marks(self, env: Env, window: Window) -> Array:
-        """Return an unsigned integer for each element, as wide as the element. Its bytes that depend on undefined
-        memory are not zero. The buffer must have marks.
+        """Return an unsigned integer for each element, as wide as the element. A byte of that integer is not zero if
+        the same byte of the element depends on undefined memory. The buffer must have marks.
         """
         with self._as_marks():
             return np.array(self.content(env, window))
@@ -341,7 +341,7 @@ class Tile:
 
     def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
         """Return the positions of the elements in the flat storage, along the tile's own axes, and a mask of
-        those to use.
+        the elements to use.
 
         The mask is None if all elements are used.
         """
@@ -461,7 +461,7 @@ class Tile:
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
         """Return what a read-modify-write needs: the buffer's flat memory, the elements' positions, and a mask
-        of those to use.
+        of the elements to use.
 
         The mask is None if all elements are used.
         """
