@@ -512,8 +512,7 @@ class Function(Values):
 
     def _with_column(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr] | None:
         """Return the arguments of the ``tensor_scalar`` that replaces a ``tensor_tensor`` of which one tile has one
-        element a partition (the legacy API repeats that element). None if both tiles have equally many elements a
-        partition.
+        element a partition (the legacy API repeats that element). Return None for any other ``tensor_tensor``.
         """
         first, second = (self.facts.of(args[key]) for key in ("data1", "data2"))
         if first is None or second is None or "tile" != first.kind or "tile" != second.kind:
