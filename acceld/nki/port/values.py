@@ -729,9 +729,7 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """Return a variable that holds a bound of a mask. The variable is assigned once in each block of
-        statements.
-        """
+        """Return a bound of a mask: a number, or a variable that is assigned once in each block of statements."""
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]  # numbers, as tested above
