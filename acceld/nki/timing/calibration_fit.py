@@ -40,7 +40,7 @@ FEWEST_CHAINS = 4
 CONFIDENCE = 2.0
 """Least ratio of the mean gain on left-out chains to its standard error for which a correction is kept."""
 GREATEST_ERROR = math.log(2.0)
-"""Limit on a kernel's error (as a logarithm) in the fit; a larger error counts as this one."""
+"""Limit on a kernel's error (as a logarithm) in the fit. A larger error counts as this limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ CORRECTIONS = (
     Correction("transfer", 0.2, 0.1, 0.0, CONSTANT_RANGE[1]),
 )
 """The corrections that a fit may use, with their spreads. Sources: factors differ by 15 % between machines; launches
-differ by 5 us (those of trn1 and trn2 differ by 3); a transfer takes up to half a microsecond more if its descriptors
-are made at run time.
+differ by 5 us (the launches of trn1 and trn2 differ by 3 us); a transfer takes up to half a microsecond more if its
+descriptors are made at run time.
 """
 _SPREAD, _LEAST, _GREATEST = (
     np.array([getattr(one, name) for one in CORRECTIONS]) for name in ("spread", "least", "greatest")
