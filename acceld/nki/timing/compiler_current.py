@@ -11,7 +11,7 @@ from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """Return the engine that runs ``instruction``: the engine that it names, else the documented default.
+    """Return the engine that runs ``instruction``: the engine that the instruction names, else the documented default.
 
     Copies run on the vector engine by default, which handles 16-bit data up to four times faster.
     """
