@@ -96,9 +96,9 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
     instructions.
 
     If the elements of all iterations of an instruction fit a bank of PSUM (512 elements of a partition), the
-    compiler merges all iterations. In a longer loop it merges :attr:`TimelineParams.merged_iterations`
-    iterations of two kinds of instruction: those with an operand in PSUM, and those whose result is only used
-    by merged instructions with an operand in PSUM.
+    compiler merges all iterations. In a longer loop the compiler merges :attr:`TimelineParams.merged_iterations`
+    iterations of two kinds of instruction: instructions with an operand in PSUM, and instructions whose result is only
+    used by merged instructions with an operand in PSUM.
     """
     few = model.params.merged_iterations
     if not few or not all(_mergeable(n, loop, model) for n in nodes):
@@ -118,7 +118,7 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
     side.
 
     The compilers of later chips let one instruction cover as many iterations as fill a bank of PSUM. Each tile
-    must be declared in the loop, or begin where the tile of the iteration before ends. Products are not merged,
+    must be declared in the loop, or begin where the tile of the previous iteration ends. Products are not merged,
     but the results of several products share one bank.
 
     Some tiles can not grow: a product's stationary operand, and every tile that an unmerged instruction uses.
@@ -177,7 +177,7 @@ def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Tell whether the tile is declared in ``loop``, or begins where the tile of the iteration before ends."""
+    """Tell whether the tile is declared in ``loop``, or begins where the tile of the previous iteration ends."""
     if _private(access, loop, model):
         return True
     moves = [(at, coef) for at, start in enumerate(access.start) for number, coef in start.terms if number == loop.id]
