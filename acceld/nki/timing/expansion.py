@@ -87,7 +87,9 @@ class Template:
     accumulates: bool
     executions: int
     first: list[bool] | None
-    """For a loop_reduce: True for each execution in the first iteration of the loops that it reduces over."""
+    """For a loop_reduce: True for each execution in the first iteration of all loops that the instruction reduces
+    over.
+    """
 
     @property
     def is_load(self) -> bool:
@@ -104,7 +106,7 @@ class Template:
     clears: bool = False
     """True for a lazy memset, which runs no instruction and makes the buffer undefined."""
     merged_within: tuple[int, ...] = ()
-    """Loops whose iterations never share a result: executions in two of their iterations are not merged."""
+    """Loops whose iterations never share a result: executions in different iterations of such a loop are not merged."""
     sequential: bool = False
     """True if one of the loops around the instruction is sequential."""
     keeps: list[bool] | None = None
@@ -459,7 +461,7 @@ class _Templates:
         )  # fmt: skip
 
     def _viewed(self, buffer: int) -> Iterator[Access]:
-        """Yield the tiles whose memory ``buffer`` shares, because it is a view of them."""
+        """Yield the tiles of which ``buffer`` is a view: a tile, and the tiles of which that tile is a view."""
         seen: set[int] = set()
         while buffer in self.views and buffer not in seen:
             seen.add(buffer)
