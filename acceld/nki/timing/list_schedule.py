@@ -13,8 +13,8 @@ partitions leaves some quarters free. The DMA engines serve their rings in turn.
 gap that is too short for all of it, and continue after the transfers that were queued before. A transfer is
 complete a fixed latency after its last byte.
 
-On a chip whose tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), the engine runs at half
-its rate while its average use over that time is less than a half. The average is weighted by the share of the
+On a chip whose tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), the engine runs at half its rate
+while its average use over ``tensor_ramp_us`` is less than ``half_use``. The average is weighted by the share of the
 array's rows in use.
 """
 
@@ -34,7 +34,7 @@ from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 SHORTEST_GAP_US = 0.05
 """Least length of a gap that an operation may fill."""
 MOST_GAPS = 48
-"""Greatest number of gaps of one engine that are remembered, the latest ones. The limit bounds the cost of a wide
+"""Greatest number of gaps of one engine that are remembered. Older gaps are forgotten, which bounds the cost of a wide
 window.
 """
 
@@ -55,8 +55,8 @@ class Use:
     idle_us: float
     """Sum of all times in which no operation runs."""
     waits_us: dict[tuple[int, int, int], float]
-    """Idle times by what the engine waits for: the line whose operation starts late, line and engine of the operation
-    that it waits for.
+    """Idle times by (line, other line, other engine): the operation of ``line`` starts late because it waits for an
+    operation of the other line on the other engine.
     """
 
 
@@ -182,7 +182,7 @@ class _Server:
 
 @dataclass(slots=True)
 class _Throttle:
-    """The average use of a tensor engine that throttles."""
+    """Follow the average use of a tensor engine that throttles, and lengthen the operations that it runs slowly."""
 
     ramp_us: float
     half_use: float
@@ -305,7 +305,7 @@ def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
 
 
 def _note(holes: deque[_Gap], hole: _Gap) -> None:
-    """Add a gap that ends later than all others. If there are more than MOST_GAPS, drop the oldest."""
+    """Add a gap that ends later than all other gaps. If there are more than MOST_GAPS gaps, drop the oldest gap."""
     holes.append(hole)
     if len(holes) > MOST_GAPS:
         holes.popleft()
