@@ -135,7 +135,7 @@ class TimelineParams:
     """True if one machine instruction covers several iterations of an innermost affine loop whose tiles lie side by
     side (legacy, later chips).
 
-    Source: the counters of KDA's gqa_full and bmm_softmax agree with this to the instruction.
+    Source: with this the numbers of instructions of KDA's gqa_full and bmm_softmax agree exactly with their counters.
     """
     sums_apart: bool = False
     """True if the compiler splits an activation that also reduces into two instructions with operands of their own
