@@ -117,7 +117,7 @@ class Machine:
 
 
 def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine:
-    """Return the machine operations of a stream of events, with its values allocated in SBUF and PSUM."""
+    """Return the machine operations of a stream of events, with the stream's values allocated in SBUF and PSUM."""
     return _Planner(stream, model, params, chip).run()
 
 
