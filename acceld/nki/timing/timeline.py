@@ -36,7 +36,9 @@ from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 from acceld.nki.timing.value_numbering import Stream
 
 MAX_EVENTS = 500_000
-"""Greatest number of executions that are unrolled in full. Longer programs are extrapolated from two shorter ones."""
+"""Greatest number of executions that are unrolled in full. A longer program is extrapolated from two runs with fewer
+iterations.
+"""
 MOST_EVENTS = 1_000_000
 """Greatest number of executions that can be unrolled in full within a minute or two."""
 
@@ -527,7 +529,7 @@ def _binding(
 ) -> Binding | None:
     """Return what the busiest engine does during the latency, including the kernel's launch and end.
 
-    None if no operation runs on any engine.
+    The result is None if no operation runs on any engine.
     """
     found = binding(run.machine, run.schedule, max(engines, key=lambda engine: engines[engine]))
     if found is None:
