@@ -124,7 +124,7 @@ class _Expander:
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
         self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
-        """For each loop, the cells of the buffers that are declared in it."""
+        """By loop: the cells of the buffers that are declared in the loop."""
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(self.cells[buffer.id])
