@@ -321,7 +321,9 @@ class Accesses:
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
 
     def _in_one_bank(self, instruction: Instruction) -> None:
-        """Check that the result of a product lies in one PSUM bank, in every iteration."""
+        """Check that the result of a product, or of a transpose by the tensor engine, lies in one PSUM bank in every
+        iteration.
+        """
         by_array = OPS[instruction.op].is_product or (
             instruction.op == "transpose" and instruction.engine is Engine.TENSOR
         )
