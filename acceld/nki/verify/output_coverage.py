@@ -83,8 +83,8 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return a boolean array over a buffer: True for elements that some write may reach. None if the computation would
-    take too long.
+    """Return a boolean array over a buffer: True for elements that some write may reach. Return None if the computation
+    would take too long.
     """
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS
