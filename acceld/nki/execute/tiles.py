@@ -147,8 +147,8 @@ class Tile:
     def raw(self, env: Env, window: Window) -> Array:
         """Return the values that an engine reads, in the storage dtype. Callers must not write to the result.
 
-        If undefined memory is traced, elements that depend on undefined memory are NaN. A tile of integers is then
-        returned as float64.
+        If undefined memory is traced, elements that depend on undefined memory are NaN. A tile of integers with such
+        elements is returned as float64.
         """
         values = self.content(env, window)
         if self.store.marks is None:
