@@ -48,8 +48,8 @@ class Layout:
     ``refill`` is the loop at whose iterations the storage becomes undefined again. It is None if the storage is
     undefined only when it is allocated, and -1 if every read is known to follow a write.
 
-    ``defined`` is True if it is proved that no result depends on what elements hold before they are written. A product
-    that adds to its destination is no counterexample if it overwrites elements that were never written.
+    ``defined`` is True if it is proved that no result depends on what elements hold before they are written. This
+    can hold although products add to such elements, because the first product overwrites them.
     """
 
     buffer: Buffer
