@@ -74,7 +74,7 @@ FLOATS = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class HbmPlacement:
-    """Hold where values lie in HBM. All fields are by the id of the node that computes the value.
+    """Hold where values lie in HBM. Each field is a dict by the id of the node that computes a value.
 
     ``tensors`` has the tensor of a value, ``targets`` has the parts of tensors to which the value is stored, and
     ``names`` has the name of the value. The values of all steps of a loop share a tensor. ``starts`` has the position of
@@ -285,7 +285,7 @@ class Choices:
         """Set the level of each node, and choose which values are kept for later levels.
 
         A node that needs whole rows of an operand is one level above the operand. Reductions over columns need whole
-        rows, and so do matrix products of their left operands.
+        rows. Matrix products need whole rows of their left operands.
         """
         self.level: dict[int, int] = {}
         self.attached: dict[int, tuple[int, int]] = {}

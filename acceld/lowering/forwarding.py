@@ -43,7 +43,7 @@ class _Held:
 
 
 def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
-    """Return a kernel with copies in place of loads of values that a tile still has, and without unread stores.
+    """Return a kernel with copies in place of loads of values that a tile still has, and without stores that nothing reads.
 
     ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
     """
@@ -154,7 +154,7 @@ class _Pass:
         return Call("tensor_copy", call.dst, (("src", found[1]),))
 
     def _fits(self, piece: Piece, block: Block) -> bool:
-        """Return True if loads of parts of ``block`` can be found in ``piece``, the piece of a tile that is stored there.
+        """Return True if copies from ``piece`` can replace later loads from ``block``, to which the piece is stored.
 
         The piece must begin on the first partition of an SBUF tile, and the store must not convert its values.
         """

@@ -158,7 +158,7 @@ def _cosine(x: Any) -> Any:
 
 
 def _sine_of_sum(x: Any, more: float) -> Any:
-    """Return the sine of ``x + more``. Both are in radians, and ``more`` makes a cosine of a sine.
+    """Return the sine of ``x + more``, in radians. ``more`` is 0 for a sine, and pi / 2 for a cosine of ``x``.
 
     Whole turns are subtracted first, because the scalar engine takes angles from -pi to pi only. Raise NotLowered if
     ``x`` is a constant of more than ``_MOST_TURNS`` turns.
@@ -338,9 +338,9 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def _weak(value: Any) -> Any:
-    """Return what ``np.result_type`` takes for a value: a Python number as it is, any other value as a 64-bit dtype.
+    """Return the argument of ``np.result_type`` for a value: a Python number itself, else bool, int64 or float64.
 
-    numpy lets a Python number take the type of the arrays beside it.
+    numpy lets a Python number take the dtype of the arrays beside it.
     """
     if type(value) in (int, float):
         return value

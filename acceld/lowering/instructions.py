@@ -105,7 +105,7 @@ class _Read:
 
 
 class Surroundings(Protocol):
-    """The facts about a region that the choice of instructions depends on."""
+    """Give the facts about a region that the choice of instructions depends on."""
 
     nodes: list[Node]
     kept: set[int]

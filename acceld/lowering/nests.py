@@ -152,7 +152,7 @@ class Nest(Choices):
         return [self.memory.tensor(r.access.view.node).name for r in self.reach if r.access.role == "store"]
 
     def load_states(self, room: int, stores: Mapping[str, int]) -> int:
-        """Load values that each step reads from the previous step into tiles, and return how much room is left.
+        """Put values that each step reads from the previous step into tiles on the chip, and return the room that is left.
 
         The loads stand before the loop over steps, and the tiles stay on the chip. They take at most ``room`` bytes of
         each partition. The result is how many of these bytes are left. ``stores`` has the number of stores to each HBM
@@ -915,9 +915,9 @@ class Nest(Choices):
         """Return the HBM accesses that one transfer of contiguous ranges can serve together with access ``n``.
 
         They read, or store, the same tensor at other offsets, such as the taps of a stencil. The result is (accesses,
-        number of column axes that lead to the ranges, length of a range). The ranges of reads have about as many
-        elements as all reads together. Stores have to fill their ranges completely. The list of accesses is empty if no
-        ranges fit.
+        number of column axes that lead to the ranges, length of a range). The ranges of reads may have
+        a few elements that no read needs. Stores have to fill their ranges completely. The list of accesses is empty if
+        no ranges fit.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
         if reach.scalar or len(inner) > MOST_AXES or (not self.region.pure and reach.access.role != "store"):

@@ -606,7 +606,7 @@ class _Division:
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
     def _cycle(self, region: Region, node: Node) -> bool:
-        """Return True if a region with ``node`` added could not run: it would have to run both before and after a region."""
+        """Return True if a region with ``node`` added would have to run both before and after some other region."""
         needs = {id(other) for other in self._needs([node])} - {id(region)}
         through_hbm = any(view.node.kind == "buffer" and region in self._writers(view) for view in node.views)
         return through_hbm or self._above(id(region), needs)

@@ -735,7 +735,7 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
     own = dense(made.shape)
 
     def placed(axis: tuple[int, int]) -> int:
-        """Return the stride of an axis of the source in the result of the first fold."""
+        """Return the stride, in the result of the first reduction, of an axis of the operand."""
         return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
 
     ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]

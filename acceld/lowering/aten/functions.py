@@ -168,7 +168,7 @@ def pooled_mean(x, kernel, stride, padding, divisor):
 
 
 def adaptively_pooled(x, extents, fold):
-    """Return x with its last axes divided into extents parts, each replaced by its fold: ``mean`` or ``max``."""
+    """Return the mean or max (fold) of each part of x. extents has how many parts each of the last axes is divided into."""
     for place, wanted in enumerate(extents):
         axis = x.ndim - len(extents) + place
         n = x.shape[axis]
@@ -198,7 +198,7 @@ def interpolated(x, axis, count, step, aligned):
 
 
 def distances(x, y, p):
-    """Return the distance of each row of x from each row of y, by the norm p."""
+    """Return the distance of each row of x from each row of y: the p-norm of their difference."""
     apart = np.abs(x[..., :, None, :] - y[..., None, :, :])
     if p == 1.0:
         return apart.sum(axis=-1)
@@ -229,7 +229,7 @@ def greatest(x, count, axis):
 
 
 def with_rows(x, axis, index, rows, add):
-    """Return a copy of x with rows stored at the positions index along an axis. If add, the rows are added instead."""
+    """Return a copy of x with rows stored at the positions in index along an axis; added there if add is True."""
     made = np.moveaxis(x, axis, 0).copy()
     if add:
         np.add.at(made, index, np.moveaxis(rows, axis, 0))
@@ -239,7 +239,7 @@ def with_rows(x, axis, index, rows, add):
 
 
 def with_places(x, lead, indices, values, add):
-    """Return a copy of x with values stored at the positions indices. If add, the values are added instead.
+    """Return a copy of x with values stored at the positions in indices; added there if add is True.
 
     The indices belong to the axes of x after the first lead axes.
     """

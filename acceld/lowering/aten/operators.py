@@ -853,7 +853,7 @@ def _one_hot(out: Sequence[Array], self: Value, num_classes: int = -1) -> Expres
 def _scaled(text: str, value: Value, weight: Value | None, bias: Value | None, channels: bool) -> str:
     """Return the text of the expression ``text`` times the weight, plus the bias. None stands for no weight or bias.
 
-    If ``channels`` is True, weight and bias have one element for each position of axis 1. Else they have the last axes.
+    If ``channels`` is True, weight and bias have one element for each position of axis 1. Else their axes are the last axes of ``value``.
     """
 
     def shaped(one: Value) -> str:

@@ -27,7 +27,7 @@ Argument = Named | bool | int | float | str | list["Argument"] | None
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An argument of the module's forward, or a parameter or buffer of the module."""
+    """An input of a module: an argument of its ``forward``, or a parameter or buffer of the module."""
 
     name: str
     array: Array

@@ -43,7 +43,7 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     header += _table(
         "PARAMETERS", "Weights and buffers of the module: the path of each, by the name of its argument here.", paths
     )
-    others = "Arguments of the module's forward that are not passed here, as recorded; ... for an unread array, or one in a list."
+    others = "Other arguments of the module's forward. ``...`` stands for an array that is not read, or is in a list or dict."
     header += _table("OTHERS", others, dict(program.others))
     if places := {name: one.place for name, one in zip(names, program.inputs, strict=True) if len(one.place) > 1}:
         header += _table("PLACES", "Arguments of forward that are parts of a list or dict, with their places.", places)

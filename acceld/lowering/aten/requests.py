@@ -163,7 +163,9 @@ def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iter
                     heard.seek(0)
                     last = heard.read().decode(errors="replace").strip().splitlines()[-1:]
                     said = last[0] if last else "no message"
-                    yield {"refused": f"recording it ended with exit code {process.returncode}: {said}"}
+                    yield {
+                        "refused": f"the process that records the module ended with exit code {process.returncode}: {said}"
+                    }
                     return
                 yield json.loads(line)
 
@@ -198,7 +200,9 @@ def _answer(request: ModuleRequest, raw: Mapping[str, Any]) -> ModuleReference |
         return Refused(request.module, raw["refused"])
     difference = raw["difference"]
     if difference is not None and not difference <= AGREES:
-        return Refused(request.module, f"its reference differs from it by {difference:.2g} on data: please report this")
+        return Refused(
+            request.module, f"the reference differs from the module by {difference:.2g} on data: please report this"
+        )
     return ModuleReference(request.module, raw["reference"], _arguments(raw["arguments"]), difference)
 
 
