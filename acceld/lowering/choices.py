@@ -62,9 +62,9 @@ TRANSFER = 600
 ROW = 0.8
 """About how many cycles a DMA transfer takes for each contiguous row of elements in HBM."""
 SPARSEST = 4
-"""About how many times as many elements as needed a contiguous range may have.
+"""About the greatest ratio of the elements of a contiguous range to the elements that are needed of it.
 
-Up to this factor, loading the range takes less time than loading each needed element separately.
+Up to this ratio, loading the range takes less time than loading each needed element separately.
 """
 STRIP = 400
 """About how many cycles a transposed load and its transposition take, in addition to one cycle for each row."""

@@ -398,7 +398,7 @@ class _Reading:
         key = "rope_scaling" if "rope_scaling" in self.raw else "rope_parameters"  # the name since transformers 5
         scaling = self.raw.get(key) or {}
         if not isinstance(scaling, dict):
-            raise self._error(f"{key} must be a table, not {scaling!r}")
+            raise self._error(f"{key} must be a JSON object, not {scaling!r}")
         factor, by = scaling.get("factor", 1.0), scaling.get("mscale_all_dim", 0.0)
         if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in (factor, by)):
             raise self._error(f"factor and mscale_all_dim of {key} must be numbers")

@@ -46,7 +46,7 @@ _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
 _EXPONENT_BITS = 7
-"""Number of bits of the exponent's size in ``np.ldexp``. A greater exponent is clipped, as float32 has no such values."""
+"""Number of bits of an exponent's magnitude that ``np.ldexp`` uses. A greater exponent is clipped to 127."""
 MOST_SORTED = 512
 """Most elements along an axis that ``np.argsort`` takes, because a kernel compares every two of them."""
 MOST_APART, MOST_MEDIAN = 8, 25

@@ -478,7 +478,7 @@ class _Division:
         self.takers: dict[View, list[Region]] = {}
         """Regions that read a view of an input row by row, by the view."""
         self.after: dict[int, set[int]] = {}
-        """Ids of the regions that have to run directly after a region, by the id of the region."""
+        """Ids of the regions that need a region to run first, by the id of the needed region."""
         self.levels: dict[int, int] = {}
         """Level of each region, by its id. A region's level is above the levels of all regions before the region."""
 

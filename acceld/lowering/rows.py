@@ -51,7 +51,10 @@ class _Rows:
     def _repeated(self, node: Node) -> Node:
         """Return a node that computes for all rows what ``node`` computes for one row."""
         if node.kind == "gather" and id(node.views[1].node) in self.own:
-            refused("rows of a row by number in np.apply_along_axis", "use np.take_along_axis on the whole array")
+            refused(
+                "indexing a row by an array of positions in np.apply_along_axis",
+                "use np.take_along_axis on the whole array",
+            )
         args = tuple(self.view(arg) if isinstance(arg, View) else arg for arg in node.args)
         return replace(node, args=args, shape=(*self.lead, *node.shape), target=self._target(node.target))
 
