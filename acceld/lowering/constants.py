@@ -255,7 +255,7 @@ def _stepped(core: Array, line: int) -> View | None:
 def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
     """Return the step function of ``key`` that has the values ``by_key``; None if it would have too many steps.
 
-    ``by_key`` has one value for each whole number from ``first`` on.
+    ``key`` is an affine function of positions. ``by_key`` has one value for each whole number from ``first`` on.
     """
     edges = [int(at) + 1 for at in np.flatnonzero(by_key[1:] != by_key[:-1])]
     most = MOST_STEPS_OF_FEW if math.prod(key.shape) <= FEW else MOST_STEPS

@@ -132,7 +132,10 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
 
 
 def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
-    """Return a version of ``np.array`` or ``np.asarray`` that takes traced arrays and lists of them, too."""
+    """Return a version of ``np.array`` or ``np.asarray`` that takes traced arrays and lists of them, too.
+
+    ``copies`` is the default of the function's argument ``copy``.
+    """
 
     def made(value: Any, dtype: Any = None, **further: Any) -> Any:
         if has_traced(value):

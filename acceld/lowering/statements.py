@@ -139,7 +139,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that is True from the second trip of the named loops on."""
+    """A condition that is False while all named loops are in their first trip, and True afterwards."""
 
     variables: tuple[str, ...]
 

@@ -78,7 +78,8 @@ def _key(node: Node) -> object:
 def _alike(codes: Codes, period: int) -> list[tuple[int, int]]:
     """Return the ranges (first, end) in which each code is repeated after ``period`` codes.
 
-    Only ranges of at least :data:`LEAST_STEPS` periods are returned.
+    ``codes`` has a number for each node, which is equal for nodes that are alike. Only ranges of at least
+    :data:`LEAST_STEPS` periods are returned.
     """
     same = np.concatenate(([False], codes[:-period] == codes[period:], [False]))
     edges = np.flatnonzero(same[1:] != same[:-1])
