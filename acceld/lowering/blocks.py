@@ -18,20 +18,20 @@ import numpy as np
 
 
 def cast(x, dtype):
-    """Return x in another type. float64 stays: then the reference is called to tell rounding from errors."""
+    """Return x converted to dtype. float64 stays float64, which is used to tell rounding from errors."""
     return x if x.dtype == np.float64 else x.astype(dtype)
 
 
 '''
 _NORM = '''def normalized(x, g):
-    """Return x over the root of its mean square, times g; computed in float32."""
+    """Return x divided by the root of its mean square, and scaled by g. The division is computed in float32."""
     wide = cast(x, "float32")
     return {normed}
 
 
 '''
 _ROTATED = '''def rotated(x, cos, sin):
-    """Return heads turned by their positions: each half with the other."""
+    """Return rotary positions of heads: each element of the first half is rotated with one of the second half."""
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
     c, s = cos[:, None, :half], sin[:, None, :half]
@@ -42,7 +42,7 @@ _ROTATED = '''def rotated(x, cos, sin):
 
 
 _TURNED = '''def turned(x, cos, sin):
-    """Return values turned by their positions: each even one with the odd one after it."""
+    """Return rotary positions of x: each even element is rotated with the odd element after it."""
     pairs = x.reshape(x.shape[:-1] + (x.shape[-1] // 2, 2))
     a, b = pairs[..., 0], pairs[..., 1]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
@@ -50,7 +50,7 @@ _TURNED = '''def turned(x, cos, sin):
 
 '''
 _CHOSEN = '''def chosen(scores, count):
-    """Return the places of the greatest scores, greatest first. Scores are above -1."""
+    """Return the positions of the count greatest scores, greatest first. All scores are above -2."""
     places = np.arange(scores.shape[-1])
     found = []
     for _ in range(count):
