@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from acceld.nki.source.affine import Affine, Symbol
@@ -44,6 +45,52 @@ class KernelModule(SourceReader):
     ``shapes`` are the shapes of the arguments in the order of the parameters (None for scalars), so that
     ``x.shape`` has a value. ``dtypes`` are their dtypes, empty where unknown.
     """
+
+    def __init__(
+        self,
+        source: str,
+        api: str,
+        shapes: Sequence[tuple[int, ...] | None] = (),
+        dtypes: Sequence[str] = (),
+        *,
+        entry: str = "",
+    ) -> None:
+        super().__init__(source, api, shapes, dtypes, entry=entry)
+        for loop in self.loops:
+            if loop.kind == "range" and loop.trips is not None and self._is_parallel(loop):
+                loop.kind = "affine_range"
+
+    def _is_parallel(self, loop: Loop) -> bool:
+        """Tell whether the iterations of ``loop`` are proved to be independent.
+
+        Each iteration may write only tiles that it declares itself, and elements of other buffers that no other iteration
+        writes or reads.
+        """
+        statements = loop.statements()
+        if any(one.kind in ("other", "return") for one in statements):
+            return False
+        written = {access.name for one in statements if one.kind == "op" for access in one.results}
+        return not written & self.ambiguous and all(self._is_apart(name, loop, statements) for name in written)
+
+    def _is_apart(self, name: str, loop: Loop, statements: Sequence[Statement]) -> bool:
+        """Tell whether each iteration of ``loop`` uses elements of its own of the tile or tensor ``name``."""
+        uses = self.uses[name]
+        if all(statement in statements for statement, _ in uses):
+            if name in self.buffers:
+                if self.buffers[name].declaration in statements:
+                    return True
+            elif name not in self.parameters:
+                first = uses[0][0]
+                return (
+                    first.target is not None
+                    and first.target.name == name
+                    and not first.augmented
+                    and not first.target.dims
+                )
+        inside = [access for statement, access in uses if statement in statements]
+        axes = min((len(access.dims or ()) for access in inside), default=0)
+        trips = {one.variable: one.trips for one in self.loops}
+        return any(_is_apart_along(axis, loop.variable, inside, trips) for axis in range(axes))
 
     def reread(self, source: str) -> KernelModule:
         """Return another source of the same kernel, parsed for the same shapes and dtypes of arguments."""
@@ -359,6 +406,24 @@ class KernelModule(SourceReader):
     def opname(self, node: ast.expr | None) -> str:
         """Return an operator's name without its module: ``multiply`` for ``nl.multiply``; empty if ``node`` is None."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]
+
+
+def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips: Mapping[str, int | None]) -> bool:
+    """Tell whether the accesses of one buffer stay, along one axis, in a range that advances with the loop ``variable``
+    by at least its own width.
+    """
+    steps, least, most = set[int](), set[int](), set[int]()
+    for access in accesses:
+        assert access.dims is not None
+        dim = access.dims[axis]
+        step = dim.form.coefficient(variable) if dim.form is not None and not dim.full and not dim.unsized else None
+        reached = dim.reach(trips, variable) if step else None
+        if step is None or reached is None:
+            return False
+        steps.add(step)
+        least.add(reached[0])
+        most.add(reached[1])
+    return len(steps) == 1 and max(most) - min(least) < abs(steps.pop())
 
 
 @lru_cache(maxsize=64)

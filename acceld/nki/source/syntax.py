@@ -142,6 +142,9 @@ class Loop:
     node: ast.For
     variable: str
     kind: str
+    """One of ``LOOPS``. A loop over Python's ``range`` whose iterations are proved to be independent counts as an
+    ``affine_range``.
+    """
     trips: int | None
     line: int
     start: int
