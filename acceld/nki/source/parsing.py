@@ -156,6 +156,7 @@ class SourceReader(ExpressionReader):
         name = node.target.id
         loop = Loop(node, name, kind, trips, node.lineno, start, end, self.indentation(start), parent)
         self.loop_variables.add(name)
+        self.trips[name] = trips if self.trips.get(name, trips) == trips else None
         loop.items = self._body(node.body, loop)
         return loop
 
@@ -191,7 +192,7 @@ class SourceReader(ExpressionReader):
             if isinstance(value, ast.Call) and self.callee(value) in DECLARATIONS:
                 self._declare(statement, name, value)
                 return
-            if self.affine(value) is not None or self.number(value) is not None:
+            if self.affine(value) is not None or self.number(value) is not None or self.is_number(value):
                 statement.kind = "alias"
                 if self._bound[name] > 1 or name in self._counted:
                     self.ambiguous.add(name)
