@@ -244,7 +244,7 @@ async def test_more_than_the_peak_has_its_reason_beside_it(percent: float, expla
     for lines in await pages(["2 B", "enter", "7"], (120, 40), client):
         told = " ".join(" ".join(lines).split())
         assert f"{percent} % of peak" in told
-        assert ("above 100 %: the peak counts products" in told) is explained
+        assert ("above 100 %: the kernel makes products" in told) is explained
 
 
 async def test_texts_name_the_keys_that_the_settings_gave() -> None:

@@ -22,12 +22,10 @@ keeps its number.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 
-from acceld.editing import Edits, SourceText, lines_of
+from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below
 
@@ -41,7 +39,6 @@ _PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast
 _MAKES_TILE = OPERATIONS["nki"] | OPERATIONS["nki_legacy"] | {*DECLARATIONS, "reshape"}
 _CHANGES_LIST = frozenset("append clear extend insert pop remove reverse sort update".split())
 _ROUNDS = 8
-_NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 
 Place = tuple[int, int]
 
@@ -62,39 +59,6 @@ def spelled_out(source: str) -> str:
             return source
         source = edits.apply()
     return source
-
-
-def named_again(original: str, changed: str) -> str:
-    """Return ``changed`` with the names of ``original`` wherever its lines are as :func:`spelled_out` left them.
-
-    ``changed`` is a rewrite of ``spelled_out(original)``. A name comes back if spelling out the result gives ``changed``
-    again, so that nothing but the spelling differs. A person then sees only what the rewrite changed.
-    """
-    spelled = spelled_out(original)
-    before, after, lines = lines_of(original), lines_of(spelled), lines_of(changed)
-    if spelled == original or len(before) != len(after):
-        return changed
-    touched = {at: _NAME.findall(before[at]) for at in range(len(before)) if before[at] != after[at]}
-    defined = {names[0] for at, names in touched.items() if names and after[at].lstrip().startswith("# ")}
-    places = {
-        block.b + step: block.a + step
-        for block in SequenceMatcher(None, after, lines, autojunk=False).get_matching_blocks()
-        for step in range(block.size)
-        if block.a + step in touched
-    }
-    wanted = spelled_out(changed)
-
-    def with_names(names: set[str]) -> str | None:
-        back = {at: old for at, old in places.items() if defined.intersection(touched[old]) <= names}
-        text = "".join(before[back[at]] if at in back else line for at, line in enumerate(lines))
-        return text if spelled_out(text) == wanted else None
-
-    kept: set[str] = set()
-    found = with_names(defined)
-    for name in sorted(defined) if found is None else ():
-        if with_names(kept | {name}) is not None:
-            kept.add(name)
-    return found or with_names(kept) or changed
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from acceld import plugins
 from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.branches import decided
-from acceld.nki.source.names import named_again, spelled_out
+from acceld.nki.source.normal import as_before, normalized
 from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
@@ -73,7 +73,7 @@ def rewrite(
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    return named_again(source, rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant))
+    return as_before(source, rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant))
 
 
 def _findings(
@@ -163,7 +163,7 @@ def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> S
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
-    return decided(kernel_module(spelled_out(source), api, shapes, dtypes, entry))
+    return decided(kernel_module(normalized(source), api, shapes, dtypes, entry))
 
 
 class RulesProposer(Proposer):
@@ -302,7 +302,7 @@ class RulesProposer(Proposer):
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:
                 return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
-        return Attempt(request.plan.id, 0, named_again(request.parent.kernel.text, text or ""))
+        return Attempt(request.plan.id, 0, as_before(request.parent.kernel.text, text or ""))
 
 
 class TunedRules(RulesProposer):

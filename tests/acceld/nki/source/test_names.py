@@ -6,7 +6,8 @@ import pytest
 
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
-from acceld.nki.source.names import named_again, spelled_out
+from acceld.nki.source.names import spelled_out
+from acceld.nki.source.normal import as_before
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules.proposer import moves, rewrite, suggestions
 from acceld.proposers.rules.suggested import suggested
@@ -46,10 +47,10 @@ def test_views_dtypes_and_indices_of_loops_are_spelled_out_on_the_same_lines() -
 
 def test_names_come_back_where_a_rewrite_left_their_lines_alone() -> None:
     spelled = spelled_out(KERNEL)
-    assert named_again(KERNEL, spelled) == KERNEL
+    assert as_before(KERNEL, spelled) == KERNEL
     changed = spelled.replace("nl.square(", "nl.exp(")
     assert changed != spelled
-    back = named_again(KERNEL, changed)
+    back = as_before(KERNEL, changed)
     assert digest(back) == digest(changed)
     lines = back.splitlines()
     assert "        first = 256 * block" in lines, "its other uses are as they were"
@@ -63,7 +64,7 @@ def test_a_name_does_not_come_back_where_it_would_have_another_value() -> None:
     store = "        nl.store(out[0:128, 256 * block : (256 * block) + 256], value=squares)"
     split = spelled.replace(store, f"    for block in nl.affine_range(4):\n{store}")
     assert split != spelled
-    back = named_again(KERNEL, split)
+    back = as_before(KERNEL, split)
     assert spelled_out(back) == spelled_out(split) and store in back.splitlines()
 
 
