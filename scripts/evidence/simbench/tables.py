@@ -71,9 +71,10 @@ the top, because each row adds a part:
 Does the model predict the gain of a change? Each row compares two kernels that compute the same: the
 factor by which the second kernel is faster.""",
     "tutorial": """\
-The four forms are those of AWS's tutorial on matrix products (Neuron documentation v2.26.1,
-trn1.32xlarge), from the plainest (*tiled*) to the fastest (*blocked*). AWS measured with SDK 2.20. The
-model is that of today's SDK, in which rows of 16-bit elements are faster.""",
+Does the model predict AWS's own steps of optimizing a product? The four forms are those of AWS's tutorial on
+matrix products (Neuron documentation v2.26.1, trn1.32xlarge), from the plainest (*tiled*) to the fastest
+(*blocked*). AWS measured with SDK 2.20. The model is that of today's SDK, in which rows of 16-bit elements are
+faster.""",
     "sets_development": """\
 The table has the errors on the kernels at which we looked while we chose the model's rules. A dash means that
 the set does not give the figure.
@@ -83,8 +84,7 @@ the set does not give the figure.
 - *regret* is the measured time of the kernel predicted fastest, over the least measured time.""",
     "sets_validation": """\
 The table has the errors on kernels to which no constant was fitted: they only test the model. The columns are
-those of the development sets.
-A *regret* of 1.19 means that the kernel predicted fastest takes 1.19 times as long as the fastest.""",
+those of the development sets. A *regret* of 1.19 means that the kernel predicted fastest takes 1.19 times as long as the fastest.""",
     "intervals": """\
 acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five
 kernels have an error below the figure in the column before the last, and so have four of five chains.""",
