@@ -394,7 +394,8 @@ class SourceReader(ExpressionReader):
 
     def _walk(self, node: ast.AST, found: list[Access]) -> None:
         if isinstance(node, ast.Attribute):
-            self._walk(node.value, found)
+            if node.attr not in ("shape", "dtype") or not isinstance(node.value, ast.Name):
+                self._walk(node.value, found)
             return
         if isinstance(node, ast.Subscript | ast.Name):
             access = self.access(node)
