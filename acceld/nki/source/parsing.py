@@ -322,18 +322,18 @@ class SourceReader(ExpressionReader):
     def _own_call(self, statement: Statement, name: str, call: ast.Call) -> bool:
         """Fill in ``statement`` from a call of a function of the kernel's own file.
 
-        Return False, without a change, unless the function is understood, writes one tile, and has to do only with tiles
-        on the chip. The operation is called ``name()``.
+        Return False, without a change, unless the function is understood, writes one tile on the chip, and reads only such
+        tiles and arguments of the kernel. The operation is called ``name()``.
         """
         own = self._own.get(name)
         if own is None or len(call.args) > len(own.parameters) or any(one.arg is None for one in call.keywords):
             return False
         given = self._arguments(call, own.parameters)
         written = [one for one in given if one in own.writes]
-        if len(written) != 1 or not all(self._is_on_chip(access.name) for access in self._accessed(given)):
+        if len(written) != 1 or not all(self._is_readable(access.name) for access in self._accessed(given)):
             return False
         target = self.access(given.pop(written[0]))
-        if target is None:
+        if target is None or target.name in self.parameters:
             return False
         statement.kind, statement.op, statement.target, statement.args = "op", f"{name}()", target, given
         statement.augmented = written[0] in own.reads or any(one.name == target.name for one in self._accessed(given))
@@ -343,8 +343,9 @@ class SourceReader(ExpressionReader):
     def _accessed(self, arguments: Mapping[str, ast.expr]) -> list[Access]:
         return [access for value in arguments.values() for access in self._mentioned(value)]
 
-    def _is_on_chip(self, name: str) -> bool:
-        return name in self.buffers and not self.buffers[name].space.endswith("hbm")
+    def _is_readable(self, name: str) -> bool:
+        """Tell whether a name is a tile on the chip or an argument of the kernel."""
+        return name in self.parameters or (name in self.buffers and not self.buffers[name].space.endswith("hbm"))
 
     def _accumulates(self, statement: Statement, target: Access) -> bool:
         """Tell whether a product of the current API may add to the values that its destination holds.
