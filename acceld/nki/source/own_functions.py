@@ -57,7 +57,7 @@ def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
 
 @dataclass(slots=True)
 class _Reader:
-    """What is known about the names in one function while its statements are read."""
+    """Facts about the names in one function, collected while its statements are read."""
 
     api: str
     others: Mapping[str, OwnFunction]
