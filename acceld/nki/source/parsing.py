@@ -165,6 +165,8 @@ class SourceReader(ExpressionReader):
         match node:
             case ast.Expr(value=ast.Constant(value=str()) | ast.JoinedStr()):
                 statement.kind = "marker"
+            case ast.Expr(value=ast.Call(func=ast.Name()) as call) if self._takes_numbers(call):
+                statement.kind = "marker"  # such as an assertion: what gets no tile changes none
             case ast.Expr(value=ast.Call() as call):
                 self._operation(statement, None, call)
             case ast.Assign(targets=[target], value=value):
@@ -318,6 +320,11 @@ class SourceReader(ExpressionReader):
         if not isinstance(call.func, ast.Attribute):
             # a function that the kernel's file defines may change its arguments, or return one of them
             self._doubt(statement, (*statement.mentions, *statement.results))
+
+    def _takes_numbers(self, call: ast.Call) -> bool:
+        """Tell whether a call has arguments, and no tile or tensor is among them."""
+        given = [*call.args, *call.keywords]
+        return bool(given) and not any(self._mentioned(one) for one in given)
 
     def _own_call(self, statement: Statement, name: str, call: ast.Call) -> bool:
         """Fill in ``statement`` from a call of a function of the kernel's own file.

@@ -53,6 +53,17 @@ def kind_of_loop(body: str) -> str:
 
 def test_a_loop_over_range_with_independent_iterations_is_parallel() -> None:
     assert kind_of_loop(LOOP) == "affine_range"
+    asserts = LOOP.replace("    out =", "    check(x.shape[0] % 128 == 0, 'rows')\n    out =").replace(
+        "        tile =", "        check(i < 4, 'iterations')\n        tile ="
+    )
+    assert kind_of_loop(asserts) == "affine_range", "what gets only numbers changes no tile"
+    for change in ("check(out)", "check()", "check(tile, 1)"):
+        assert (
+            kind_of_loop(
+                LOOP.replace("        nisa.dma_copy(dst=out", f"        {change}\n        nisa.dma_copy(dst=out")
+            )
+            == "range"
+        )
 
 
 @pytest.mark.parametrize(
