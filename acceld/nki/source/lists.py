@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, elements, names_in
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called, elements, names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def with_stacked_tiles(source: str) -> str:
 def _stacks(function: ast.FunctionDef) -> Iterator[_Stack]:
     """Yield the outermost lists whose elements are tiles, or lists of tiles."""
     bound = [node.id for node in names_in(function) if isinstance(node.ctx, ast.Store)]
-    for body in _blocks(function.body):
+    for body in blocks(function.body):
         for at in range(len(body)):
             levels: list[_Level] = []
             block: Sequence[ast.stmt] = body[at:]
@@ -106,14 +106,6 @@ def _stacks(function: ast.FunctionDef) -> Iterator[_Stack]:
                     break
 
 
-def _blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
-    """Yield a block of statements and the bodies of the loops in it."""
-    yield body
-    for statement in body:
-        if isinstance(statement, ast.For):
-            yield from _blocks(statement.body)
-
-
 def _level(block: Sequence[ast.stmt]) -> _Level | None:
     """Return the list that the first statement of a block makes, if one later loop of the block fills it."""
     made = block[0]
@@ -124,7 +116,7 @@ def _level(block: Sequence[ast.stmt]) -> _Level | None:
         match statement:
             case ast.For(target=ast.Name(), iter=ast.Call(func=function, args=[_], keywords=[]), orelse=[]):
                 appends = [one for one in statement.body if isinstance(one, ast.Expr) and _appended(one, name)]
-                if len(appends) == 1 and _called(function) in LOOPS:
+                if len(appends) == 1 and called(function) in LOOPS:
                     return _Level(name, made, statement, appends[0])
     return None
 
@@ -147,7 +139,7 @@ def _assigned(statement: ast.stmt) -> str:
 def _is_tile(statement: ast.Assign) -> bool:
     """Tell whether a statement declares a tile in SBUF whose shape is written out."""
     call = statement.value
-    if not isinstance(call, ast.Call) or _called(call.func) not in DECLARATIONS:
+    if not isinstance(call, ast.Call) or called(call.func) not in DECLARATIONS:
         return False
     given = {one.arg: one.value for one in call.keywords}
     space, shape = given.get("buffer"), _argument(call, "shape")
@@ -186,10 +178,16 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
 
 
 def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list[ast.expr]]]:
-    """Return the uses of the tile and of its elements in the outermost list: each node with the indices of the lists."""
+    """Return the uses of the tile and of its elements in the outermost list: each node with the indices of the lists.
+
+    That the tile is appended to its list does not count.
+    """
     found: list[tuple[ast.expr, list[ast.expr]]] = []
+    appends = [level.append for level in stack.levels]
 
     def walk(node: ast.AST, around: ast.AST) -> None:
+        if node in appends:
+            return
         part = _use(node, stack)
         if part is not None and isinstance(around, ast.Call | ast.keyword):
             found.append(part)
@@ -214,7 +212,7 @@ def _use(node: ast.AST, stack: _Stack) -> tuple[ast.expr, list[ast.expr]] | None
     if (
         lists is None
         or len(chain) not in (lists, lists + 1)
-        or any(isinstance(one, ast.Slice | ast.Tuple) for one in chain[:lists])
+        or any(isinstance(one, ast.Slice | ast.Tuple | ast.UnaryOp) for one in chain[:lists])  # such as [-1]
     ):
         return None
     if len(chain) > lists and len(elements(ast.Subscript(base, chain[-1]))) != len(stack.extents):
@@ -258,7 +256,3 @@ def _replace(text: SourceText, edits: Edits, function: ast.FunctionDef, stack: _
         else:
             first, *others = [f"0:{extent}" for extent in extents]
         edits.replace(*text.span(node), f"{stack.levels[0].name}[{', '.join([first, *places, *others])}]")
-
-
-def _called(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

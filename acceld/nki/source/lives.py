@@ -25,12 +25,12 @@ a line the tile stays shared.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, OPERATIONS, PRODUCTS, below, names_in, uncached_names_in
+from acceld.nki.source.syntax import DECLARATIONS, OPERATIONS, PRODUCTS, below, blocks, names_in, uncached_names_in
 
 _OVERWRITES = OPERATIONS["nki"] - frozenset(PRODUCTS)
 """Instructions that write every element of the tile ``dst``."""
@@ -51,20 +51,12 @@ def with_own_tiles(source: str) -> str:
     lines = set[int]()
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):
-            for body in _blocks(function.body):
+            for body in blocks(function.body):
                 for at, statement in enumerate(body):
                     name = _declared(statement)
                     if name and _is_plain(function, name, statement):
                         _separate(text, edits, name, body[at:], taken, lines)
     return edits.apply()
-
-
-def _blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
-    """Yield a block of statements and the bodies of the loops in it."""
-    yield body
-    for statement in body:
-        if isinstance(statement, ast.For):
-            yield from _blocks(statement.body)
 
 
 def _declared(statement: ast.stmt) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from acceld.nki.source.signatures import positional
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, names_in
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, called, names_in
 
 _RESULTS = frozenset({"dst", "reduce_res", "dst_scale"})
 """Parameters of instructions that name a tile to be written."""
@@ -85,7 +85,7 @@ class _Reader:
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert() | ast.Return(value=None):
                 return True
             case ast.For(target=ast.Name(id=name), iter=ast.Call(func=function), orelse=[]):
-                return _called(function) in LOOPS and name not in self.roots and self._understood(node.body)
+                return called(function) in LOOPS and name not in self.roots and self._understood(node.body)
             case ast.If():
                 return self._read(node.test) and self._understood(node.body) and self._understood(node.orelse)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -115,7 +115,7 @@ class _Reader:
         if isinstance(call.func, ast.Name):
             other = self.others.get(call.func.id)
             return other is not None and self._effects(call, other.parameters, other.writes, other.reads)
-        name = _called(call.func)
+        name = called(call.func)
         parameters = positional(self.api, "isa").get(name, ())
         if parameters[:1] != ("dst",) or name in _WITH_STATE:
             return False
@@ -170,7 +170,3 @@ class _Reader:
             case ast.Name(id=name):
                 return {self.roots[name]} if name in self.roots else set()
         return {tile for child in ast.iter_child_nodes(node) for tile in self._tiles(child)}
-
-
-def _called(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

@@ -318,6 +318,19 @@ def elements(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
 
 
+def blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
+    """Yield a block of statements, and the bodies of the ``for`` loops in it at any depth."""
+    yield body
+    for statement in body:
+        if isinstance(statement, ast.For):
+            yield from blocks(statement.body)
+
+
+def called(function: ast.expr) -> str:
+    """Return the name of a called function without its module; empty if the function has no name."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
 def assigned(statement: Statement) -> tuple[str, ast.expr] | None:
     """Return name and value of a statement ``name = value``; None for other statements."""
     match statement.node:

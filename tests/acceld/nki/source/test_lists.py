@@ -47,6 +47,7 @@ def test_lists_become_axes_of_one_tile_on_the_same_lines() -> None:
     assert "    lefts = nl.ndarray((128, depth, 128), dtype=x.dtype, buffer=nl.sbuf)" in lines
     assert "    rights = nl.ndarray((128, 2, depth, 256), dtype=w.dtype, buffer=nl.sbuf)" in lines
     assert "        nisa.dma_copy(dst=lefts[0:128, k, 0:128], src=x[nl.ds(128 * k, 128), 0:128])" in lines
+    assert "        # lefts.append(left)" in lines
     product = "nisa.nc_matmul(dst=total, stationary=lefts[0:128, k, 0:128], moving=rights[0:128, n, k, 0:256])"
     assert f"            {product}" in lines
     given = arrays(*SHAPES)
@@ -59,6 +60,7 @@ def test_lists_become_axes_of_one_tile_on_the_same_lines() -> None:
     ("before", "after"),
     [
         ("lefts[k]", "lefts[k % len(lefts)]"),
+        ("lefts[k]", "lefts[-1]"),
         ("        lefts.append(left)", "        lefts.append(left)\n        lefts.append(left)"),
         ("    rights = []", "    other = lefts\n    rights = []"),
         ("nl.ndarray((128, 128), dtype=x.dtype", "nl.ndarray((128, 128 + 0 * k), dtype=x.dtype"),
