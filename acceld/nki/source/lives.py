@@ -25,6 +25,7 @@ a line the tile stays shared.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -47,14 +48,18 @@ def with_own_tiles(source: str) -> str:
     except (SyntaxError, ValueError):
         return source
     text, edits = SourceText(source), Edits(source)
-    taken = {node.id for node in uncached_names_in(tree)}
-    lines = set[int]()
+    taken, lines = set[str](), set[int]()
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):
-            for body in blocks(function.body):
+            counted = [
+                (body, Counter(name for one in body if (name := _overwritten(one)))) for body in blocks(function.body)
+            ]
+            plain = _plain_names(function) if any(max(found.values(), default=0) > 1 for _, found in counted) else set()
+            for body, again in counted:
                 for at, statement in enumerate(body):
                     name = _declared(statement)
-                    if name and _is_plain(function, name, statement):
+                    if again[name] > 1 and name in plain:
+                        taken |= {node.id for node in uncached_names_in(tree)}
                         _separate(text, edits, name, body[at:], taken, lines)
     return edits.apply()
 
@@ -70,20 +75,23 @@ def _declared(statement: ast.stmt) -> str:
     return ""
 
 
-def _is_plain(function: ast.FunctionDef, name: str, declaration: ast.stmt) -> bool:
-    """Tell whether the tile ``name`` is declared once, and otherwise only an argument of calls, whole or in part."""
-
-    def plain(node: ast.AST, around: ast.AST | None) -> bool:
-        if node is declaration:
-            return True
-        if isinstance(node, ast.Name) and node.id == name:
-            return isinstance(around, ast.Call | ast.keyword) and isinstance(node.ctx, ast.Load)
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
-            in_call = isinstance(around, ast.Call | ast.keyword) and isinstance(node.ctx, ast.Load)
-            return in_call and plain(node.slice, node)
-        return all(plain(child, node) for child in below(node))
-
-    return plain(function, None)
+def _plain_names(function: ast.FunctionDef) -> set[str]:
+    """Return the names that are assigned once, and otherwise only arguments of calls, whole or in part."""
+    stores, other = Counter[str](), set[str]()
+    stack: list[tuple[ast.AST, bool]] = [(function, False)]
+    while stack:
+        node, is_argument = stack.pop()
+        if type(node) is ast.Name:
+            if type(node.ctx) is ast.Store:
+                stores[node.id] += 1
+            elif not is_argument:
+                other.add(node.id)
+        elif is_argument and type(node) is ast.Subscript and type(node.value) is ast.Name:
+            stack.append((node.slice, False))
+        else:
+            inside = type(node) in (ast.Call, ast.keyword)
+            stack += [(child, inside) for child in below(node)]
+    return {name for name, count in stores.items() if count == 1} - other
 
 
 def _separate(
@@ -99,7 +107,7 @@ def _separate(
         return
     written, current = False, name
     for at, statement in enumerate(rest, 1):
-        destination = _overwritten(statement, name)
+        destination = _destination(statement) if _overwritten(statement) == name else None
         line = _free_line(text, body[: at + 1], lines) if destination is not None and written else None
         for node in names_in(statement):
             if node.id == name and node is not destination and current != name:
@@ -113,13 +121,19 @@ def _separate(
         written = written or any(node.id == name for node in names_in(statement))
 
 
-def _overwritten(statement: ast.stmt, name: str) -> ast.Name | None:
-    """Return the node of the tile ``name`` in a statement that writes the whole tile; None for other statements."""
+def _overwritten(statement: ast.stmt) -> str:
+    """Return the name of the tile of which a statement writes every element; empty for other statements."""
+    destination = _destination(statement)
+    return destination.id if destination is not None else ""
+
+
+def _destination(statement: ast.stmt) -> ast.Name | None:
+    """Return the node of the tile of which a statement writes every element; None for other statements."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=function)) as call) if function in _OVERWRITES:
             given = {one.arg: one.value for one in call.keywords}
             destination = given.get("dst") or (call.args[0] if call.args else None)
-            if isinstance(destination, ast.Name) and destination.id == name and not _LEAVES_ELEMENTS & given.keys():
+            if isinstance(destination, ast.Name) and not _LEAVES_ELEMENTS & given.keys():
                 return destination
     return None
 
