@@ -1333,6 +1333,30 @@ TURNED_PARTS = current(
 """,
 )
 """A float32 tile that is transposed, and then divided into bfloat16 parts."""
+TURNS_AHEAD = current(
+    "x, w",
+    """
+    out = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    x_tile = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    w_tile = nl.ndarray((128, 8, 256), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)
+    made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x_tile, src=x)
+    nisa.dma_copy(dst=w_tile, src=w)
+    for step in nl.affine_range(4):
+        turned = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.psum)
+        x_t = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        for part in nl.affine_range(2):
+            nisa.nc_transpose(dst=turned[0:128, part, 0:128], data=x_tile[0:128, nl.ds(256 * step + 128 * part, 128)])
+        nisa.tensor_copy(dst=x_t, src=turned)
+        for part in nl.affine_range(2):
+            nisa.nc_matmul(dst=total, stationary=x_t[0:128, part, 0:128], moving=w_tile[0:128, 2 * step + part, 0:256], accumulate=2 * step + part > 0)
+    nisa.tensor_copy(dst=made, src=total)
+    nisa.dma_copy(dst=out, src=made)
+    return out
+""",
+)
+"""Blocks that are transposed and then multiplied, all into one sum."""
 DRAIN_NARROW = current(
     "x",
     """
@@ -1499,6 +1523,11 @@ PLACES = [
     Example("reduce_in_copy", PEAKS_CURRENT.replace("tensor_scalar(dst=half, data=x_tile, op0=nl.multiply, operand0=0.5,", "tensor_copy(dst=half, src=x_tile,"), [(2, 128, 512)],
         stays=[
         ("x_tile = nl.ndarray((128, 512), dtype=nl.float32", "x_tile = nl.ndarray((128, 512), dtype=nl.int32"),  # not exact in float32
+        ]),
+    Example("pipeline_stages", TURNS_AHEAD, [(128, 1024), (128, 8, 256)], what="transposes",
+        stays=[
+        ("step in nl.affine_range", "step in nl.sequential_range"),
+        ("part > 0)", "part > 0)\n        nisa.tensor_copy(dst=x_tile[0:128, 0:256], src=x_t)"),  # the next transposes read it
         ]),
     Example("turn_parts", TURNED_PARTS, [(2, 128, 512)],
         stays=[
