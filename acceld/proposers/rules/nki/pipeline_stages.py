@@ -125,7 +125,7 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
         shared = written(first) & read(rest)
         loads = _has(first, TRANSFERS) and _has(rest, PRODUCTS)
         turns = _has(first, ("nc_transpose",)) and _has(rest, PRODUCTS)
-        kind = "products" if _has(first, PRODUCTS) else "transposes" if turns else "loads" if loads else ""
+        kind = "products" if _has(first, PRODUCTS) else "loads" if loads else "transposes" if turns else ""
         beside_loop = isinstance(items[at - 1], Loop) or isinstance(items[at], Loop)
         if kind and beside_loop and shared:
             products = isinstance(items[at], Loop) and _has([items[at]], PRODUCTS)

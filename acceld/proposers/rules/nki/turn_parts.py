@@ -57,7 +57,7 @@ class TurnParts(Rule):
     apis = frozenset({"nki"})
     only = "Legacy kernels leave most transposes to nl.matmul, whose operands have no transposed tile in PSUM."
     change_class = "mixed"
-    relieves = ("tensor",)
+    relieves = ("tensor", "vector")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every transposed float32 tile of which bfloat16 parts are made, with the reason if the parts can not be
@@ -67,7 +67,6 @@ class TurnParts(Rule):
             found = _turned(kernel, turn)
             if found is None:
                 continue
-            lines = {one.line for one in found.turns}
             yield self.answer(
                 turn.line,
                 _obstacle(kernel, found),
@@ -77,9 +76,19 @@ class TurnParts(Rule):
                 precondition=f"all that reads {found.name} makes its bfloat16 parts, and a transpose keeps each value",
                 plan=f"Line {turn.line} transposes {found.tile} in float32, and parts in bfloat16 are made of the result. Make the "
                 f"parts where {found.tile} is written, and transpose them: two passes of the tensor engine in place of three.",
-                benefit=line_share(profile, lines, "tensor") / 3 if profile is not None else 0.1,
+                benefit=_benefit(found, profile),
                 gain_percent=(-5.0, 15.0),
             )
+
+
+def _benefit(found: _Turned, profile: Profile | None) -> float:
+    """Return the share of the latency (0 to 1) that may be saved: a third of the time of the transposes, and of the vector
+    engine's time for the parts, which it then copies in bfloat16.
+    """
+    if profile is None:
+        return 0.1
+    turns, parts = {one.line for one in found.turns}, {one.line for pair in found.parts for one in pair}
+    return max(0.01, (line_share(profile, turns, "tensor") + line_share(profile, parts, "vector")) / 3)
 
 
 def _turned(kernel: KernelModule, turn: Statement) -> _Turned | None:

@@ -34,6 +34,7 @@ from tests.acceld.proposers.rules.places import (
     SILU,
     STAGES_NORMED,
     STAGES_NORMED_SHAPES,
+    TURNED_PARTS,
 )
 
 # Kernels of letters: a and b pay only together, c always does, d is the same program as c.
@@ -511,6 +512,17 @@ def test_the_cut_that_fills_the_wait_of_the_busiest_engine_promises_most() -> No
     first = min(for_load)
     assert for_load[first] == 0.25 and min(for_load.values()) == 0.02, "only cuts between load and transpose help"
     assert for_chain[first] == 0.02, "nothing of the tensor engine stands before the chain"
+
+
+def test_parts_made_before_a_transpose_promise_a_third_of_the_time_of_transposes_and_parts() -> None:
+    lines = {text: line_of(TURNED_PARTS, text) for text in ("nisa.nc_transpose", "dst=high, src", "dst=low")}
+    engines = dict(zip(lines, ("tensor", "scalar", "vector"), strict=True))
+    spots = [{"line": lines[text], "engine": engine, "busy_us": 30.0} for text, engine in engines.items()]
+    found = replace(profile(tensor=50.0, vector=100.0), details={"hot_spots": spots})
+    (move,) = [
+        one for one in moves(TURNED_PARTS, found, api="nki", shapes=((2, 128, 512),)) if one.rule == "turn_parts"
+    ]
+    assert move.benefit == pytest.approx(0.2)
 
 
 def test_a_line_of_the_critical_path_promises_its_share_when_it_moves_to_another_engine() -> None:
