@@ -85,7 +85,8 @@ def _rounded(kernel: KernelModule, made: Statement) -> str:
     give another result; empty if neither could.
     """
     source = made.reads.get("src") or made.reads["data"]
-    if kernel.dtype_of(source.name) not in _FLOATS and kernel.space_of(source.name) != "psum":
+    dtype, in_psum = kernel.dtype_of(source.name), kernel.space_of(source.name) == "psum"
+    if dtype not in _FLOATS and not (in_psum and not dtype):  # a product without a declared type is of float32
         return f"line {made.line} reads {source.name}, which may not be of a floating-point type: declare its type"
     return keeps_float32(kernel, made)
 
