@@ -51,11 +51,11 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield one finding for all products of the kernel, and one for each group that shares no operand with the
-        others.
+        """Yield one finding for all products of the kernel, one for each group that shares no operand with the others, and
+        one for each product of a group that is side by side in one loop.
 
         Parts are made once for all their readers. Making them is element-wise work, which does not pay off for every
-        product.
+        product. A workload may also allow the error of some products only.
         """
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
@@ -70,6 +70,9 @@ class SplitProducts(Rule):
         yield self._place(kernel, profile, ready)
         for group in groups if len(groups) > 1 else ():
             yield self._place(kernel, profile, group, key="alone")
+        for group in filter(_is_side_by_side, groups):
+            for product in group:
+                yield self._place(kernel, profile, [product], key="this product")
 
     def _place(
         self, kernel: KernelModule, profile: Profile | None, products: Sequence[Statement], key: str = ""
@@ -100,6 +103,13 @@ def _groups(products: Sequence[Statement]) -> list[list[Statement]]:
             names, members = group[0] | names, [*group[1], *members]
         groups.append((names, members))
     return [sorted(members, key=lambda one: one.start) for _, members in groups]
+
+
+def _is_side_by_side(group: Sequence[Statement]) -> bool:
+    """Return True if several products make different results in loops of their own, all in one iteration of a loop."""
+    beyond = [around(one)[1:] for one in group]
+    results = {one.made.name for one in group}
+    return len(group) == len(results) > 1 and beyond[0] != [] and all(one == beyond[0] for one in beyond)
 
 
 @dataclass(frozen=True)

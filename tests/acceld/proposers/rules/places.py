@@ -1333,6 +1333,32 @@ TURNED_PARTS = current(
 """,
 )
 """A float32 tile that is transposed, and then divided into bfloat16 parts."""
+BESIDE = current(
+    "x, w, u",
+    """
+    out = nl.ndarray((2, 128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 2, 256), dtype=nl.float32, buffer=nl.sbuf)
+    u_tile = nl.ndarray((128, 2, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w)
+    nisa.dma_copy(dst=u_tile, src=u)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        gate = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)
+        up = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)
+        kept = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:2, 0:128])
+        for k in nl.affine_range(2):
+            nisa.nc_matmul(dst=gate, stationary=x_tile[0:128, k, 0:128], moving=w_tile[0:128, k, 0:256], accumulate=k > 0)
+        for k in nl.affine_range(2):
+            nisa.nc_matmul(dst=up, stationary=x_tile[0:128, k, 0:128], moving=u_tile[0:128, k, 0:256], accumulate=k > 0)
+        nisa.tensor_copy(dst=kept, src=gate)
+        nisa.tensor_tensor(dst=made, data1=kept, data2=up, op=nl.multiply)
+        nisa.dma_copy(dst=out[row, 0:128, 0:256], src=made)
+    return out
+""",
+)
+"""Two products that share an operand, side by side in one loop."""
 TURNS_AHEAD = current(
     "x, w",
     """
@@ -1528,6 +1554,10 @@ PLACES = [
         stays=[
         ("step in nl.affine_range", "step in nl.sequential_range"),
         ("part > 0)", "part > 0)\n        nisa.tensor_copy(dst=x_tile[0:128, 0:256], src=x_t)"),  # the next transposes read it
+        ]),
+    Example("split_products", BESIDE, [(2, 128, 2, 128), (128, 2, 256), (128, 2, 256)], what="this product",
+        stays=[
+        ("dst=up, stationary", "dst=gate, stationary"),  # two terms of one sum
         ]),
     Example("turn_parts", TURNED_PARTS, [(2, 128, 512)],
         stays=[
