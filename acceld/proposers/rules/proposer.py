@@ -9,7 +9,8 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
+from operator import and_
 from time import monotonic
 from typing import Any
 
@@ -29,6 +30,7 @@ from acceld.proposers.rules.tuner import (
     TimedProgram,
     Tuned,
     Tuner,
+    anywhere,
     repeated,
     without_idle_steps,
 )
@@ -336,8 +338,8 @@ class TunedRules(RulesProposer):
 
         Behind the sequences come the places at which a rule refuses, so that the history has the reasons, unless a parent
         gets a limited number of plans. None means that nothing is left.
-        Sequences that are too slow for the beam are left out. Sequences that contain every step that all wrong
-        sequences have come last, because they are probably wrong too.
+        Sequences that are too slow for the beam are left out. Sequences come last that contain every step that all wrong
+        sequences have, or all steps of one wrong sequence, because they are probably wrong too.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -349,10 +351,8 @@ class TunedRules(RulesProposer):
         below_us = float("inf") if request.below_us is None else request.below_us
         tuned = await self.tuned(request.parent, request.problem)
         found = [one for one in tuned if one.steps not in taken and one.latency_us < below_us]
-        wrong = [set(plan.data["steps"]) for plan in sequences if plan.id in request.wrong]
-        if wrong:
-            suspects = set.intersection(*wrong)
-            found.sort(key=lambda one: suspects <= set(one.steps))
+        wrong = [_anywhere(plan.data["steps"]) for plan in sequences if plan.id in request.wrong]
+        found.sort(key=lambda one: _is_suspect(_anywhere(one.steps), wrong))
         if request.index >= len(found):
             if self._most is not None:
                 return None
@@ -443,6 +443,19 @@ def _counted(rules: Sequence[str]) -> Iterator[str]:
     """Yield each rule once, with the number of its rewrites if there are several: ``place_engine x2``."""
     for rule, count in Counter(rules).items():
         yield rule if count == 1 else f"{rule} x{count}"
+
+
+def _anywhere(steps: Sequence[str]) -> Counter[str]:
+    """Return the names of steps without their lines, which earlier steps move."""
+    return Counter(map(anywhere, steps))
+
+
+def _is_suspect(steps: Counter[str], wrong: Sequence[Counter[str]]) -> bool:
+    """Return True if a sequence has every step that all wrong sequences share, or all steps of one of them."""
+    if not wrong:
+        return False
+    shared = reduce(and_, wrong)
+    return bool(shared and shared <= steps) or any(one <= steps for one in wrong)
 
 
 def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:

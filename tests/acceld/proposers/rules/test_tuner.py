@@ -320,6 +320,24 @@ async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
     assert found == ["e", "ad", "af"], "both wrong kernels have the step a; the fastest come first, as before"
 
 
+async def test_a_sequence_with_all_steps_of_a_wrong_one_comes_last_wherever_these_steps_are() -> None:
+    listed = (["split, line 3"], ["turn, line 5", "one, line 8"], ["turn, line 5", "split, line 8"], ["drain, line 9"])
+
+    class Prepared(TunedRules):
+        async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
+            return [
+                Tuned("", tuple(steps), ("hoist_loads",) * len(steps), TimedProgram(us, str(us)))
+                for us, steps in enumerate(listed)
+            ]
+
+    proposer = Prepared(simulated, "promise", limit=1)
+    wrong = [plan for index in (0, 1) if (plan := await proposer.plan(request(index))) is not None]
+    wrong = [replace(plan, id=index) for index, plan in enumerate(wrong)]
+    asked = [replace(request(index, earlier=wrong), wrong=frozenset({0, 1})) for index in range(2)]
+    found = [plan.data["steps"] for one in asked if (plan := await proposer.plan(one)) is not None]
+    assert found == [listed[3], listed[2]], "the wrong sequences share no step, but one of them is a part of the other"
+
+
 async def test_a_sequence_too_slow_for_the_beam_is_no_plan() -> None:
     proposer = tuned()
     plans = [plan for index in range(20) if (plan := await proposer.plan(request(index))) is not None]
