@@ -25,6 +25,7 @@ from acceld.nki.source.syntax import (
     DECLARATIONS,
     LOOPS,
     OPERATIONS,
+    REDUCING,
     Access,
     Buffer,
     Item,
@@ -375,7 +376,7 @@ class SourceReader(ExpressionReader):
         given = {
             name: self.text(statement.args[name]) for name in ("reduce_op", "reduce_cmd") if name in statement.args
         }
-        command = given.get("reduce_cmd", "reset_reduce" if statement.op == "activation_reduce" else "")
+        command = given.get("reduce_cmd", "reset_reduce" if statement.op in REDUCING else "")
         result = statement.args.get("reduce_res")
         if command.endswith("reset_reduce") and result is not None:
             statement.second = self.access(result)

@@ -17,7 +17,7 @@ UNARY = "exp log sqrt rsqrt square tanh sigmoid silu gelu relu erf sin cos recip
 
 _IN_BOTH = frozenset(
     "memset activation activation_reduce tensor_reduce tensor_copy tensor_scalar tensor_tensor reciprocal nc_matmul "
-    "nc_transpose tensor_tensor_scan scalar_tensor_tensor bn_stats bn_aggr".split()
+    "nc_transpose tensor_scalar_reduce tensor_tensor_scan scalar_tensor_tensor bn_stats bn_aggr".split()
 )
 OPERATIONS = {
     "nki": _IN_BOTH | {"dma_copy", "dma_transpose", "nc_stream_shuffle", "iota", "affine_select"},
@@ -27,6 +27,8 @@ OPERATIONS = {
     | frozenset(UNARY),
 }
 """Functions, by API, whose results and operands are understood. A call of any other function is opaque."""
+REDUCING = ("activation_reduce", "tensor_scalar_reduce")
+"""Functions that also reduce what they write, by default without what the engine's registers hold."""
 COPIES = ("copy", "tensor_copy")
 PRODUCTS = ("matmul", "nc_matmul")
 LOADS = ("load", "load_transpose2d", "dma_copy")

@@ -24,6 +24,17 @@ def path_share(profile: Profile | None, line: int) -> float:
     return own / whole if whole else 0.0
 
 
+def line_share(profile: Profile | None, lines: Collection[int], engine: str) -> float:
+    """Return the share of the latency (0 to 1) in which source lines keep an engine busy, as far as they are among the
+    profile's hot spots; 0 without a simulated profile.
+    """
+    if profile is None or not profile.latency_us:
+        return 0.0
+    spots = profile.details.get("hot_spots", ())
+    busy_us = sum(one["busy_us"] for one in spots if one["engine"] == engine and one["line"] in lines)
+    return min(1.0, float(busy_us) / profile.latency_us)
+
+
 def awaited_share(profile: Profile | None, line: int, engine: str) -> float:
     """Return the share of the latency (0 to 1) in which the busiest engine waits for what a source line does on
     ``engine``; 0 without a simulated profile.

@@ -9,7 +9,8 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
+from operator import and_
 from time import monotonic
 from typing import Any
 
@@ -29,6 +30,7 @@ from acceld.proposers.rules.tuner import (
     TimedProgram,
     Tuned,
     Tuner,
+    anywhere,
     repeated,
     without_idle_steps,
 )
@@ -335,9 +337,9 @@ class TunedRules(RulesProposer):
         """Return the plan for sequence number ``request.index`` among the sequences that no earlier plan took, fastest
         first; None if nothing is left.
 
-        Sequences that are too slow for the beam are left out. If some sequences gave wrong results, the steps that all
-        of these have in common are suspect. Sequences with all suspect steps come last, because they are probably wrong
-        too.
+        Sequences that are too slow for the beam are left out. Two kinds of sequences come last, because they are probably
+        wrong too: those with every step that all wrong sequences have in common, and those with all steps of one wrong
+        sequence.
 
         If a parent may get any number of plans, the places at which a rule refuses come behind the sequences. So the
         history has the reasons.
@@ -352,10 +354,8 @@ class TunedRules(RulesProposer):
         below_us = float("inf") if request.below_us is None else request.below_us
         tuned = await self.tuned(request.parent, request.problem)
         found = [one for one in tuned if one.steps not in taken and one.latency_us < below_us]
-        wrong = [set(plan.data["steps"]) for plan in sequences if plan.id in request.wrong]
-        if wrong:
-            suspects = set.intersection(*wrong)
-            found.sort(key=lambda one: suspects <= set(one.steps))
+        wrong = [_anywhere(plan.data["steps"]) for plan in sequences if plan.id in request.wrong]
+        found.sort(key=lambda one: _is_suspect(_anywhere(one.steps), wrong))
         if request.index >= len(found):
             if self._most is not None:
                 return None
@@ -448,6 +448,19 @@ def _counted(rules: Sequence[str]) -> Iterator[str]:
     """Yield each rule once, with the number of its rewrites if there are several: ``place_engine x2``."""
     for rule, count in Counter(rules).items():
         yield rule if count == 1 else f"{rule} x{count}"
+
+
+def _anywhere(steps: Sequence[str]) -> Counter[str]:
+    """Return the names of steps without their lines, which earlier steps move."""
+    return Counter(map(anywhere, steps))
+
+
+def _is_suspect(steps: Counter[str], wrong: Sequence[Counter[str]]) -> bool:
+    """Return True if a sequence has every step that all wrong sequences share, or all steps of one of them."""
+    if not wrong:
+        return False
+    shared = reduce(and_, wrong)
+    return bool(shared and shared <= steps) or any(one <= steps for one in wrong)
 
 
 def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:

@@ -286,7 +286,7 @@ def without_idle_steps(found: Sequence[Tuned]) -> list[Tuned]:
     """
     kept: list[tuple[Counter[str], Tuned]] = []
     for one in sorted(found, key=lambda one: (len(one.steps), one.latency_us)):
-        names = Counter(map(_anywhere, one.steps))
+        names = Counter(map(anywhere, one.steps))
         enough_us = one.latency_us * (1 + LEAST_STEP_PERCENT / 100)
         if not any(fewer < names and other.latency_us <= enough_us for fewer, other in kept):
             kept.append((names, one))
@@ -313,7 +313,7 @@ def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
     """Return the move that makes the rewrite ``name`` on a kernel, and the new kernel; None and ``text`` if the
     rewrite does not apply. Results are cached, because many sequences have a part in common.
     """
-    same = [move for move in find(text, name) if _anywhere(move.step) == _anywhere(name)]
+    same = [move for move in find(text, name) if anywhere(move.step) == anywhere(name)]
     for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
         changed = move.apply()
         if changed is not None and changed != text:
@@ -321,7 +321,7 @@ def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
     return None, text
 
 
-def _anywhere(step: str) -> str:
+def anywhere(step: str) -> str:
     """Return a move's name without its line."""
     return _LINE.sub("", step)
 
@@ -340,11 +340,11 @@ def _hidden(one: Tuned, own: Sequence[Move]) -> list[Move]:
     while (on := after.parent) is not None:
         moves = [move for move in on.moves or () if move.on is None]
         made = after.steps[len(on.steps) :]
-        expected = Counter(_anywhere(move.step) for move in moves)
-        expected.subtract(map(_anywhere, made))
-        offered = Counter(_anywhere(move.step) for move in later)
+        expected = Counter(anywhere(move.step) for move in moves)
+        expected.subtract(map(anywhere, made))
+        offered = Counter(anywhere(move.step) for move in later)
         for move in moves:
-            name = _anywhere(move.step)
+            name = anywhere(move.step)
             if offered[name] != expected[name] and move.step not in made:
                 found.append(replace(move, on=on))
         later, after = moves, on

@@ -13,7 +13,7 @@ from acceld.nki.source.syntax import COPIES, UNARY, Access, Statement
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _READERS = frozenset(
-    "activation activation_reduce tensor_scalar tensor_tensor tensor_reduce reciprocal tensor_copy copy "
+    "activation activation_reduce tensor_scalar tensor_scalar_reduce tensor_tensor tensor_reduce reciprocal tensor_copy copy "
     "add subtract multiply maximum minimum scalar_tensor_tensor".split()
 ) | frozenset(UNARY)
 _PAIRS = ("x", "y", "data1", "data2", "data", "operand1")

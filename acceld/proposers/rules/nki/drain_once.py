@@ -45,8 +45,8 @@ _PRODUCTS = (*PRODUCTS, "nc_transpose")
 _ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
 _ONE_COLUMN = frozenset({"operand0", "operand1", "bias", "scale"})
 """Arguments that may be tiles with one number in each partition."""
-_BANK_COLUMNS = 512
-"""Number of float32 columns in one bank of PSUM."""
+_BANK_COLUMNS = {"float32": 512, "bfloat16": 1024}
+"""Number of columns in one bank of PSUM, by dtype of the results."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ class _Drain:
     tiles: dict[ast.AST, Joined]
     """Tiles in SBUF that the work uses in all iterations, by the node of the access."""
     columns: int
+    most: int
+    """Number of columns that a bank holds."""
 
     @property
     def parts(self) -> tuple[int, int] | None:
@@ -98,7 +100,7 @@ class _Drain:
         number of iterations and fits into the bank.
         """
         trips = self.loop.trips or 1
-        most = min(trips, _BANK_COLUMNS // self.columns)
+        most = min(trips, self.most // self.columns)
         return max(count for count in range(1, most + 1) if trips % count == 0)
 
 
@@ -108,7 +110,7 @@ class DrainOnce(Rule):
     name = "drain_once"
     reason = (
         "The vector engine pays about 100 cycles for each instruction besides one cycle an element, so four copies of 128 "
-        "columns out of PSUM take nearly as long as two of 512. A bank of PSUM holds 512 columns of float32."
+        "columns out of PSUM take nearly as long as two of 512. A bank of PSUM holds 512 columns of float32, or 1024 of bfloat16."
     )
     source = "AWS NKI guides: about 100 cycles static overhead; PSUM banks of 2 KiB a partition"
     apis = frozenset({"nki_legacy", "nki"})
@@ -161,11 +163,12 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
             return f"line {work[0].line}: {bank}"
         banks[name] = bank
     columns = {bank.columns for bank in banks.values()}
-    if len(columns) != 1 or 2 * max(columns) > _BANK_COLUMNS:
+    most = min(_BANK_COLUMNS.get(kernel.dtype_of(name), _BANK_COLUMNS["float32"]) for name in banks)
+    if len(columns) != 1 or 2 * max(columns) > most:
         return None
     handed = sorted({one.made.name for one in declared if one.made.name in written(work) & read(after)})
     if kernel.api == "nki" and handed:
-        return _drain_with_places(kernel, loop, handed, min(loop.trips, _BANK_COLUMNS // max(columns)))
+        return _drain_with_places(kernel, loop, handed, min(loop.trips, most // max(columns)))
     tiles: dict[ast.AST, Joined] = {}
     own: set[str] = set()
     for one in work:
@@ -178,7 +181,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     problem = _dependence(kernel, loop, before, work, after, banks, own)
     if problem:
         return f"line {loop.line}: {problem}"
-    found = _Drain(kernel, loop, before, work, after, banks, tiles, columns.pop())
+    found = _Drain(kernel, loop, before, work, after, banks, tiles, columns.pop(), most)
     mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
     if kernel.api == "nki" and found.parts is not None and mixed:
         return f"line {work[0].line}: some tiles of this work lie side by side, and others have an axis for the iterations: give all tiles the same layout"
@@ -248,7 +251,11 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     found = all_accesses(kernel, name)
     if found is None or not buffer.is_written_out or None in buffer.shape:
         return f"{where} has an unknown shape, or is used without an index: declare the shape by numbers, and index it"
-    if not kernel.declared_dtype(name).endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
+    narrow = kernel.declared_dtype(name).endswith("bfloat16") and all(_turns_bfloat16(kernel, one) for one in writers)
+    if (
+        not (narrow or kernel.declared_dtype(name).endswith("float32"))
+        or len(buffer.shape) != buffer.partition_axis + 2
+    ):
         return f"{where} is not a buffer of float32 tiles with two axes: declare such a buffer"
     uses = [access for _, access in found]
     if not inside(buffer.declaration, loop):
@@ -259,6 +266,12 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     if not all(_is_whole(access, rows, columns) for access in uses):
         return f"{where} is used in part: use all rows and columns of it"
     return _Bank(name, rows, columns, declaration=buffer.declaration)
+
+
+def _turns_bfloat16(kernel: KernelModule, one: Statement) -> bool:
+    """Return True if a statement transposes a tile of bfloat16."""
+    data = one.reads.get("data")
+    return one.op == "nc_transpose" and data is not None and kernel.dtype_of(data.name) == "bfloat16"
 
 
 def _bank_of_buffer(buffer: Buffer, loop: Loop, uses: Sequence[Access]) -> _Bank | str:

@@ -46,6 +46,7 @@ _ROWS = (32, 64)
 _BY_PARTITION = {
     "nki": frozenset(
         "activation activation_reduce memset reciprocal scalar_tensor_tensor tensor_copy tensor_reduce tensor_scalar "
+        "tensor_scalar_reduce "
         "tensor_tensor tensor_tensor_scan".split()
     ),
     "nki_legacy": frozenset(("tensor_tensor", "copy", "tensor_copy", "tensor_scalar", "activation", *BINARY, *UNARY)),

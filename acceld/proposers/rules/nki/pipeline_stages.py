@@ -43,7 +43,7 @@ class _Cut:
     names: tuple[str, ...]
     """Tiles that the second stage reads from the first."""
     kind: str
-    """Work of the first stage: ``products`` or ``loads``."""
+    """Work of the first stage: ``products``, ``transposes`` or ``loads``."""
     products: bool
     """True if the second stage begins with a loop over products."""
     tied: str
@@ -112,7 +112,7 @@ def _benefit(profile: Profile | None, first: Sequence[Item], rest: Sequence[Item
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
     """Yield the positions at which a body can be divided: between products and work for other engines, or between
-    loads and products.
+    transposes or loads and products.
     """
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
@@ -125,7 +125,8 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
         first, rest = tuple(items[:at]), tuple(items[at:])
         shared = written(first) & read(rest)
         loads = _has(first, TRANSFERS) and _has(rest, PRODUCTS)
-        kind = "products" if _has(first, PRODUCTS) else "loads" if loads else ""
+        turns = _has(first, ("nc_transpose",)) and _has(rest, PRODUCTS)
+        kind = "products" if _has(first, PRODUCTS) else "loads" if loads else "transposes" if turns else ""
         beside_loop = isinstance(items[at - 1], Loop) or isinstance(items[at], Loop)
         if kind and beside_loop and shared:
             products = isinstance(items[at], Loop) and _has([items[at]], PRODUCTS)

@@ -51,11 +51,11 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield one finding for all products of the kernel, and one for each group that shares no operand with the
-        others.
+        """Yield one finding for all products of the kernel, one for each group that shares no operand with the others, and
+        one for each product of a group that is side by side in one loop.
 
         Parts are made once for all their readers. Making them is element-wise work, which does not pay off for every
-        product.
+        product. A workload may also allow the error of some products only.
         """
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
@@ -70,6 +70,9 @@ class SplitProducts(Rule):
         yield self._place(kernel, profile, ready)
         for group in groups if len(groups) > 1 else ():
             yield self._place(kernel, profile, group, key="alone")
+        for group in filter(_is_side_by_side, groups):
+            for product in group:
+                yield self._place(kernel, profile, [product], key="this product")
 
     def _place(
         self, kernel: KernelModule, profile: Profile | None, products: Sequence[Statement], key: str = ""
@@ -102,8 +105,15 @@ def _groups(products: Sequence[Statement]) -> list[list[Statement]]:
     return [sorted(members, key=lambda one: one.start) for _, members in groups]
 
 
+def _is_side_by_side(group: Sequence[Statement]) -> bool:
+    """Return True if several products make different results in loops of their own, all in one iteration of a loop."""
+    beyond = [around(one)[1:] for one in group]
+    results = {one.made.name for one in group}
+    return len(group) == len(results) > 1 and beyond[0] != [] and all(one == beyond[0] for one in beyond)
+
+
 @dataclass(frozen=True)
-class _Parts:
+class Parts:
     """The names of a buffer's high and low part."""
 
     hi: str
@@ -152,25 +162,37 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
     elif not product.augmented and not _is_only_writer(kernel, product, target):
         return f"{where} {target.name} is also written elsewhere: give those values another tile"
     for access in _operands(product):
-        name = access.name
-        if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
-            return f"{where} {name} is not a tile in SBUF: copy it there"
-        declaration = kernel.declaration(name)
-        if declaration is not None and declaration.op not in ("ndarray", "zeros"):
-            return f"{where} {name} has initial values: write them by a statement"
-        dtype = kernel.declared_dtype(name)
-        if dtype and not dtype.endswith(("float32", ".dtype")):
-            return f"{where} {name} is {dtype}: only products of float32 need to be split"
-        given = {kernel.dtypes.get(other, "") for other in _dtype_givers(kernel, name, dtype)}
-        if other_dtypes := given - {"", "float32"}:
-            return f"{where} {name} is {', '.join(sorted(other_dtypes))}: only products of float32 need to be split"
-        writers = kernel.writers(name)
-        if not writers or any(_adds(w) or w.target is None or w.target.name != name for w in writers):
-            return f"{where} {name} is not written by a plain statement: write it by an instruction or a load without a mask"
-        if all_accesses(kernel, name) is None and declaration is not None:
-            return f"{where} {name} is also used in a way that is not understood: use another tile there"
-        if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
-            return f"{where} {name} was rounded to fewer bits: keep it in float32"
+        problem = no_parts(kernel, product, access.name)
+        if problem:
+            return problem
+    return ""
+
+
+def no_parts(kernel: KernelModule, reader: Statement, name: str) -> str:
+    """Return the reason why bfloat16 parts of the tile ``name``, which ``reader`` reads, can not be made wherever the tile is
+    written; empty if they can.
+    """
+    where = f"line {reader.line}:"
+    if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
+        return f"{where} {name} is not a tile in SBUF: copy it there"
+    declaration = kernel.declaration(name)
+    if declaration is not None and declaration.op not in ("ndarray", "zeros"):
+        return f"{where} {name} has initial values: write them by a statement"
+    dtype = kernel.declared_dtype(name)
+    if dtype and not dtype.endswith(("float32", ".dtype")):
+        return f"{where} {name} is {dtype}: only products of float32 need to be split"
+    given = {kernel.dtypes.get(other, "") for other in _dtype_givers(kernel, name, dtype)}
+    if other_dtypes := given - {"", "float32"}:
+        return f"{where} {name} is {', '.join(sorted(other_dtypes))}: only products of float32 need to be split"
+    writers = kernel.writers(name)
+    if not writers or any(_adds(w) or w.target is None or w.target.name != name for w in writers):
+        return (
+            f"{where} {name} is not written by a plain statement: write it by an instruction or a load without a mask"
+        )
+    if all_accesses(kernel, name) is None and declaration is not None:
+        return f"{where} {name} is also used in a way that is not understood: use another tile there"
+    if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
+        return f"{where} {name} was rounded to fewer bits: keep it in float32"
     return ""
 
 
@@ -288,9 +310,9 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
     edits = Edits(kernel.source)
     names = sorted({access.name for product in products for access in _operands(product)})
     taken: set[str] = set()
-    parts: dict[str, _Parts] = {}
+    parts: dict[str, Parts] = {}
     for name in names:
-        parts[name] = _Parts(kernel.fresh(f"{name}_hi", taken), kernel.fresh(f"{name}_lo", taken))
+        parts[name] = Parts(kernel.fresh(f"{name}_hi", taken), kernel.fresh(f"{name}_lo", taken))
         taken |= {parts[name].hi, parts[name].lo}
     for product in products:
         pairs = _STACKED if stacked else _PARTS
@@ -302,18 +324,18 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
         _begin_with_zeros(kernel, product, edits)
     for name in names:
         if name in kernel.buffers:
-            _declare(kernel, name, parts[name], language, edits, sides.get(name, "moving") if stacked else "")
+            declare_parts(kernel, name, parts[name], language, edits, sides.get(name, "moving") if stacked else "")
         only_products = all(reader in products for reader in kernel.readers(name))
-        for writer in _last_writers(kernel, name, products):
+        for writer in last_writers(kernel, name, products):
             side = sides.get(name, "moving") if stacked else ""
-            _make_parts(kernel, writer, parts[name], language, edits, side, moved=only_products)
+            make_parts(kernel, writer, parts[name], language, edits, side, moved=only_products)
     return without_unused_buffers(edits.apply(), kernel)
 
 
 def _product(
     kernel: KernelModule,
     product: Statement,
-    parts: dict[str, _Parts],
+    parts: dict[str, Parts],
     pair: tuple[str, str],
     *,
     stacked: bool,
@@ -367,7 +389,7 @@ def _partitions(kernel: KernelModule, access: Access) -> ast.AST:
     return elements(access.node)[kernel.buffers[access.name].partition_axis]
 
 
-def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edits: Edits, stacked: str) -> None:
+def declare_parts(kernel: KernelModule, name: str, parts: Parts, language: str, edits: Edits, stacked: str) -> None:
     """Add to ``edits`` the declarations of both parts. ``stacked`` is the operand's side if its high part gets twice
     the partitions.
     """
@@ -389,12 +411,12 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
             edits.insert(kernel.after_line(declaration.end), f"{declaration.indent}{one} = {call}\n")
 
 
-def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Return the statements that write values of a buffer that a product reads. A statement is left out if its value is
-    overwritten before any product reads the value.
+def last_writers(kernel: KernelModule, name: str, readers: Sequence[Statement]) -> list[Statement]:
+    """Return the statements that write values of a buffer that one of ``readers`` reads. A statement is left out if its
+    value is overwritten before any of the readers reads the value.
     """
     writers = kernel.writers(name)
-    reads = [product.start for product in products if name in {access.name for access in _operands(product)}]
+    reads = [one.start for one in readers if name in {access.name for access in one.reads.values()}]
     return [
         one
         for one in writers
@@ -413,8 +435,8 @@ def _whole(writer: Statement) -> bool:
     return writer.target is not None and writer.target.dims is None
 
 
-def _make_parts(
-    kernel: KernelModule, writer: Statement, parts: _Parts, language: str, edits: Edits, stacked: str, *, moved: bool
+def make_parts(
+    kernel: KernelModule, writer: Statement, parts: Parts, language: str, edits: Edits, stacked: str, *, moved: bool
 ) -> None:
     """Add to ``edits`` the statements that make both parts of the value that a statement writes.
 

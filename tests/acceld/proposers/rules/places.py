@@ -1312,6 +1312,128 @@ KEPT_CURRENT = current(
     return out
 """,
 )
+TURNED_PARTS = current(
+    "x",
+    """
+    out = nl.ndarray((2, 128, 4, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:512])
+        for k in nl.affine_range(4):
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            high = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.sbuf)
+            low = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.sbuf)
+            made = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.nc_transpose(dst=turned, data=x_tile[0:128, nl.ds(128 * k, 128)])
+            nisa.tensor_copy(dst=high, src=turned)
+            nisa.tensor_tensor(dst=low, data1=turned, data2=high, op=nl.subtract)
+            nisa.tensor_tensor(dst=made, data1=high, data2=low, op=nl.add)
+            nisa.dma_copy(dst=out[row, 0:128, k, 0:128], src=made)
+    return out
+""",
+)
+"""A float32 tile that is transposed, and then divided into bfloat16 parts."""
+BESIDE = current(
+    "x, w, u",
+    """
+    out = nl.ndarray((2, 128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 2, 256), dtype=nl.float32, buffer=nl.sbuf)
+    u_tile = nl.ndarray((128, 2, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w)
+    nisa.dma_copy(dst=u_tile, src=u)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        gate = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)
+        up = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)
+        kept = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:2, 0:128])
+        for k in nl.affine_range(2):
+            nisa.nc_matmul(dst=gate, stationary=x_tile[0:128, k, 0:128], moving=w_tile[0:128, k, 0:256], accumulate=k > 0)
+        for k in nl.affine_range(2):
+            nisa.nc_matmul(dst=up, stationary=x_tile[0:128, k, 0:128], moving=u_tile[0:128, k, 0:256], accumulate=k > 0)
+        nisa.tensor_copy(dst=kept, src=gate)
+        nisa.tensor_tensor(dst=made, data1=kept, data2=up, op=nl.multiply)
+        nisa.dma_copy(dst=out[row, 0:128, 0:256], src=made)
+    return out
+""",
+)
+"""Two products that share an operand, side by side in one loop."""
+TURNS_AHEAD = current(
+    "x, w",
+    """
+    out = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    x_tile = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    w_tile = nl.ndarray((128, 8, 256), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)
+    made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x_tile, src=x)
+    nisa.dma_copy(dst=w_tile, src=w)
+    for step in nl.affine_range(4):
+        turned = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.psum)
+        x_t = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        for part in nl.affine_range(2):
+            nisa.nc_transpose(dst=turned[0:128, part, 0:128], data=x_tile[0:128, nl.ds(256 * step + 128 * part, 128)])
+        nisa.tensor_copy(dst=x_t, src=turned)
+        for part in nl.affine_range(2):
+            nisa.nc_matmul(dst=total, stationary=x_t[0:128, part, 0:128], moving=w_tile[0:128, 2 * step + part, 0:256], accumulate=2 * step + part > 0)
+    nisa.tensor_copy(dst=made, src=total)
+    nisa.dma_copy(dst=out, src=made)
+    return out
+""",
+)
+"""Blocks that are transposed and then multiplied, all into one sum."""
+DRAIN_NARROW = current(
+    "x",
+    """
+    out = nl.ndarray((128, 2, 8, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+        rounded = nl.ndarray((128, 1024), dtype=nl.bfloat16, buffer=nl.sbuf)
+        rounded_t = nl.ndarray((128, 8, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:1024])
+        nisa.tensor_copy(dst=rounded, src=x_tile)
+        for k in nl.affine_range(8):
+            turned = nl.ndarray((128, 128), dtype=nl.bfloat16, buffer=nl.psum)
+            nisa.nc_transpose(dst=turned, data=rounded[0:128, nl.ds(128 * k, 128)])
+            nisa.tensor_copy(dst=rounded_t[0:128, k, 0:128], src=turned)
+        nisa.dma_copy(dst=out[0:128, row, 0:8, 0:128], src=rounded_t)
+    return out
+""",
+)
+PEAKS = tiled(
+    "x",
+    (128, 1024),
+    f=1024,
+    body="""
+    one = nl.arange(1)[None, :]
+    x_tile = nl.load(x[p, f])
+    half = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    peak = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    half[p, f] = nisa.tensor_scalar(data=x_tile, op0=nl.multiply, operand0=0.5)
+    peak[p, one] = nisa.tensor_reduce(nl.max, data=half[p, f], axis=[1])
+    y_tile = nl.subtract(half[p, f], peak[p, one])
+    nl.store(out[p, f], value=y_tile)
+""",
+)
+PEAKS_CURRENT = current(
+    "x",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        half = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        peak = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        below = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:512])
+        nisa.tensor_scalar(dst=half, data=x_tile, op0=nl.multiply, operand0=0.5, engine=nisa.engine.scalar)
+        nisa.tensor_reduce(dst=peak, op=nl.maximum, data=half, axis=1)
+        nisa.tensor_scalar(dst=below, data=half, op0=nl.subtract, operand0=peak)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=below)
+    return out
+""",
+)
+"""Rows less their maximum."""
 
 # A line each for a place and for a change of it.
 # fmt: off
@@ -1406,6 +1528,46 @@ PLACES = [
         ]),
     Example("reduce_in_activation", SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.multiply(x_tile, x_tile)"), [TILE]),
     Example("reduce_in_activation", SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.square(x_tile)").replace("nisa.tensor_reduce(nl.add, data=power, axis=[1])", "nl.sum(power, axis=[1])"), [TILE]),
+    Example("reduce_in_copy", PEAKS, [TILE],
+        stays=[
+        ("nl.max, data", "nl.bitwise_or, data"),
+        ("operand0=0.5)", "operand0=0.5, op1=nl.add, operand1=1.0)"),
+        ("operand0=0.5)", "operand0=0.5, mask=p < 100)"),  # masked
+        ("axis=[1])", "axis=[1], negate=True)"),
+        ("    peak[p, one] =", "    half[p, f] = nl.add(x_tile, 1.0)\n    peak[p, one] ="),  # changed in between
+        ]),
+    Example("reduce_in_copy", PEAKS_CURRENT, [(2, 128, 512)],
+        stays=[
+        ("op=nl.maximum", "op=nl.multiply"),
+        ("operand0=0.5,", "operand0=0.5, reverse0=True,"),
+        ("half = nl.ndarray((128, 512), dtype=nl.float32", "half = nl.ndarray((128, 512), dtype=nl.bfloat16"),  # rounded
+        ("data=half, axis=1", "data=half[0:128, 0:256], axis=1"),
+        ("data=half, axis=1", "data=half, axis=1, negate=True"),
+        ("        nisa.tensor_reduce(", "        other = half\n        nisa.tensor_reduce("),  # alias
+        ("        nisa.tensor_reduce(", "        nisa.memset(dst=peak, value=1.0)\n        nisa.tensor_reduce("),
+        ]),
+    Example("reduce_in_copy", PEAKS_CURRENT.replace("tensor_scalar(dst=half, data=x_tile, op0=nl.multiply, operand0=0.5,", "tensor_copy(dst=half, src=x_tile,"), [(2, 128, 512)],
+        stays=[
+        ("x_tile = nl.ndarray((128, 512), dtype=nl.float32", "x_tile = nl.ndarray((128, 512), dtype=nl.int32"),  # not exact in float32
+        ]),
+    Example("pipeline_stages", TURNS_AHEAD, [(128, 1024), (128, 8, 256)], what="transposes",
+        stays=[
+        ("step in nl.affine_range", "step in nl.sequential_range"),
+        ("part > 0)", "part > 0)\n        nisa.tensor_copy(dst=x_tile[0:128, 0:256], src=x_t)"),  # the next transposes read it
+        ]),
+    Example("split_products", BESIDE, [(2, 128, 2, 128), (128, 2, 256), (128, 2, 256)], what="this product",
+        stays=[
+        ("dst=up, stationary", "dst=gate, stationary"),  # two terms of one sum
+        ]),
+    Example("turn_parts", TURNED_PARTS, [(2, 128, 512)],
+        stays=[
+        ("data2=high, op=nl.subtract", "data2=high, op=nl.add"),  # not the rest
+        ("data1=high, data2=low", "data1=turned, data2=low"),  # the transposed tile is also read
+        ("low = nl.ndarray((128, 128), dtype=nl.bfloat16", "low = nl.ndarray((128, 128), dtype=nl.float32"),
+        ("            nisa.tensor_tensor(dst=low", "            nisa.memset(dst=high, value=1.0)\n            nisa.tensor_tensor(dst=low"),
+        ("            nisa.tensor_copy(", "            other = x_tile\n            nisa.tensor_copy("),  # alias
+        ("            nisa.tensor_copy(", "            nisa.memset(dst=turned[0:128, 0:64], value=1.0)\n            nisa.tensor_copy("),
+        ]),
     Example("consume_psum", FROM_PSUM, FROM_PSUM_SHAPES,
         stays=[
         ("value=result", "value=copied"),  # a store can not read PSUM
@@ -1697,6 +1859,7 @@ PLACES = [
         ("src=turned)\n", "src=turned)\n            other = tile_t\n"),
         ("accumulate=step > 0)", "accumulate=step > 0)\n            nisa.tensor_copy(dst=tile[0:128, 0:64], src=total)"),
         ], what="of turned"),
+    Example("drain_once", DRAIN_NARROW, [(2, 128, 1024)], what="1024 columns"),
     Example("store_once", STORED_PARTS, STORED_PARTS_SHAPES,
         stays=[
         ("part in nl.affine_range", "part in nl.sequential_range"),

@@ -70,6 +70,28 @@ def test_both_halves_of_the_dma_engines_work_side_by_side_on_stacked_tiles() -> 
     assert after == pytest.approx(before / 2)
 
 
+def test_the_tensor_engine_transposes_parts_in_two_passes_instead_of_three() -> None:
+    shapes = [(2, 128, 512)]
+    turned, inputs = applied("turn_parts", places.TURNED_PARTS, shapes), arrays(*shapes)
+    programs = (
+        trace(one, [TensorSpec(shapes[0], "float32")], api="nki", chip="trn2") for one in (places.TURNED_PARTS, turned)
+    )
+    before, after = (timeline(program).engines["tensor"] for program in programs)
+    assert after == pytest.approx(before * 2 / 3)
+    np.testing.assert_array_equal(run(turned, *inputs), run(places.TURNED_PARTS, *inputs))
+
+
+def test_a_copy_that_reduces_what_it_writes_keeps_every_bit_and_leaves_the_scalar_engine_idle() -> None:
+    shapes = [(2, 128, 512)]
+    joined, inputs = applied("reduce_in_copy", places.PEAKS_CURRENT, shapes), arrays(*shapes)
+    programs = [
+        trace(one, [TensorSpec(shapes[0], "float32")], api="nki", chip="trn2") for one in (places.PEAKS_CURRENT, joined)
+    ]
+    before, after = (timeline(program).engines["scalar"] for program in programs)
+    assert before > 0.0 == after
+    np.testing.assert_array_equal(run(joined, *inputs), run(places.PEAKS_CURRENT, *inputs))
+
+
 def test_tiles_of_float32_are_split_whatever_is_loaded_into_them() -> None:
     kernel = KernelModule(places.SPLIT_PRODUCT, "nki_legacy", places.SPLIT_PRODUCT_SHAPES, ("bfloat16", "float32"))
     assert places_offered(rule_named("split_products"), kernel)

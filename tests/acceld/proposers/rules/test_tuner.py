@@ -34,6 +34,7 @@ from tests.acceld.proposers.rules.places import (
     SILU,
     STAGES_NORMED,
     STAGES_NORMED_SHAPES,
+    TURNED_PARTS,
 )
 
 # Kernels of letters: a and b pay only together, c always does, d is the same program as c.
@@ -319,6 +320,24 @@ async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
     assert found == ["e", "ad", "af"], "both wrong kernels have the step a; the fastest come first, as before"
 
 
+async def test_a_sequence_with_all_steps_of_a_wrong_one_comes_last_wherever_these_steps_are() -> None:
+    listed = (["split, line 3"], ["turn, line 5", "one, line 8"], ["turn, line 5", "split, line 8"], ["drain, line 9"])
+
+    class Prepared(TunedRules):
+        async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
+            return [
+                Tuned("", tuple(steps), ("hoist_loads",) * len(steps), TimedProgram(us, str(us)))
+                for us, steps in enumerate(listed)
+            ]
+
+    proposer = Prepared(simulated, "promise", limit=1)
+    wrong = [plan for index in (0, 1) if (plan := await proposer.plan(request(index))) is not None]
+    wrong = [replace(plan, id=index) for index, plan in enumerate(wrong)]
+    asked = [replace(request(index, earlier=wrong), wrong=frozenset({0, 1})) for index in range(2)]
+    found = [plan.data["steps"] for one in asked if (plan := await proposer.plan(one)) is not None]
+    assert found == [listed[3], listed[2]], "the wrong sequences share no step, but one of them is a part of the other"
+
+
 async def test_a_sequence_too_slow_for_the_beam_is_no_plan() -> None:
     proposer = tuned()
     plans = [plan for index in range(20) if (plan := await proposer.plan(request(index))) is not None]
@@ -511,6 +530,17 @@ def test_the_cut_that_fills_the_wait_of_the_busiest_engine_promises_most() -> No
     first = min(for_load)
     assert for_load[first] == 0.25 and min(for_load.values()) == 0.02, "only cuts between load and transpose help"
     assert for_chain[first] == 0.02, "nothing of the tensor engine stands before the chain"
+
+
+def test_parts_made_before_a_transpose_promise_a_third_of_the_time_of_transposes_and_parts() -> None:
+    lines = {text: line_of(TURNED_PARTS, text) for text in ("nisa.nc_transpose", "dst=high, src", "dst=low")}
+    engines = dict(zip(lines, ("tensor", "scalar", "vector"), strict=True))
+    spots = [{"line": lines[text], "engine": engine, "busy_us": 30.0} for text, engine in engines.items()]
+    found = replace(profile(tensor=50.0, vector=100.0), details={"hot_spots": spots})
+    (move,) = [
+        one for one in moves(TURNED_PARTS, found, api="nki", shapes=((2, 128, 512),)) if one.rule == "turn_parts"
+    ]
+    assert move.benefit == pytest.approx(0.2)
 
 
 def test_a_line_of_the_critical_path_promises_its_share_when_it_moves_to_another_engine() -> None:

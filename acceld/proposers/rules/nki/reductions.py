@@ -1,0 +1,96 @@
+"""Join an instruction with the reduction of the tile that it writes: conditions, reasons and the new text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from acceld.editing import Edits
+from acceld.nki.source.matching import maker, one_name, same_mask
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import operation, prefix
+from acceld.nki.source.syntax import Access, Statement, accesses
+
+_OPERATORS = {"max": "maximum", "min": "minimum", "sum": "add"}
+"""Names of an operator in functions of ``nl``, with its name in arguments of ``nisa``."""
+
+
+def reduced(kernel: KernelModule, whole: Statement) -> tuple[Access, str] | None:
+    """Return the tile whose columns a statement reduces to one, and the name of the operator, such as ``maximum``; None
+    for other statements.
+    """
+    if whole.kind != "op" or whole.augmented or whole.target is None or not kernel.folds_columns(whole):
+        return None
+    if whole.op == "tensor_reduce":
+        data, op = whole.reads.get("data"), kernel.opname(whole.args.get("op"))
+        if kernel.text_of(whole, "negate") not in ("", "False"):
+            return None
+    elif whole.op in ("sum", "max"):
+        data, op = whole.reads.get("x"), whole.op
+    else:
+        return None
+    if data is None or len(kernel.extents(data) or ()) > 2:
+        return None
+    return data, _OPERATORS.get(op, op)
+
+
+def made_before(kernel: KernelModule, whole: Statement, data: Access) -> Statement | None:
+    """Return the instruction that last writes the tile ``data`` before the reduction ``whole``; None if there is none,
+    or if it adds or reduces already.
+    """
+    before = [one for one in kernel.writers(data.name) if one.start < whole.start]
+    made = max(before, key=lambda one: one.start, default=None)
+    if made is None or made.kind != "op" or made.augmented or {"reduce_op", "reduce_res"} & made.args.keys():
+        return None
+    return made
+
+
+def obstacle(kernel: KernelModule, made: Statement, whole: Statement, data: Access) -> str:
+    """Return the reason why the instruction ``made`` can not reduce the tile ``data`` that it writes, in place of
+    ``whole``; empty if it can.
+    """
+    found = maker(kernel, whole, data)
+    if isinstance(found, str):
+        return found
+    name = whole.made.name
+    reasons = [one_name(kernel, [name]), same_mask(kernel, made, whole)]
+    if name in kernel.buffers:
+        declared = kernel.buffers[name].declaration
+        if declared.start > made.start and declared.parent is not made.parent:
+            reasons.append(f"line {declared.line} declares {name} after line {made.line}: declare it before")
+    elif _partitions(kernel, made) is None:
+        reasons.append(f"line {whole.line}: the shape of {data.name} is not known: declare it by numbers")
+    between = [one for one in kernel.statements if made.start < one.start < whole.start and one.kind != "declaration"]
+    users = [one for one in between if any(access.name == name for access in accesses(one))]
+    if users:
+        reasons.append(
+            f"line {users[0].line} uses {name} between lines {made.line} and {whole.line}: use another tile there"
+        )
+    return next(filter(None, reasons), "")
+
+
+def joined(
+    kernel: KernelModule, made: Statement, whole: Statement, name: str, arguments: Mapping[str, str], op: str
+) -> str:
+    """Return the source in which the instruction ``name`` of ``nisa`` with ``arguments`` stands in place of ``made``, and
+    also reduces what it writes by the operator ``op``, in place of ``whole``.
+    """
+    edits = Edits(kernel.source)
+    language, result, declaration = prefix(kernel, "language"), kernel.text(whole.made.node), ""
+    if whole.made.dims is None and whole.made.name not in kernel.buffers:
+        declaration = (
+            f"{result} = {language}.ndarray(({language}.par_dim({_partitions(kernel, made)}), 1), "
+            f"dtype={language}.float32, buffer={language}.sbuf)\n{made.indent}"
+        )
+    declared = kernel.declaration(whole.made.name)
+    if declared is not None and declared.start > made.start:
+        declaration = f"{kernel.source[declared.start : declared.end]}\n{made.indent}"
+        edits.delete_lines(declared.start, declared.end)
+    given = {**arguments, "reduce_op": f"{language}.{op}", "reduce_res": result}
+    edits.replace(made.start, made.end, declaration + operation(kernel, made, name, given))
+    edits.delete_lines(whole.start, whole.end)
+    return edits.apply()
+
+
+def _partitions(kernel: KernelModule, made: Statement) -> int | None:
+    shape = kernel.tile_shape(made)
+    return shape[0] if shape else None
