@@ -41,6 +41,8 @@ from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Pro
 
 _CHECK_EVERY = 256
 _LONGEST_SHUFFLE = 1_000_000
+Order = int | Literal["reversed"] | Mapping[int, int]
+"""An order of affine iterations, see ``shuffle_affine`` of :class:`ExecuteOptions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class ExecuteOptions:
       holds random finite values. If different values are written to one run-time position, one other than the last
       remains.
     - ``held``: with ``chance``, the number that all memory which was never written holds, in each dtype that has it.
-    - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
+    - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed", or the iteration with which each
+      affine loop begins, by the loop's number; the iterations before it then come last.
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail if a product marked as a transpose is not one, even on trn1, where the array
       computes it.
@@ -72,7 +75,7 @@ class ExecuteOptions:
     uninitialized: Literal["nan", "zero"] = "nan"
     chance: int | None = None
     held: float | None = None
-    shuffle_affine: int | Literal["reversed"] | None = None
+    shuffle_affine: Order | None = None
     check_onezero: bool = True
     check_transposes: bool = False
     deadline_s: float | None = None
@@ -489,7 +492,7 @@ class _Execution:
             affine = loop.kind is LoopKind.AFFINE
 
             def shuffled(env: Env) -> None:
-                for position, i in enumerate(self._permutation(loop.trips) if affine else self._iterations(loop)):
+                for position, i in enumerate(self._permutation(loop) if affine else self._iterations(loop)):
                     check()
                     env[slot], order[slot] = i, position
                     for store in refills:
@@ -564,6 +567,7 @@ class _Execution:
         """Return a function that exchanges the tiles of two cores: each core gets the tile of the other one."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
+        check = checked(context, lambda env, window: None, self.views)
         cores = list(itertools.product(*counts))
         if len(cores) != 2:
             crash(f"{len(cores)} cores exchange tiles, but a logical core has 2", "exchange_cores", instruction.line)
@@ -578,12 +582,15 @@ class _Execution:
                 held = []
                 for core in cores:
                     at(env, core)
+                    check(env, None)
                     held.append(np.array(src.load(env, None)))
                 for core, values in zip(cores, reversed(held), strict=True):
                     at(env, core)
                     dst.put(env, None, values)
                 if self.races is not None:
                     self.races.meet([core[0] for core in cores])
+            except KernelFailure as failure:
+                raise _placed(instruction, failure) from failure.__cause__
             except _NUMPY_ERRORS as error:
                 raise _translated(instruction, error) from error
 
@@ -629,10 +636,14 @@ class _Execution:
         if self.machine.register(register, loop.line):
             crash(f"the loop runs more than {loop.trips} times", "dynamic_trips", loop.line)
 
-    def _permutation(self, trips: int) -> Sequence[int]:
-        if self.options.shuffle_affine == "reversed":
-            return range(trips - 1, -1, -1)
-        return random_order(trips, self.order_random)
+    def _permutation(self, loop: Loop) -> Sequence[int]:
+        order = self.options.shuffle_affine
+        if order == "reversed":
+            return range(loop.trips - 1, -1, -1)
+        if isinstance(order, Mapping):
+            start = order.get(loop.id, 0)
+            return (*range(start, loop.trips), *range(start))
+        return random_order(loop.trips, self.order_random)
 
 
 def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:

@@ -21,8 +21,10 @@ from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, Program, TileDim
 from acceld.nki.ir.regions import apart
 
-_BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8"}
-"""Operations that may write the elements that they read, if both operands are the same at each position."""
+_BY_POSITION = (having(Trait.ELEMENTWISE) | {"match_replace8"}) - {"exchange"}
+"""Operations that may write the elements that they read, if both operands are the same at each position. Not an exchange
+of tiles: what the other core sends may arrive before this core has sent.
+"""
 _BY_COLUMN = frozenset({"shuffle"})
 """Operations that read an element of all partitions before they write an element of any partition. So only the
 positions inside of a partition must be the same. AWS documents a shuffle in place, and its library spreads the first

@@ -1,9 +1,13 @@
-"""Prove, without running a program, that the order of affine iterations changes nothing but the rounding of sums."""
+"""Prove, without running a program, that the order of affine iterations changes nothing but the rounding of sums.
+
+For a program without such a proof, choose orders in which every iteration that could matter comes first or last.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 
 from acceld.nki.ir.def_use import (
     Use,
@@ -20,6 +24,8 @@ from acceld.nki.ir.regions import box, coefficient
 
 _LOCAL = ("idle", "reset_reduce")
 """Commands to an engine's accumulators after which the accumulators hold nothing that a later instruction may use."""
+_MOST_TRIPS = 100_000
+"""Greatest number of iterations of a loop of which any may be chosen to come first."""
 _MOST_USES = 100_000
 """Number of uses up to which a proof is tried; a use counts again for each affine loop around it."""
 
@@ -52,6 +58,31 @@ def order_changes_only_sums(program: Program) -> bool:
             inside.setdefault(loop.id, []).extend(found)
     trips = {number: loop.trips for number, loop in program.loops.items()}
     return all(_is_free(program, affine[number], uses, everywhere, trips) for number, uses in inside.items())
+
+
+def first_iterations(program: Program, most: int, random: Random) -> list[dict[int, int]]:
+    """Return orders of the program's affine iterations, at most ``most``: for each loop, by its number, the iteration with
+    which the loop begins. The iterations before that one come last.
+
+    So each iteration in turn can not use what any other iteration leaves, and the one before it decides what stays. If
+    there are too many iterations, those come first at which a mask begins or ceases to hold, then others at random.
+    """
+    loops = [loop for loop in program.loops.values() if loop.kind is LoopKind.AFFINE and loop.trips > 2]
+    bounds: dict[int, set[int]] = {loop.id: set() for loop in loops}
+    for instruction, _ in program.walk():
+        for pattern in instruction.mask:
+            for number, coef in pattern.base.terms:
+                if number in bounds:
+                    bounds[number].update((-pattern.base.const // coef, -pattern.base.const // coef + 1))
+    ways: dict[int, list[int]] = {}
+    for loop in loops:
+        first = [at for at in sorted(bounds[loop.id]) if 0 < at < loop.trips]
+        left = [at for at in range(1, loop.trips) if at not in bounds[loop.id]] if loop.trips <= _MOST_TRIPS else []
+        random.shuffle(first)
+        random.shuffle(left)
+        ways[loop.id] = [*first, *left] or [random.randrange(1, loop.trips)]
+    runs = min(most, max(map(len, ways.values()), default=0))
+    return [{number: starts[turn % len(starts)] for number, starts in ways.items()} for turn in range(runs)]
 
 
 def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:
