@@ -34,6 +34,7 @@ from acceld.nki.execute.overlaps import checked, views_of
 from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
+from acceld.nki.execute.tiles import repeats
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
@@ -52,7 +53,7 @@ class ExecuteOptions:
     - ``float64``: compute every float in float64, without rounding to narrow formats.
     - ``uninitialized``: the contents of memory that was never written.
     - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
-      holds random finite values. If different values are written to one run-time position, one other than the last
+      holds random finite values. If an instruction writes different values to one position, one other than the last
       remains.
     - ``held``: with ``chance``, the number that all memory which was never written holds, in each dtype that has it.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed", or the iteration with which each
@@ -205,10 +206,12 @@ class _Execution:
                 self.refills.setdefault(store.layout.refill, []).append(store)
 
     def _left_to_chance(self, layout: Layout, uses: list[Use], output: bool) -> bool:
-        """Tell whether elements of a buffer may be read before they are written, or written at positions known
-        only at run time.
+        """Tell whether elements of a buffer may be read before they are written, written at positions known only at run
+        time, or written several times by one instruction.
         """
         buffer = layout.buffer
+        if any(use.writes and repeats(use.access, buffer.strides) for use in uses):
+            return True
         if buffer.role in (Role.INPUT, Role.CONSTANT):
             return any(use.writes and use.indirect for use in uses)
         if any(use.writes and use.indirect for use in uses):
