@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
 from random import Random
 
 from acceld.nki.ir.def_use import (
@@ -24,6 +26,8 @@ from acceld.nki.ir.regions import box, coefficient
 
 _LOCAL = ("idle", "reset_reduce")
 """Commands to an engine's accumulators after which the accumulators hold nothing that a later instruction may use."""
+_MOST_PAIRS = 4096
+"""Greatest number of combinations of iterations up to which each may come first; of more, some are drawn."""
 _MOST_TRIPS = 100_000
 """Greatest number of iterations of a loop of which any may be chosen to come first."""
 _MOST_USES = 100_000
@@ -65,7 +69,8 @@ def first_iterations(program: Program, most: int, random: Random) -> list[dict[i
     which the loop begins. The iterations before that one come last.
 
     So each iteration in turn can not use what any other iteration leaves, and the one before it decides what stays. If
-    there are too many iterations, those come first at which a mask begins or ceases to hold, then others at random.
+    there are too many iterations, those come first at which a mask begins or ceases to hold, then others at random. Of
+    several loops, iterations come first together, too.
     """
     loops = [loop for loop in program.loops.values() if loop.kind is LoopKind.AFFINE and loop.trips > 2]
     bounds: dict[int, set[int]] = {loop.id: set() for loop in loops}
@@ -81,8 +86,19 @@ def first_iterations(program: Program, most: int, random: Random) -> list[dict[i
         random.shuffle(first)
         random.shuffle(left)
         ways[loop.id] = [*first, *left] or [random.randrange(1, loop.trips)]
-    runs = min(most, max(map(len, ways.values()), default=0))
-    return [{number: starts[turn % len(starts)] for number, starts in ways.items()} for turn in range(runs)]
+    turns = range(max(map(len, ways.values()), default=0))
+    orders = [{number: starts[turn % len(starts)] for number, starts in ways.items()} for turn in turns]
+    if len(ways) > 1 and len(orders) < most:
+        # an iteration of one loop may matter only together with one of another loop
+        choices = [[0, *starts] for starts in ways.values()]
+        if prod(map(len, choices)) <= _MOST_PAIRS:
+            pairs = list(product(*choices))
+            random.shuffle(pairs)
+        else:
+            pairs = [tuple([random.choice(starts) for starts in choices]) for _ in range(most)]
+        known = {tuple(order.values()) for order in orders} | {(0,) * len(ways)}
+        orders += [dict(zip(ways, pair, strict=True)) for pair in pairs if pair not in known]
+    return orders[:most]
 
 
 def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:

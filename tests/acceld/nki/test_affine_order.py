@@ -149,3 +149,13 @@ def test_a_loop_begins_with_the_iteration_that_an_order_names() -> None:
     (loop,) = program.loops
     (last,) = run(program, [x], shuffle={loop: 3}, float64=False, max_bytes=MOST_BYTES)
     assert np.array_equal(last, x[8:12]), "the iteration before the first one is the last"
+
+
+def test_iterations_of_two_loops_come_first_together() -> None:
+    kernel = Kernel()
+    x, out = kernel.input((4 * STEPS, 8)), kernel.output((4, 8))
+    with kernel.loop(STEPS) as step, kernel.loop(4):
+        kernel.store(out, _tile(kernel, x, step))
+    orders = first_iterations(kernel.finish(), 99, Random(1))
+    pairs = [tuple(order.values()) for order in orders]
+    assert len(pairs) == len(set(pairs)) == STEPS * 4 - 1
