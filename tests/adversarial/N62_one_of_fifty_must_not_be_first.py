@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: runtime_error.affine_order
+# caught by: runtime_error.affine_order|incorrect_numerical.affine_order
 # workload: st_silu
 """Iteration 40 of 50 stores what every other iteration leaves in one place: only if it is first it finds nothing."""
 

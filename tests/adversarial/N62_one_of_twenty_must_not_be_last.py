@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: runtime_error.affine_order
+# caught by: runtime_error.affine_order|incorrect_numerical.affine_order
 # workload: st_silu
 """Of twenty iterations that write one tile the eleventh is wrong."""
 
