@@ -38,7 +38,7 @@ from acceld.nki.execute.tiles import repeats
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
-from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
+from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role, Space
 
 _CHECK_EVERY = 256
 _LONGEST_SHUFFLE = 1_000_000
@@ -146,7 +146,14 @@ class _Execution:
         chance = None if options.chance is None else Chance(options.chance, options.held)
         adds = {number for number, found in uses.items() if any(adds_or_overwrites(use) for use in found)}
         self.stores = [
-            BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds, traces=options.keeps_nan)
+            BufferMemory(
+                layout,
+                poison=poison,
+                chance=chance,
+                adds=layout.buffer.id in adds,
+                traces=options.keeps_nan,
+                shared=program.lnc > 1 and layout.buffer.space is Space.HBM and layout.buffer.role is not Role.INPUT,
+            )
             for layout in layouts
         ]
         outputs = {number for number in program.outputs if program.buffers[number].role is not Role.INPUT}
