@@ -41,11 +41,12 @@ _SECTION = re.compile(
 )
 _INSTRUCTION = re.compile(
     r"\t(rdtscp?|rdpmc|rdrand|rdseed|rdpid|syscall|sysenter|int|cpuid|xgetbv|[rw]d?[rw]?[fg]sbase|wrpkru|rdpkru|in|out|hlt"
+    r"|rdpru|tpause|umonitor|umwait|monitorx|mwaitx|popf|std(?=[ \t]*$)"
     r"|svc|hvc|smc|mrs|msr|isb)[bwlq]?(?:[ \t]|$)|(%[fg]s:)(?!0x28\b)",
     re.MULTILINE,
 )
-"""Instructions that read a clock or a counter, draw random numbers, make system calls, or read thread-local
-memory.
+"""Instructions that read a clock or a counter or wait for a time, draw random numbers, make system calls, set flags that a
+caller relies on (the direction of copies, alignment checks), or read thread-local memory.
 
 The one allowed read of thread-local memory is the guard of the stack, at 0x28.
 """

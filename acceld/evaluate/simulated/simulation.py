@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from acceld.evaluate.sandbox.messages import defect_record, failure_record, limi
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.activations import approximates
 from acceld.nki.execute.answers import Answers
-from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
-from acceld.nki.ir.affine_order import order_changes_only_sums
+from acceld.nki.execute.interpreter import ExecuteOptions, Order, execute, is_settled
+from acceld.nki.ir.affine_order import first_iterations, order_changes_only_sums
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.numerics import is_integer
 from acceld.nki.ir.operations import COMPARISONS, LOGIC
@@ -119,7 +119,18 @@ def _outputs(
     if shuffle is not None:
         found.append(run(program, arrays, shuffle="reversed", float64=False, max_bytes=most))
         check_order(program, arrays, found[0], found[1], most)
+        if not order_changes_only_sums(program):
+            runs = min(_MOST_ORDERS, max(_LEAST_ORDERS, _MOST_ELEMENTS // max(1, _elements_of(program)) // 4))
+            for order in first_iterations(program, runs, secrets.SystemRandom()):
+                other = run(program, arrays, shuffle=order, float64=False, max_bytes=most)
+                check_order(program, arrays, found[0], other, most, order)
     return found
+
+
+_LEAST_ORDERS, _MOST_ORDERS = 4, 64
+"""Numbers of further orders in which a program runs whose order is not proved to be free, if it is large and if it is
+small.
+"""
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:
@@ -131,7 +142,7 @@ def run(
     program: Program,
     inputs: Sequence[NDArray[Any]],
     *,
-    shuffle: int | Literal["reversed"] | None,
+    shuffle: Order | None,
     float64: bool,
     max_bytes: int,
     turns: Mapping[int, Sequence[int]] | None = None,
@@ -164,22 +175,23 @@ def check_order(
     program: Program,
     inputs: Sequence[NDArray[Any]],
     shuffled: Sequence[NDArray[Any]],
-    backwards: Sequence[NDArray[Any]],
+    otherwise: Sequence[NDArray[Any]],
     max_bytes: int,
+    order: Order = "reversed",
 ) -> None:
     """Raise KernelCrash if the order of affine iterations decides a result.
 
-    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another order of
+    ``shuffled`` and ``otherwise`` are the outputs with the iterations in random order and in ``order``. Another order of
     a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that the
     order changes nothing else. In float64, rounding is a billion times smaller than a value that an iteration could
     pass on to a later iteration.
     """
-    if all(one.tobytes() == other.tobytes() for one, other in zip(shuffled, backwards, strict=True)):
+    if all(one.tobytes() == other.tobytes() for one, other in zip(shuffled, otherwise, strict=True)):
         return
     if order_changes_only_sums(program):
         return
     try:
-        ways = [run(program, inputs, shuffle=way, float64=True, max_bytes=max_bytes) for way in (None, "reversed")]
+        ways = [run(program, inputs, shuffle=way, float64=True, max_bytes=max_bytes) for way in (None, order)]
     except LimitExceeded:
         return  # the outputs in both orders are compared with the reference in any case
     for number, (one, other) in enumerate(zip(*ways, strict=True)):
@@ -187,7 +199,8 @@ def check_order(
         if apart > _SAME * size:
             buffer = program.buffers[program.outputs[number]]
             raise KernelCrash(
-                f"output {buffer.name or number} depends on the order of affine iterations: in reversed order it differs by "
+                f"output {buffer.name or number} depends on the order of affine iterations: in "
+                f"{'reversed' if order == 'reversed' else 'another'} order it differs by "
                 f"{apart / size if size else apart:.2g} (relative L2, without rounding)",
                 rule="affine_order",
                 line=buffer.line,

@@ -102,10 +102,17 @@ class BufferMemory:
     computed from what is undefined. Otherwise it is None.
     """
 
-    __slots__ = ("adds", "array", "chance", "first", "layout", "marks", "poison", "traces")
+    __slots__ = ("adds", "array", "chance", "first", "layout", "marks", "poison", "shared", "traces")
 
     def __init__(
-        self, layout: Layout, *, poison: bool, chance: Chance | None = None, adds: bool = False, traces: bool = False
+        self,
+        layout: Layout,
+        *,
+        poison: bool,
+        chance: Chance | None = None,
+        adds: bool = False,
+        traces: bool = False,
+        shared: bool = False,
     ) -> None:
         self.layout = layout
         self.poison = poison
@@ -114,13 +121,15 @@ class BufferMemory:
         self.array = np.empty(0, np.uint8)
         self.first: Array | None = None
         self.traces = traces
+        self.shared = shared
+        """True if two cores use the memory: a read that follows a write in the program may come before it."""
         self.marks: Array | None = None
 
     def allocate(self) -> None:
         """Allocate the memory, and fill it unless every read is known to follow a write."""
         self.array = np.empty(self.layout.nbytes, np.uint8)
         self.mark_defined()
-        if self.layout.refill != -1:
+        if self.layout.refill != -1 or self.shared:
             self.fill()
 
     @property

@@ -34,13 +34,16 @@ from acceld.nki.execute.overlaps import checked, views_of
 from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
+from acceld.nki.execute.tiles import repeats
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
-from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
+from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role, Space
 
 _CHECK_EVERY = 256
 _LONGEST_SHUFFLE = 1_000_000
+Order = int | Literal["reversed"] | Mapping[int, int]
+"""An order of affine iterations, see ``shuffle_affine`` of :class:`ExecuteOptions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class ExecuteOptions:
       the last one stays.
     - ``held``: with ``chance``, a number that memory which was never written holds in place of random values, in each
       dtype that can represent the number.
-    - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
+    - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed", or the iteration with which each
+      affine loop begins, by the loop's number; the iterations before that one then come last.
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail, on trn1 too, if a product is marked as a transpose and no operand is an identity or a
       permutation. On later chips this is always checked.
@@ -73,7 +77,7 @@ class ExecuteOptions:
     uninitialized: Literal["nan", "zero"] = "nan"
     chance: int | None = None
     held: float | None = None
-    shuffle_affine: int | Literal["reversed"] | None = None
+    shuffle_affine: Order | None = None
     check_onezero: bool = True
     check_transposes: bool = False
     deadline_s: float | None = None
@@ -141,7 +145,14 @@ class _Execution:
         chance = None if options.chance is None else Chance(options.chance, options.held)
         adds = {number for number, found in uses.items() if any(adds_or_overwrites(use) for use in found)}
         self.stores = [
-            BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds, traces=options.keeps_nan)
+            BufferMemory(
+                layout,
+                poison=poison,
+                chance=chance,
+                adds=layout.buffer.id in adds,
+                traces=options.keeps_nan,
+                shared=program.lnc > 1 and layout.buffer.space is Space.HBM and layout.buffer.role is not Role.INPUT,
+            )
             for layout in layouts
         ]
         outputs = {number for number in program.outputs if program.buffers[number].role is not Role.INPUT}
@@ -203,10 +214,12 @@ class _Execution:
                 self.refills.setdefault(store.layout.refill, []).append(store)
 
     def _left_to_chance(self, layout: Layout, uses: list[Use], output: bool) -> bool:
-        """Tell whether elements of a buffer may be read before they are written, or written at positions known
-        only at run time.
+        """Tell whether elements of a buffer may be read before they are written, written at positions known only at run
+        time, or written several times by one instruction.
         """
         buffer = layout.buffer
+        if any(use.writes and repeats(use.access, buffer.strides) for use in uses):
+            return True
         if buffer.role in (Role.INPUT, Role.CONSTANT):
             return any(use.writes and use.indirect for use in uses)
         if any(use.writes and use.indirect for use in uses):
@@ -490,7 +503,7 @@ class _Execution:
             affine = loop.kind is LoopKind.AFFINE
 
             def shuffled(env: Env) -> None:
-                for position, i in enumerate(self._permutation(loop.trips) if affine else self._iterations(loop)):
+                for position, i in enumerate(self._permutation(loop) if affine else self._iterations(loop)):
                     check()
                     env[slot], order[slot] = i, position
                     for store in refills:
@@ -565,6 +578,7 @@ class _Execution:
         """Return a function that exchanges the tiles of two cores: each core gets the other core's tile."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
+        check = checked(context, lambda env, window: None, self.views)
         cores = list(itertools.product(*counts))
         if len(cores) != 2:
             crash(f"{len(cores)} cores exchange tiles, but a logical core has 2", "exchange_cores", instruction.line)
@@ -579,12 +593,15 @@ class _Execution:
                 held = []
                 for core in cores:
                     at(env, core)
+                    check(env, None)
                     held.append(np.array(src.load(env, None)))
                 for core, values in zip(cores, reversed(held), strict=True):
                     at(env, core)
                     dst.put(env, None, values)
                 if self.races is not None:
                     self.races.meet([core[0] for core in cores])
+            except KernelFailure as failure:
+                raise _placed(instruction, failure) from failure.__cause__
             except _NUMPY_ERRORS as error:
                 raise _translated(instruction, error) from error
 
@@ -630,10 +647,14 @@ class _Execution:
         if self.machine.register(register, loop.line):
             crash(f"the loop runs more than {loop.trips} times", "dynamic_trips", loop.line)
 
-    def _permutation(self, trips: int) -> Sequence[int]:
-        if self.options.shuffle_affine == "reversed":
-            return range(trips - 1, -1, -1)
-        return random_order(trips, self.order_random)
+    def _permutation(self, loop: Loop) -> Sequence[int]:
+        order = self.options.shuffle_affine
+        if order == "reversed":
+            return range(loop.trips - 1, -1, -1)
+        if isinstance(order, Mapping):
+            start = order.get(loop.id, 0)
+            return (*range(start, loop.trips), *range(start))
+        return random_order(loop.trips, self.order_random)
 
 
 def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:

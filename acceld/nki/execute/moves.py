@@ -26,6 +26,7 @@ def copier(src: Tile, dst: Tile) -> Step:
         and not src.rounds
         and not src.scattered
         and not dst.scattered
+        and not dst.may_repeat
         and src.reshaped is None
         and dst.reshaped is None
     )

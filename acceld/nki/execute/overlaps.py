@@ -21,8 +21,10 @@ from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, Program, TileDim
 from acceld.nki.ir.regions import apart
 
-_BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8"}
-"""Operations that may write elements that they read, if each element is written where it is read."""
+_BY_POSITION = (having(Trait.ELEMENTWISE) | {"match_replace8"}) - {"exchange"}
+"""Operations that may write elements that they read, if each element is written where it is read. An exchange of tiles is
+left out: what the other core sends may arrive before this core has sent.
+"""
 _BY_COLUMN = frozenset({"shuffle"})
 """Operations that read an element of all partitions before they write an element of any partition. So only the
 positions inside of a partition must be the same. AWS documents a shuffle in place, and AWS's library spreads the first

@@ -37,6 +37,12 @@ def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
     return False
 
 
+def repeats(access: Access, strides: Sequence[int]) -> bool:
+    """Tell whether several elements of a static access may be one element of its buffer, which has ``strides``."""
+    steps = [sum(step * stride for step, stride in zip(dim.steps, strides, strict=True)) for dim in access.dims]
+    return _overlaps([dim.count for dim in access.dims], steps)
+
+
 class Tile:
     """One operand of an instruction, compiled for reading and writing.
 
@@ -267,7 +273,8 @@ class Tile:
             self.mark(env, window, is_nan(np.asarray(values)))
 
     def _store(self, env: Env, window: Window, values: Any) -> None:
-        if self.scattered or isinstance(window, Mask):
+        apart = window is None and self.may_repeat and self.machine.otherwise
+        if self.scattered or isinstance(window, Mask) or apart:
             self._scatter(env, window, values)
             return
         view = self.view(env, window)

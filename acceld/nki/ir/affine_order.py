@@ -1,9 +1,15 @@
-"""Prove, without running a program, that the order of affine iterations changes nothing but the rounding of sums."""
+"""Prove, without running a program, that the order of affine iterations changes nothing but the rounding of sums.
+
+For a program without such a proof, choose orders in which every iteration that could matter comes first or last.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
+from random import Random
 
 from acceld.nki.ir.def_use import (
     Use,
@@ -20,6 +26,10 @@ from acceld.nki.ir.regions import box, coefficient
 
 _LOCAL = ("idle", "reset_reduce")
 """Commands to an engine's accumulators after which the accumulators hold nothing that a later instruction may use."""
+_MOST_PAIRS = 4096
+"""Greatest number of combinations of iterations up to which each may come first; of more, some are drawn."""
+_MOST_TRIPS = 100_000
+"""Greatest number of iterations of a loop of which any may be chosen to come first."""
 _MOST_USES = 100_000
 """Number of uses up to which a proof is tried; a use counts again for each affine loop around it."""
 
@@ -52,6 +62,43 @@ def order_changes_only_sums(program: Program) -> bool:
             inside.setdefault(loop.id, []).extend(found)
     trips = {number: loop.trips for number, loop in program.loops.items()}
     return all(_is_free(program, affine[number], uses, everywhere, trips) for number, uses in inside.items())
+
+
+def first_iterations(program: Program, most: int, random: Random) -> list[dict[int, int]]:
+    """Return orders of the program's affine iterations, at most ``most``: for each loop, by its number, the iteration with
+    which the loop begins. The iterations before that one come last.
+
+    So each iteration in turn can not use what any other iteration leaves, and the one before it decides what stays. If
+    there are too many iterations, those come first at which a mask begins or ceases to hold, then others at random. Of
+    several loops, iterations come first together, too.
+    """
+    loops = [loop for loop in program.loops.values() if loop.kind is LoopKind.AFFINE and loop.trips > 2]
+    bounds: dict[int, set[int]] = {loop.id: set() for loop in loops}
+    for instruction, _ in program.walk():
+        for pattern in instruction.mask:
+            for number, coef in pattern.base.terms:
+                if number in bounds:
+                    bounds[number].update((-pattern.base.const // coef, -pattern.base.const // coef + 1))
+    ways: dict[int, list[int]] = {}
+    for loop in loops:
+        first = [at for at in sorted(bounds[loop.id]) if 0 < at < loop.trips]
+        left = [at for at in range(1, loop.trips) if at not in bounds[loop.id]] if loop.trips <= _MOST_TRIPS else []
+        random.shuffle(first)
+        random.shuffle(left)
+        ways[loop.id] = [*first, *left] or [random.randrange(1, loop.trips)]
+    turns = range(max(map(len, ways.values()), default=0))
+    orders = [{number: starts[turn % len(starts)] for number, starts in ways.items()} for turn in turns]
+    if len(ways) > 1 and len(orders) < most:
+        # an iteration of one loop may matter only together with one of another loop
+        choices = [[0, *starts] for starts in ways.values()]
+        if prod(map(len, choices)) <= _MOST_PAIRS:
+            pairs = list(product(*choices))
+            random.shuffle(pairs)
+        else:
+            pairs = [tuple([random.choice(starts) for starts in choices]) for _ in range(most)]
+        known = {tuple(order.values()) for order in orders} | {(0,) * len(ways)}
+        orders += [dict(zip(ways, pair, strict=True)) for pair in pairs if pair not in known]
+    return orders[:most]
 
 
 def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:

@@ -163,6 +163,20 @@ def _direct(function: np.ufunc) -> Alu:
     return apply
 
 
+def _power(a: Any, b: Any, out: Array | None) -> Array:
+    """Return ``a`` to the power of ``b``; NaN if an operand is NaN, though numpy takes 1 for a power of 0 or of 1. No
+    document says what a chip does.
+    """
+    undefined = np.isnan(a) | np.isnan(b)  # before out is written, because out may be an operand
+    result: Array = np.power(a, b, out=out)
+    if undefined.any():
+        result = np.where(undefined, result.dtype.type(np.nan), result)
+    if out is None or result is out:
+        return result
+    np.copyto(out, result)
+    return out
+
+
 def _by_magnitude(compare: np.ufunc) -> Alu:
     """Return a function of two arrays that selects, element by element, the operand whose magnitude ``compare``
     prefers, with its sign.
@@ -222,7 +236,7 @@ ALU: dict[str, Alu] = {
     "divide": _direct(np.divide),
     "max": _direct(np.maximum),
     "min": _direct(np.minimum),
-    "power": _direct(np.power),
+    "power": _power,
     "mod": _direct(np.mod),
     "fmod": _direct(np.fmod),
     "abs_max": _by_magnitude(np.greater),

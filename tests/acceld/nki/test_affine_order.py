@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
 from acceld.evaluate.simulated.simulation import check_order, run
-from acceld.nki.ir.affine_order import order_changes_only_sums
-from acceld.nki.ir.program import Buffer, Loop, Program
+from acceld.nki.ir.affine_order import first_iterations, order_changes_only_sums
+from acceld.nki.ir.program import Buffer, Loop, Pattern, Program
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 STEPS = 6
@@ -123,3 +125,37 @@ def test_a_proof_spares_the_runs_in_float64(monkeypatch: pytest.MonkeyPatch) -> 
     assert one[0].tobytes() != other[0].tobytes(), "another order rounds otherwise"
     monkeypatch.setattr("acceld.evaluate.simulated.simulation.run", None)
     check_order(program, [x], one, other, MOST_BYTES)
+
+
+def test_each_iteration_comes_first_once_and_those_at_a_bound_of_a_mask_before_the_others() -> None:
+    kernel = Kernel()
+    x, out = kernel.input((4 * STEPS, 8)), kernel.output((4, 8))
+    held = kernel.sbuf((4, 8))
+    with kernel.loop(STEPS) as step:
+        tile = _tile(kernel, x, step)
+        kernel.op("copy", at(held), [at(tile)], mask=(Pattern(var(step, 1, -4), (0, 0)),))  # from the fifth on
+    kernel.store(out, held)
+    program = kernel.finish()
+    (loop,) = program.loops
+    starts = [order[loop] for order in first_iterations(program, 99, Random(1))]
+    assert sorted(starts) == [1, 2, 3, 4, 5]
+    assert set(starts[:2]) == {4, 5}
+    assert len(first_iterations(program, 2, Random(1))) == 2
+
+
+def test_a_loop_begins_with_the_iteration_that_an_order_names() -> None:
+    x = np.random.default_rng(3).standard_normal((4 * STEPS, 8)).astype(np.float32)
+    program = _last()
+    (loop,) = program.loops
+    (last,) = run(program, [x], shuffle={loop: 3}, float64=False, max_bytes=MOST_BYTES)
+    assert np.array_equal(last, x[8:12]), "the iteration before the first one is the last"
+
+
+def test_iterations_of_two_loops_come_first_together() -> None:
+    kernel = Kernel()
+    x, out = kernel.input((4 * STEPS, 8)), kernel.output((4, 8))
+    with kernel.loop(STEPS) as step, kernel.loop(4):
+        kernel.store(out, _tile(kernel, x, step))
+    orders = first_iterations(kernel.finish(), 99, Random(1))
+    pairs = [tuple(order.values()) for order in orders]
+    assert len(pairs) == len(set(pairs)) == STEPS * 4 - 1

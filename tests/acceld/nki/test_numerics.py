@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from acceld.nki.execute.activations import ACTIVATIONS, activate, erf
 from acceld.nki.ir.numerics import ALU, BITWISE, NUMPY_DTYPES, fold, round_tfloat32, storage_dtype, to_integer, write
-from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, DTYPE_BYTES, REDUCE_OPS
+from acceld.nki.ir.operations import (
+    ACTIVATION_FUNCTIONS,
+    ALU_OPS,
+    COMPARISONS,
+    DTYPE_BYTES,
+    LOGIC,
+    REDUCE_OPS,
+    UNARY_ALU_OPS,
+)
 from tests.properties import examples
 
 reals = st.floats(-1e6, 1e6, width=32)
@@ -208,6 +216,16 @@ def test_mod_has_the_sign_of_the_divisor_and_fmod_of_the_dividend() -> None:
     assert ALU["power"](b, np.array([2.0]), None)[0] == 9.0
     assert ALU["divide"](a, b, None)[0] == -7 / 3
     assert ALU["rsqrt"](np.array([4.0]), b, None)[0] == 0.5
+
+
+@pytest.mark.parametrize("name", sorted(ALU.keys() - COMPARISONS - LOGIC))
+@pytest.mark.parametrize("other", [0.0, 1.0, -2.0, np.inf, np.nan])
+def test_only_comparisons_and_logic_make_a_number_of_nan(name: str, other: float) -> None:
+    one, two = np.array([np.nan], np.float32), np.array([other], np.float32)
+    assert np.isnan(ALU[name](one, two, None)).all()
+    if name not in UNARY_ALU_OPS | {"bypass"}:
+        assert np.isnan(ALU[name](two, one, None)).all()
+        assert np.isnan(ALU[name](two.copy(), one, np.empty_like(two))).all()
 
 
 @pytest.mark.parametrize("op", sorted(REDUCE_OPS))

@@ -172,7 +172,7 @@ class _Walk:
         if self._again(value):  # which of several equal values a name means may change, too
             return
         if kind in _VALUES:
-            self.seen.append((kind, repr(value) if kind in (float, complex) else value))
+            self.seen.append((kind, _bits(value) if kind in (float, complex) else value))
         elif isinstance(value, Tensor):
             self._tensor(value) if self._is_fixed(kind) else self._unlike()
         elif isinstance(value, Expr):
@@ -180,7 +180,7 @@ class _Walk:
             self.numbers.append(value.base.const)
             self.seen.append(value.base.terms)
         elif isinstance(value, np.generic):
-            self._unlike() if kind is np.void else self.seen.append((kind.__name__, repr(value)))
+            self._unlike() if kind is np.void else self.seen.append((kind.__name__, repr(value), _bits(value)))
         elif len(self.seen) > _PARTS or self._depth > _DEPTH:
             self._unlike()
         else:
@@ -304,6 +304,11 @@ class _Walk:
                     except AttributeError:  # the slot is empty
                         held = []
                     self._all(held)
+
+
+def _bits(number: object) -> bytes:
+    """Return the bytes of a number of Python or numpy, because not all numbers whose text is ``nan`` have the same bits."""
+    return np.asarray(number).tobytes()
 
 
 def _root(name: str) -> str:

@@ -117,3 +117,11 @@ def test_memory_that_the_linker_adds_counts_as_kept(tmp_path: Path, declared: st
     use = "x[0] += last[1]; last[1] = x[1];" if "last" in declared else "x[0] = 1;"
     assert _found(tmp_path, f"{declared}\nvoid kernel(float *x) {{ {use} }}\n") == ("", "")
     assert static_bytes(tmp_path / "kernel.o") == kept
+
+
+@needs_gcc
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86_64")
+@pytest.mark.parametrize("line", ["std", "popf", "tpause %eax", "umwait %eax", "mwaitx", "rdpru"])
+def test_instructions_that_change_a_callers_flags_or_wait_for_a_time_are_refused(tmp_path: Path, line: str) -> None:
+    rule, message = _found(tmp_path, f'void kernel(float *x) {{ x[0] = 1; __asm__ volatile("{line}"); }}\n')
+    assert (rule, message) == ("instruction", f"a kernel may not use {line.split()[0]}")

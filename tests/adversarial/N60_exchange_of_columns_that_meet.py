@@ -1,0 +1,23 @@
+# expect: reject
+# caught by: runtime_error.overlap
+# workload: st_silu
+# api: nki
+# chip: trn2
+# lnc: 2
+"""Each core receives into columns that meet those that it sends."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    tile = nl.ndarray((128, 544), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile[:, 0:512], src=x[128 * core : 128 * core + 128, :])
+    nisa.activation(dst=tile[:, 0:512], op=nl.silu, data=tile[:, 0:512])
+    nisa.sendrecv(src=tile[:, 0:512], dst=tile[:, 32:544], send_to_rank=1 - core, recv_from_rank=1 - core)
+    nisa.dma_copy(dst=out[128 - 128 * core : 256 - 128 * core, :], src=tile[:, 32:544])
+    return out

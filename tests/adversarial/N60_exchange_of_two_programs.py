@@ -1,0 +1,27 @@
+# expect: reject
+# caught by: runtime_error.overlap
+# workload: st_silu
+# api: nki
+# chip: trn2
+# lnc: 2
+"""Cores of different programs receive into the tiles that they send."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[128 * core : 128 * core + 128, :])
+    nisa.activation(dst=tile, op=nl.silu, data=tile)
+    if core == 0:
+        nisa.sendrecv(src=tile, dst=tile, send_to_rank=1, recv_from_rank=1)
+    else:
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=1.0)
+        nisa.sendrecv(src=tile, dst=tile, send_to_rank=0, recv_from_rank=0)
+    nisa.dma_copy(dst=out[128 - 128 * core : 256 - 128 * core, :], src=tile)
+    return out

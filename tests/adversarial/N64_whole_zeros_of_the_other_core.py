@@ -1,0 +1,30 @@
+# expect: reject
+# caught by: runtime_error.race
+# workload: st_silu
+# api: nki
+# chip: trn2
+# lnc: 2
+"""A core adds whole numbers that the other one sets to zero."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    held = nl.ndarray((128, 512), dtype=nl.int32, buffer=nl.shared_hbm)
+    zero = nl.ndarray((128, 512), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.memset(dst=zero, value=0)
+    nisa.dma_copy(dst=tile, src=x[128 * core : 128 * core + 128, :])
+    nisa.activation(dst=tile, op=nl.silu, data=tile)
+    if core == 0:
+        nisa.dma_copy(dst=held, src=zero)
+    else:
+        nisa.dma_copy(dst=zero, src=held)
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=zero, op=nl.add)
+    nisa.dma_copy(dst=out[128 * core : 128 * core + 128, :], src=tile)
+    return out
