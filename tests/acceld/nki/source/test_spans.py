@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -41,7 +42,8 @@ def same(text: str, node: ast.expr) -> bool:
     found = parse(f"x[{text}\n]" if sliced else f"({text}\n)").body[0]
     assert isinstance(found, ast.Expr)
     made = found.value.slice if sliced and isinstance(found.value, ast.Subscript) else found.value
-    return ast.dump(made).replace("Store()", "Load()") == ast.dump(node).replace("Store()", "Load()")
+    first, second = (re.sub(r"(Store|Del)\(\)", "Load()", ast.dump(one)) for one in (made, node))
+    return first == second
 
 
 def check(source: str) -> int:
