@@ -154,8 +154,11 @@ def best(
 
 
 def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> list[Stored]:
-    """Return the kernels of a workload that passed the strict gate and are not marked as broken: measured
-    before simulated, then by latency.
+    """Return a workload's kernels that passed the strict gate (:mod:`acceld.evaluate.correctness.gates`), without those
+    that are marked as broken.
+
+    Measured kernels come first, then simulated kernels with an interval, then the other simulated kernels. Each of
+    these groups begins with the kernels that were timed by the model of the latest evaluation, the fastest first.
     """
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_candidates_by_id

@@ -107,7 +107,9 @@ class WatchRuns:
         place = self._home.path / "best" / f"{watched.workload.replace('/', '_')}_{watched.path.name}"
         place.parent.mkdir(exist_ok=True)
         place.write_text(text, encoding="utf-8")
-        reported = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
+        reported = (
+            f"r{run}: {row['speedup']:.2f}x, in {place}; press d to see the diff, A to write the kernel over your file"
+        )
         self._report(
             SaveResult(
                 watched.path,

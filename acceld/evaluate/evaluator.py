@@ -322,8 +322,8 @@ class OrderedEvaluator(ABC, Generic[C]):
         return case.correctness(case.request.gate)
 
     def percents(self, case: C, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of peak and the percent of attainable of the cores that run the kernel. None means
-        unknown.
+        """Return two percentages of the latency: the workload's least time at peak rates, and its least time at rates
+        that kernels attain (:mod:`acceld.roofline`). Both are for the cores that run the kernel. None means unknown.
         """
         loaded, chip = case.workload, case.request.chip
         core_us = latency_us * case.request.kernel.lnc  # the peaks are those of one core

@@ -99,9 +99,10 @@ class HbmPlacement:
 class Rolled:
     """Hold several equal regions as one region inside of loops.
 
-    ``counts`` has the number of trips of each loop. ``steps`` has, for each HBM access, by how many elements it moves
-    from trip to trip of each loop. ``moves`` has, for each HBM access, by how many elements it moves from step to step of
-    a loop around several regions; it is empty if there is no such loop.
+    - ``counts``: the number of trips of each loop.
+    - ``steps``: for each HBM access and each loop, how many elements the access moves on in a trip.
+    - ``moves``: for each HBM access, how many elements the access moves on in a trip of a further loop, which runs
+      several regions. Empty if there is no such loop.
     """
 
     region: Region
@@ -354,9 +355,9 @@ class Choices:
             )
 
     def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
-        """Return the nodes of a group, preceded by nodes of earlier groups that are computed again for the group.
+        """Return the nodes of a group, and before them the nodes of earlier groups that the group computes again.
 
-        ``level`` and ``width`` are the group's level and number of columns.
+        A group has the nodes of one ``level``, as the module explains, and of one ``width`` in columns.
         """
         found = {id(node) for node in nodes}
         todo = list(nodes)

@@ -1073,8 +1073,8 @@ class Nest(Choices):
     def _fetch(self, dst: Piece, n: int, further: Affine, axes: Axes, row: str | None) -> None:
         """Write a load of HBM access ``n`` into ``dst``.
 
-        From each row, load the elements along ``axes`` that begin ``further`` elements behind the row's start. ``row``
-        is the variable of the loop over row tiles that share loads; None if there is no such loop.
+        From each row, load the elements along ``axes``. The first of them lies ``further`` elements after the row's
+        start. ``row`` is the variable of the loop over row tiles that share loads; None if there is no such loop.
         """
         reach = self.reach[n]
         tensor = self.memory.tensor(reach.access.view.node)
@@ -1465,7 +1465,7 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:
-        """Write a gather: for each row, load the row of a table whose number is in the node's first operand."""
+        """Write a gather: for each row, load the table's row that has the number in the node's first operand."""
         n = self.by_key[(id(node), 1, "value")]
         table = self.reach[n].access.view
         row = math.prod(table.shape[len(table.shape) - node.folded :])

@@ -36,9 +36,10 @@ class Steps:
     loops: tuple[tuple[int, int], ...]
 
     def columns(self) -> Iterator[list[Node]]:
-        """Yield a list of nodes for each value that the steps keep in memory: the node that computes it in each step.
+        """For each value that the steps keep in memory, yield the list of the nodes that compute the value, one node a
+        step.
 
-        For a buffer that a step begins to fill, the list has the nodes of the first stores.
+        Such a value may be a buffer that each step makes by stores. Its list has the first store of each step.
         """
         for column in zip(*self.body, strict=True):
             if column[0].kind in COMPUTED or len(column[0].args) == 1:

@@ -1,4 +1,4 @@
-"""Write a report as one HTML file, for screens, light or dark, and paper. It has no script and loads nothing."""
+"""Write a report as one HTML file, for light and dark screens and for paper. It has no script and loads nothing."""
 
 from __future__ import annotations
 

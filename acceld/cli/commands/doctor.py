@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="report",
         metavar="REPORT",
         type=Path,
-        help="read a report that --neuron wrote, and print what to set",
+        help="read a report that --neuron wrote, and print which settings to change",
     )
     trial.add_argument(
         "--api", choices=tuple(API_CHIPS), default="", help="with --neuron (default: the chip of this machine)"

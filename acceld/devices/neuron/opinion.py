@@ -219,7 +219,8 @@ class Refusal(Exception):
 class Simulator:
     """Run kernels with ``nki.simulate``.
 
-    Each kernel runs in a fresh process with a fresh folder, because ``nki`` 0.6 remembers a kernel by its path.
+    Each kernel runs in a fresh process with a fresh folder, because ``nki`` 0.6 may give a second kernel at
+    the same path the answer of the first.
     """
 
     def __init__(self, python: str, exchanges: Mapping[CompileJail, Exchange], deadline_s: float) -> None:

@@ -3,10 +3,13 @@
 ========================  =================================================================================
 own, scaled_up, ...       a distribution of :mod:`acceld.workloads`
 metamorphic/2-permute     own inputs, changed by the workload's third metamorphic relation
-boosted/delta-10          own inputs with the argument ``delta`` times 10, where ``scaled_up`` as a whole is refused
-outliers/k-30             own inputs with a few of the innermost vectors of ``k`` times 30, in the same case
-banded/M                  many hard distributions, by bands of an axis: :mod:`acceld.evaluate.correctness.bands`
+boosted/delta-10          own inputs with the argument ``delta`` times 10
+outliers/k-30             own inputs with a few of the innermost vectors of ``k`` times 30
+banded/M                  each band of the axis ``M`` has a distribution of its own, all of them hard: see
+                          :mod:`acceld.evaluate.correctness.bands`
 ========================  =================================================================================
+
+Only a workload that refuses ``scaled_up`` has the variants ``boosted`` and ``outliers``.
 
 A variant is refused, with a reason, if the reference is not finite on it, or if honest float32 arithmetic is too
 noisy on it to tell right outputs from wrong ones.

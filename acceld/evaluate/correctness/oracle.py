@@ -362,8 +362,8 @@ def noise(
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these floors are not used; empty if the inputs are used. Not meant for banded
-    inputs.
+    """Return the reason why inputs with these noise floors are not used; empty if the inputs are used. Not meant for
+    banded inputs.
     """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"
@@ -388,9 +388,10 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, with infinite floors for pieces on which float32 can not tell right outputs from wrong ones.
+    """Return the noise floor of each piece: infinite, if float32 can not tell right outputs of the piece from wrong
+    ones, else its element of ``floors``.
 
-    If all floors would be infinite, return the reason why the inputs are not used.
+    If all noise floors would be infinite, return the reason why the inputs are not used.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
@@ -446,9 +447,10 @@ def amplified(
     *,
     split: bool,
 ) -> list[Errors]:
-    """Return the floors, raised to what the outputs change when every input changes at random by one rounding.
+    """Return the noise floors. Each is at least the change of the outputs when every input changes at random by one
+    rounding.
 
-    A floor of zero stays zero, because whole numbers are computed without rounding.
+    A noise floor of zero stays zero, because whole numbers are computed without rounding.
     """
     rng, change = np.random.default_rng([seed % 2**63, 11]), _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
     raised = list(floors)

@@ -261,7 +261,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """Return the best time at this machine's measured rates, in percent of the latency; None if the rates are
         unknown.
 
-        The figure is returned twice: as percent of peak and as percent of attainable.
+        The percentage is returned twice, because peak and attainable are both the measured rates here.
         """
         best = least_us(case.workload, self._driver.peaks(case.request.chip))
         percent = None if best is None else 100 * best / latency_us

@@ -200,9 +200,9 @@ class Zygote:
             await self._close()
             said = (await self._process.stderr.read(4000)).decode(errors="replace").strip()
             if not said and (self._process.returncode or 0) < 0:
-                raise LostError("the sandbox's zygote was killed while it started", hint=_LOST)
+                raise LostError("the sandbox's zygote, which starts its processes, was killed at its start", hint=_LOST)
             raise SandboxError(
-                f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}",
+                f"the sandbox's zygote, which starts its processes, did not start: {said[-600:] or 'it said nothing'}",
                 hint="acceld doctor says which level of isolation this machine allows",
             )
 
@@ -361,10 +361,12 @@ class Zygote:
                 except BlockingIOError:
                     await asyncio.sleep(0.01)
                 except (BrokenPipeError, ConnectionError) as error:
-                    log.warning("the sandbox's zygote was lost; starting another")
+                    log.warning("the sandbox's zygote, which starts its processes, was lost; starting another")
                     await self._close()
                     if not first:
-                        raise LostError(f"the sandbox's zygote does not answer: {error}", hint=_LOST) from error
+                        raise LostError(
+                            f"the sandbox's zygote, which starts its processes, does not answer: {error}", hint=_LOST
+                        ) from error
         raise LostError("the sandbox's zygote, which starts its processes, accepts no jobs", hint=_LOST)
 
 

@@ -183,7 +183,7 @@ def _has_words(exported: ExportedProgram) -> bool:
 
 
 def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:
-    """Return a module that ``torch.export`` recorded as a Program.
+    """Return the Program of a module that ``torch.export`` recorded.
 
     With ``values=False``, the module's buffers become inputs instead of constants, because their values are not read.
     Raise NotLowered for a module that writes its arguments or buffers, returns no arrays, or runs a nested graph.

@@ -233,7 +233,7 @@ def _walked(access: Access, partition: int) -> list[tuple[int, tuple[int, ...]]]
 def _repeats(access: Access) -> bool:
     """Tell whether several positions of an access may be the same element.
 
-    That is so if an axis does not move, or if two axes move along one dimension.
+    That is so if a step along an axis stays at the same element, or if two axes step along one dimension.
     """
     moving = _moving(access.dims)
     along = [d for dim in moving for d, step in enumerate(dim.steps) if step]

@@ -52,8 +52,8 @@ class _Touch:
 
 
 class Lives:
-    """Follow the executions of instructions that touch tiles whose addresses overlap. Each memory is divided into equal
-    *parts*.
+    """Follow the executions of the instructions that touch tiles with a common address, to find reads of overwritten
+    data. The unit is a *part*: each memory is divided into parts of equal size.
     """
 
     def __init__(self, report: Report) -> None:

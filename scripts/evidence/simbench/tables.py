@@ -109,8 +109,10 @@ The last row names the changes that leave every figure as it is.""",
     "later": """\
 Does a long product reach the published rate on chips after trn1?
 
-- *busy array* has the rate while the tensor engine works, without the waits.
-- *validated* says which measured kernels test the model on that chip.""",
+- *TFLOP/s of a busy array* is the rate of a tensor engine that never waits.
+- *error %* compares the prediction with the published rate.
+- *validated* says how many measured kernels with the same bottleneck the prediction's interval comes from. The
+  interval is meant to contain 80 % of such kernels.""",
     "fitted": """\
 The table has the constants of the model that stand in no document. The last column says what a constant
 means and which measurements gave it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.""",

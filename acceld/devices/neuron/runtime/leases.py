@@ -236,8 +236,8 @@ class CoreLeases:
         """Grant waiting requests. The run with the fewest cores comes first; among equals, the run that was
         served longest ago.
 
-        While a timing waits, the isolation group with the fewest leased cores takes no later requests. So the
-        timing does not wait for ever.
+        If no core is free for a timing, the requests after the timing get no core of the isolation group with the
+        fewest leased cores. So the timing does not wait for ever.
         """
         self._refuse_hopeless()
         while (granted := self._first_grant()) is not None:

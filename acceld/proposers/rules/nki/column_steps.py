@@ -208,7 +208,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
-            return f"{name} is also used outside of the loop, tile by tile: use another buffer there"
+            return f"{name} has an element for each iteration, and is also used outside of the loop: use another buffer there"
         if kernel.buffers[name].shape[-1] != steps.columns:
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
         indices = [access.dims for access in steps.accesses if access.name == name]

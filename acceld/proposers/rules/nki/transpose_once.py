@@ -188,8 +188,10 @@ class _Turned:
 
 
 def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
-    """Return the transposed blocks, of which ``turn`` makes one in each iteration; as text, the reason why they can not
-    be made before the loop; None if ``turn`` transposes no loaded tile, or if no loop repeats its work.
+    """Return the blocks that ``turn`` transposes, one in each iteration.
+
+    Return the reason, as text, if the blocks can not be transposed before the loop. Return None if ``turn`` transposes
+    no loaded tile, or if no loop repeats its work.
     """
     blocks, data, writers = turn.parent, turn.reads.get("data"), []
     if turn.kind == "op" and turn.op == "nc_transpose" and data is not None and blocks is not None:
