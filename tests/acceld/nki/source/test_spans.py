@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from acceld.nki.source.spans import ParsedText
+from acceld.parsing import parse
 from scripts.rule_goldens import kernels
 
 ODD = (
@@ -38,7 +39,7 @@ def operands(tree: ast.AST) -> Iterator[ast.expr]:
 def same(text: str, node: ast.expr) -> bool:
     """Return True if a text parses to a node, as an index if it has slices."""
     sliced = isinstance(node, ast.Slice | ast.Tuple) and any(isinstance(one, ast.Slice) for one in ast.walk(node))
-    found = ast.parse(f"x[{text}\n]" if sliced else f"({text}\n)").body[0]  # an attack may have a coding line in it
+    found = parse(f"x[{text}\n]" if sliced else f"({text}\n)").body[0]
     assert isinstance(found, ast.Expr)
     made = found.value.slice if sliced and isinstance(found.value, ast.Subscript) else found.value
     first, second = (re.sub(r"(Store|Del)\(\)", "Load()", ast.dump(one)) for one in (made, node))
@@ -65,7 +66,7 @@ def test_odd_text(source: str) -> None:
 
 
 def test_operands_of_the_projects_kernels() -> None:
-    listed = list(kernels())[::12]
+    listed = [one for one in kernels() if "fileencoding" not in one.text][::12]  # that attack is refused unread
     assert sum(check(one.text) for one in listed) > 5000
 
 
