@@ -882,7 +882,7 @@ def _variable_key(name: str) -> str | None:
             return None
     hint = f"Did you mean {_VARIABLES}{near[0].upper()}?" if near else f"acceld config show {section} lists the keys"
     if section == "models":
-        hint = "variables set no keys of models; write [models.NAME] into acceld.toml"
+        hint = "no variable sets a value of [models.NAME]: write it into acceld.toml"
     raise ConfigError(f"variable {name}: no setting has this name", hint=hint)
 
 

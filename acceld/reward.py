@@ -395,7 +395,7 @@ class Environment:
         """Reward of the current kernel against the baseline."""
 
     def reset(self) -> Observation:
-        """Make the workload's baseline the current kernel, and return the observation of it."""
+        """Start from the workload's baseline: it becomes the current kernel. Return its observation."""
         kernel, self._latency_us = self._scorer.baseline(self._name)
         self._text, self._steps, self._worth = kernel.text, 0, 0.0
         return Observation(self._text, self._latency_us, None)

@@ -103,8 +103,8 @@ def say_judged(found: Judged, folder: Path, api: str) -> None:
         say(f"note: in {folder}/workload.toml, refuse the distributions on which it may fail")
     if found.too_long_s:
         say(
-            f"note: the kernel was tried on one data set; every declared distribution would take about {found.too_long_s:.0f} s: "
-            f"acceld check {baseline_of(load_workload(folder), api)}"
+            "note: the kernel was tried on one data set only. To try it on all declared distributions, which takes about "
+            f"{found.too_long_s:.0f} s: acceld check {baseline_of(load_workload(folder), api)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Keep the keys of models out of child processes' environments, out of logs and out of the history."""
+"""Keep the API keys of models out of child processes' environments, out of logs and out of the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.config import Config
 
 USUAL = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 SHORTEST = 8
-"""Least length of a key. Replacing a shorter value would garble texts."""
+"""Least length of an API key. Replacing a shorter value would garble texts."""
 
 _LOOKS_LIKE_A_KEY = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|AIza[0-9A-Za-z_-]{30,})"
@@ -20,14 +20,14 @@ _LOOKS_LIKE_A_KEY = re.compile(
 
 
 def key_variables(config: Config) -> frozenset[str]:
-    """Return the names of the environment variables that hold keys: the configured and the usual ones."""
+    """Return the names of the environment variables that hold API keys: the configured and the usual names."""
     configured = {model.key_env for model in config.models.values() if model.key_env}
     return frozenset(configured | set(USUAL.values()))
 
 
 def take_keys(config: Config, environ: MutableMapping[str, str] | None = None) -> dict[str, str]:
-    """Remove the keys of models from the environment, so that no child process inherits a key. Return the keys by
-    variable.
+    """Remove the API keys of models from the environment, so that no child process inherits them. Return each key
+    under the name of its environment variable.
     """
     environ = os.environ if environ is None else environ
     return {name: environ.pop(name) for name in key_variables(config) if environ.get(name)}

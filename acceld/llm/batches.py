@@ -1,8 +1,8 @@
-"""Offer a provider's batch mode as a client: requests are collected, sent together, and answered within a day.
+"""A model client that uses a provider's batch mode: requests are collected, sent together, and answered within a day.
 
-Batches are cheaper than single calls, and slower. Before the client waits, it stores the batch's questions, and then
-the id that the provider gave the batch. If the daemon is killed, the next daemon finds the batch in the journal, and
-asks the provider for that batch before sending a question again. So no batch is paid for twice.
+Batches are cheaper than single calls, and slower. Before the client waits, it stores the batch's questions in a
+journal, and then the id that the provider gave the batch. If the daemon is killed, the next daemon finds the batch in
+the journal, and asks the provider for that batch before sending a question again. So no batch is paid for twice.
 """
 
 from __future__ import annotations

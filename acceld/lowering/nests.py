@@ -1479,7 +1479,8 @@ class Nest(Choices):
     def _accumulate(self, node: Node) -> None:
         """Write the addition of the present chunk to a sum over rows.
 
-        The summed rows are those of a loop, or those on partitions. A matrix product with ones sums over partitions.
+        If a loop runs over the rows, its iterations add their rows one by one. If the rows lie on partitions, a matrix
+        product with ones sums them.
         """
         data = self.operand(node, 0)
         total = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)

@@ -91,9 +91,10 @@ def deciding(result: Mapping[str, Any]) -> str:
 
 
 def applying(result: Mapping[str, Any], database: str) -> tuple[str, str]:
-    """Return (command that writes a run's best kernel, description). ``database`` is the history.
+    """Return (command that writes a run's best kernel, description). ``database`` is the path of the history.
 
-    A run that began from a formula has no file of the user; its workload's folder lies beside the history.
+    The command writes over the user's file. If the run began from a formula, the user has no file with a kernel, so the
+    command writes a new file. Such a run is known by its workload's folder, which lies beside the history.
     """
     folder, run = result.get("workload_folder"), f"r{result['run']}"
     if folder and Path(folder).is_relative_to(Path(database).parent.resolve()):

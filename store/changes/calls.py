@@ -139,7 +139,10 @@ def open_batches(connection: sqlite3.Connection, model: str | None = None) -> li
 
 
 def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
-    """Return the most that a run's ended calls can have cost, in USD by role: certain and uncertain costs together."""
+    """Return an upper limit for the cost of a run's ended calls, in USD by role.
+
+    The limit is the sum of certain and uncertain costs.
+    """
     rows = connection.execute(
         "SELECT role, sum(cost_usd + uncertain_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,)
     )

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cap of each run; default: the candidates that the preset's schedule makes",
     )
     parser.add_argument(
-        "--repeats", type=count, default=1, metavar="N", help="number of runs of each variant, with other seeds"
+        "--repeats", type=count, default=1, metavar="N", help="number of runs of each variant, each with its own seed"
     )
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")

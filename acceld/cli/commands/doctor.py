@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine the parts that are named; without names, the machine. Return 1 if a part has a problem, 2 if a setting is
-    wrong, 4 if only keys of models are missing or refused.
+    wrong, 4 if only API keys of models are missing or refused.
     """
     for part in arguments.parts:
         if part not in PARTS:

@@ -30,8 +30,8 @@ UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
 
 
 def run(arguments: argparse.Namespace, parts: Sequence[str]) -> int:
-    """Print a line for each setting, model, prompt or workload of the parts. Return 4 if only keys of models are missing
-    or refused, 2 if there is another error.
+    """Print a line for each setting, model, prompt or workload of the parts. Return 4 if only API keys of models are
+    missing or refused, 2 if there is another error.
     """
     home = find_home(arguments.home)
     found = list(findings(parts, home, arguments.admit, arguments.call))

@@ -110,8 +110,9 @@ class Layout:
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
-    """Return the layout for timed calls of a job, whose arrays :func:`acceld.evaluate.hosted.driver.job_of`
-    describes.
+    """Return the positions in the arena for calls that are timed.
+
+    ``arguments`` and ``outputs`` are those of a job, as :func:`acceld.evaluate.hosted.driver.job_of` describes them.
     """
     cursor = 0
     places: tuple[list[Slot], list[Slot]] = ([], [])
@@ -135,8 +136,8 @@ def lay_out_apart(
     random: np.random.Generator,
     mutates: Sequence[int] = (),
 ) -> Layout:
-    """Return a layout for calls that are only checked, with *closed pages* between the arrays. The worker ends when it
-    touches a closed page.
+    """Return the positions in the arena for calls that are only checked, with *closed pages* between the arrays. The
+    worker ends when it touches a closed page.
 
     In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of elements
     behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are sealed,

@@ -268,9 +268,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return percent, percent
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
-        """Store the result for candidates that build to an equal kernel.
+        """Store the result, so that later candidates whose built kernel is the same get it without a measurement.
 
-        Nothing is stored for a tool's request, or if the machine was too busy for a reliable time.
+        Nothing is stored if a model's tool requested the evaluation, or if the machine was too busy for a reliable
+        time.
         """
         busy = evaluation.failure is not None and evaluation.failure.rule == RESOLUTION
         if not case.request.practice and not busy:

@@ -157,7 +157,7 @@ def check_target(api: str, chip: str, lnc: int) -> None:
         )
     if chip not in API_CHIPS[api]:
         others = [name for name, chips in API_CHIPS.items() if chip in chips]
-        hint = f"{chip} is compiled for by {' and '.join(others)}" if others else ""
+        hint = f"for {chip} use API {' or '.join(others)}" if others else ""
         raise UsageError(
             f"API {api} does not compile for chip {chip}, but for {' and '.join(API_CHIPS[api])}", hint=hint
         )

@@ -29,7 +29,8 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
         return f"{name} is written in lines {lines}: give each result a tile of its own"
     (writer,) = writers
     if writer.kind != "op" or writer.augmented:
-        return f"the statement in line {writer.line} adds to {name}, or is not understood: write the whole result at once, into a tile of its own"
+        why = f"adds to {name}" if writer.augmented else f"writes {name} in a way that is not understood"
+        return f"the statement in line {writer.line} {why}: write the whole result at once, into a tile of its own"
     if writer.parent is not reader.parent or writer.start > reader.start:
         return f"{name} is made in line {writer.line}, and read in line {reader.line} in another loop or earlier: make it in the same loop body, before it is read"
     if writer.second is not None:

@@ -48,7 +48,7 @@ class Gap:
         where = f"line {self.line}: " if self.line else ""
         return (
             f"{where}output {self.name} {list(self.shape)} is partly written: at most {share:.3g} % of it, "
-            f"and nothing writes {list(self.first)}"
+            f"and no instruction writes element {list(self.first)}"
         )
 
 

@@ -148,10 +148,12 @@ kernels for several cores, kernels with private functions of the SDK, and kernel
 reference.""",
     "checks": """\
 How long may a first check of your kernel take? The table has the seconds to check each public kernel
-once on one new data set (`acceld profile`), and the greatest memory of its processes.
+once on one new data set (`acceld profile`).
 
-- *products alone* are the workload's matrix products by numpy, in float32 and in float64, on one thread.
-  The check uses both cores.
+- *products alone* is the time that numpy takes for the workload's matrix products, in float32 and in
+  float64, on one thread. The check uses both cores.
+- *ratio* is *wall* divided by *products alone*. *peak* is the most memory that the check's processes
+  had together.
 - Measured on two cores with AVX-512, with no other work beside, on 2026-11-26.""",
 }
 """Text above each table: the question that it answers, and the meaning of its columns."""

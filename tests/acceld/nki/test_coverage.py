@@ -68,7 +68,8 @@ def test_an_output_that_may_be_written_whole_is_none(lines: list[str]) -> None:
 def test_a_gap_says_which_tensor_how_much_and_where() -> None:
     gap = Gap("out", (256, 512), (128, 0), 128 * 512, 256 * 512, 14)
     assert (
-        str(gap) == "line 14: output out [256, 512] is partly written: at most 50 % of it, and nothing writes [128, 0]"
+        str(gap)
+        == "line 14: output out [256, 512] is partly written: at most 50 % of it, and no instruction writes element [128, 0]"
     )
 
 

@@ -17,8 +17,8 @@ _WIDTH = 120
 
 
 class FusedEpilogue(Rule):
-    """Join two consecutive launches on one grid. A value that went from the earlier to the later kernel stays
-    in registers.
+    """Join two consecutive launches that have the same grid. A value that went from the earlier to the later kernel
+    through memory stays in registers.
     """
 
     name = "fused_epilogue"

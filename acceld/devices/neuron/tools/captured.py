@@ -102,7 +102,7 @@ class OperatorCost:
 
     @property
     def gain_us(self) -> float:
-        """Return the most time that a better kernel could save: the time beyond the least time."""
+        """Return the most time that a better kernel could save: ``time_us`` minus ``least_us``, at least 0."""
         return max(0.0, self.time_us - self.least_us)
 
 
@@ -115,9 +115,9 @@ class Captured:
     cores: int
     """Number of physical cores that move data or multiply."""
     operators: tuple[OperatorCost, ...]
-    """All operators. The operator with which a better kernel could save most time comes first."""
+    """All operators, the one with the greatest ``gain_us`` first."""
     lines: tuple[OperatorCost, ...]
-    """Source lines of NKI kernels, in the order of the time that could be saved, as for ``operators``."""
+    """Source lines of NKI kernels, the one with the greatest ``gain_us`` first."""
     opcodes: tuple[tuple[str, str, int, float], ...]
     """Engine, opcode, count and microseconds of each kind of instruction, the longest time first."""
     tensors: tuple[InterfaceTensor, ...]

@@ -346,7 +346,8 @@ def _shared_bits(made: Tensor, source: Tensor, dst: Tensor, src: Tensor) -> None
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
     """Return a view of the elements at run-time offsets in each partition. The view can be read and written.
 
-    The sixteen partitions of a group have the same offsets: the ``count`` integers in the group's rows of ``index``.
+    Each sixteen consecutive partitions form a group and have the same offsets: the first ``count`` integers in the
+    group's rows of ``index``, column by column.
     """
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")

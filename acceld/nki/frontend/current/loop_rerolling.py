@@ -380,8 +380,7 @@ class _Form:
 @dataclass(frozen=True, slots=True)
 class _Untraced:
     """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with
-    each constant larger by its entry of ``steps``. ``before`` is the next traced iteration, which this iteration
-    precedes.
+    each constant larger by its entry of ``steps``. ``before`` is the next iteration that was traced.
     """
 
     like: Loop
@@ -392,8 +391,8 @@ class _Untraced:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One iteration, or ``length`` consecutive iterations whose constants grow by ``steps`` from each to the
-    next.
+    """One iteration of a loop, or ``length`` consecutive iterations. From one iteration to the next, each constant
+    grows by its entry of ``steps``.
     """
 
     loops: tuple[Loop | _Untraced, Loop | None]
@@ -416,10 +415,10 @@ class _Piece:
 
 
 def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int], int, int]:
-    """Return a stretch of iterations that advance evenly: its length, the step of each constant, and where the
-    next iteration is.
+    """Return the longest series of iterations, from a given one on, in which each constant grows by the same step.
 
-    An iteration is given by the number of its piece (``at``) and its position in that piece (``offset``).
+    Return its length, the step of each constant, and where the iteration after the series is. Where an iteration is, is
+    given by the number of its piece (``at``) and its position in that piece (``offset``).
     """
     first = pieces[at]
     length, steps = first.length - offset, first.steps if first.length - offset > 1 else None

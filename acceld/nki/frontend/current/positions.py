@@ -248,7 +248,7 @@ def nonzero_with_count(
         refuse(
             "operand_shape",
             f"the dst of 'nonzero_with_count' has shape {list(target.shape)}, which does not fit src {list(source.shape)}",
-            f"declare dst with {prod(source.shape[1:]) + 1} elements a partition: the positions, then their number",
+            f"declare dst with {prod(source.shape[1:]) + 1} elements a partition: the positions, then the number of non-zero elements",
         )
     emit(
         "nonzero_with_count",

@@ -608,7 +608,8 @@ class NkiTensor(methods.Tensor):
             refuse("chip", f"{trace.chip.name} has no tensor indirection for .indirect()", "trace the kernel for trn3")
         if not isinstance(index, Tensor) or index.dtype_name in FLOAT_DTYPES or index.shape[:1] != self.shape[:1]:
             refuse(
-                "index_type", "the index of .indirect() must be a tile of integers with as many partitions as the tile"
+                "index_type",
+                "the index of .indirect() must be a tile of integers that has as many partitions as the indexed tile",
             )
         if self.space is Space.HBM or index.space is not Space.SBUF:
             refuse("address_space", ".indirect() needs a tile on the chip, and an index in SBUF: copy them there first")

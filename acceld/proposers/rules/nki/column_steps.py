@@ -248,7 +248,9 @@ def covers(access: Access, columns: int) -> bool:
 
 
 def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
-    """Return the node in an access that names its columns: a slice, or a range in an index; None if there is neither."""
+    """Return the node that says which columns an access has: a slice, or a range in an index. None if there is
+    neither.
+    """
     last = elements(access.node)[-1]
     return last if isinstance(last, ast.Slice) or _size_form(kernel, last) else _range_in(kernel, last)
 
@@ -270,7 +272,10 @@ def _range_in(kernel: KernelModule, index: ast.expr) -> ast.expr | None:
 
 
 def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tuple[ast.AST, str]:
-    """Return the node in an access that names its columns, and the text for ``width`` columns from ``first`` on."""
+    """Return the node in an access that :func:`columns_in` returns, and the text that replaces it.
+
+    With this text the access has ``width`` columns. The first of them is column ``first`` of the former ones.
+    """
     place, last = columns_in(kernel, access), last_index(access)
     assert place is not None and last is not None and last.form is not None
     sized = _size_form(kernel, place)

@@ -96,8 +96,9 @@ class _Drain:
 
     @property
     def together(self) -> int:
-        """Number of iterations whose results share a bank of PSUM: the greatest number that divides the loop's
-        number of iterations and fits into the bank.
+        """Number of iterations whose results share a bank of PSUM.
+
+        It is the greatest divisor of the loop's number of iterations for which these results fit into the bank.
         """
         trips = self.loop.trips or 1
         most = min(trips, self.most // self.columns)

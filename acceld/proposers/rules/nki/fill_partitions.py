@@ -314,7 +314,9 @@ class _Stacking:
         kernel = self.kernel
         source = one.reads.get("value" if one.op == "store" else "src")
         if source is None or len(one.mentions) != 1 or kernel.mask(one) or one.augmented:
-            raise _refused(one.line, "this transfer has a mask, or is not understood: move all of a tile")
+            raise _refused(
+                one.line, "this transfer has a mask or adds to its target, or is not understood: move all of a tile"
+            )
         loads = kernel.space_of(source.name) == "hbm"
         there, mine = (source, one.made) if loads else (one.made, source)
         if kernel.space_of(there.name) != "hbm" or (mine.name not in self._known and mine.dims is not None):

@@ -1,12 +1,15 @@
 """Exchange the stationary and the moving operand of products whose result is transposed later. Then the products are
 made already transposed.
 
-``wide[row]`` is a tile of 128 x 512, called the place ``row``. Before, the four blocks of each place are transposed for
-the next product. After, four neighboring places hold these blocks, already transposed::
+``wide[row]`` is a tile of 128 x 512, and ``row`` is called its place. Before the rewrite, each of the four blocks of
+128 columns in a place is transposed for the next product::
 
     wide[row, p, f] = nl.copy(nisa.nc_matmul(x_t[row, p, c], w[p, f]))
     turned = nisa.nc_transpose(wide[row, p, 128 * part + c]); wide_t[row, part, p, c] = nl.copy(turned)
     out += nisa.nc_matmul(wide_t[row, k, p, c], v[k, p, f])
+
+After the rewrite, the product makes these blocks already transposed. Block ``a`` of place ``b`` is now block ``b`` of
+place ``a``, among four neighboring places::
 
     wide[row, p, f] = nl.copy(nisa.nc_matmul(w[p, 128 * (row % 4) + c], x_t[row // 4, p, f]))
     out += nisa.nc_matmul(wide[k, p, 128 * row + c], v[k, p, f])

@@ -3,10 +3,12 @@ Neuron compiler.
 
 The process reads one record, writes one record, and ends. The record names the operation in ``op``:
 
-- ``compile`` has ``text``, ``filename``, ``closure``, ``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``,
-  ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype, shape), ``scalars``, ``folder`` (empty, private),
-  ``device_pattern`` and ``route`` (empty: the first available). The reply has ``route``, ``outputs`` (names, if the
-  compiler reports them), ``signatures``, versions, and the NEFF as bytes.
+- ``compile`` has ``text``, ``filename``, ``closure`` (texts of the modules that the kernel imports), ``entry``,
+  ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype, shape),
+  ``scalars``, ``folder`` (empty, private), ``device_pattern`` (which device files to hide) and ``route`` (a key
+  of :data:`ROUTES`, a way to call the compiler; empty: the first that this compiler has). The reply has ``route``,
+  ``outputs`` (names, if the compiler reports them), ``signatures`` of the functions that were called, versions, and the
+  NEFF as bytes.
 - ``simulate`` has ``values`` (a number, or an array's dtype, shape and file) in place of ``arguments``. The bytes of
   the reply are the outputs.
 - ``hello`` gets the versions.
