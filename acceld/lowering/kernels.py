@@ -175,10 +175,11 @@ def _planned(
     def nest(rolled: Rolled) -> Nest:
         reach = external(rolled.region, memory)
         found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
-        if found.rows < PARTITIONS and SPELLINGS[api].has_patterns:
-            # Access patterns can fill partitions with parts of rows; slices can not.
+        if (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
+            # Access patterns can fill partitions with parts of rows, or of what a product sums over; slices can not.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
-            found = wider if wider.rows > found.rows else found
+            fewer = wider.rows == found.rows and 4 * wider.steps <= found.steps
+            found = wider if wider.rows > found.rows or fewer else found
         return found
 
     parts: list[Nest | _Loop] = []
