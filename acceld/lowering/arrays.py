@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from acceld.lowering.bounds import NARROW_INTEGERS, in_type
+from acceld.lowering.bounds import NARROW_INTEGERS, bounds, in_type
 from acceld.lowering.constants import FUNCTIONS as CONSTANT
 from acceld.lowering.constants import compared, finite, placed, settled, shifted_index, values
 from acceld.lowering.graph import (
@@ -32,7 +32,7 @@ from acceld.lowering.graph import (
     stored,
     whole,
 )
-from acceld.lowering.masked import Masked
+from acceld.lowering.masked import Masked, Positions
 
 Kind = Literal["b", "i", "f"]
 """Kind of an array's type: booleans (``b``), integers (``i``) or floats (``f``).
@@ -188,6 +188,11 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         """Return the number of bytes of an element in numpy."""
         return self.dtype.itemsize
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Return the distance in bytes between neighbors along each axis, as in a numpy array of this dtype."""
+        return tuple(step * self.itemsize for step in self.view.strides)
+
     def known(self) -> np.ndarray[Any, Any] | None:
         """Return the array's values if they depend on shapes alone; None if they depend on an input."""
         found = values(self.view)
@@ -266,12 +271,48 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return Traced(None, None, self, of)
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, Traced) and key.kind == "b" and key.shape == self.shape:
-            return Masked(Traced(self.view, self.kind), Traced(key.view, "b"), line_now())
+        if (found := self._under_mask(key)) is not None:
+            part, mask, lead = found
+            under = mask.view if not lead else _behind(mask, part.ndim - lead - mask.ndim).view.broadcast(part.shape)
+            return Masked(Traced(part.view, self.kind), Traced(under, "b"), line_now())
         if any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,))):
-            found = self._named(key)
-            return Traced(found.view, found.kind)  # numpy returns a copy for such an index
+            named = self._named(key)
+            return Traced(named.view, named.kind)  # numpy copies here
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
+
+    def _under_mask(self, key: Any) -> tuple[Traced, Traced, int] | None:
+        """Return the part of this array from which an index with one mask selects, the mask, and the number of axes before
+        those of the mask.
+
+        Numbers may only follow a mask. Return None for an index without a mask, or with other arrays beside the mask.
+        """
+        given = key if isinstance(key, tuple) else (key,)
+        keys = tuple(one.mask if isinstance(one, Positions) else one for one in given)
+        masks = [
+            place
+            for place, one in enumerate(keys)
+            if isinstance(one, Traced | np.ndarray) and one.ndim and kind_of(one) == "b"
+        ]
+        if len(masks) != 1:
+            return None
+        at, every = masks[0], slice(None)
+        mask = wrapped(keys[at])
+        spread = [*keys[:at], *(every,) * mask.ndim, *keys[at + 1 :]]
+        numbers = int | np.integer | None
+        if not all(
+            one is Ellipsis or isinstance(one, slice) or (not at and isinstance(one, numbers)) for one in spread
+        ):
+            return None
+        if not any(one is Ellipsis for one in spread):
+            spread.append(Ellipsis)
+        dots = next(place for place, one in enumerate(spread) if one is Ellipsis)
+        free = self.ndim - sum(one is not None for one in spread) + 1
+        lead = at if dots >= at else at - 1 + free
+        plain = all(one is Ellipsis or (isinstance(one, slice) and one == every) for one in spread)
+        part = self if plain else self[tuple(spread)]
+        if free < 0 or part.shape[lead : lead + mask.ndim] != mask.shape:
+            return None
+        return part, mask, lead
 
     def _named(self, key: Any) -> Traced:
         """Return a copy of the elements that ``key`` selects by arrays of positions."""
@@ -279,9 +320,20 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(key, Traced | np.ndarray) and key.shape == self.shape and kind_of(key) == "b":
-            chosen = value.stored_by(wrapped(key)) if isinstance(value, Masked) else value
-            self.assign(called("where", key, chosen, self))
+        if (found := self._under_mask(key)) is not None:
+            under, mask, lead = found
+            behind = under.ndim - lead - mask.ndim
+            spread = _behind(mask, behind)
+            if isinstance(value, Masked):
+                chosen = value.stored_by(Traced(spread.view.broadcast(under.shape), "b") if lead else mask)
+            elif np.ndim(value) <= behind:
+                chosen = value
+            else:
+                raise NotLowered(
+                    "a store to a mask of an array with a value for each selected element is not lowered; use np.where",
+                    line_now(),
+                )
+            under.assign(called("where", spread, chosen, under))
             return
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(one, Traced) and kind_of(one) == "i" and one.known() is None for one in keys):
@@ -441,11 +493,11 @@ def refused(what: str, instead: str = "") -> Any:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype ``name``. ``bfloat16`` is allowed, too."""
-    if name == "bfloat16":
+    """Return numpy's dtype of this name. ``bfloat16`` and 8-bit floats are known, too."""
+    if name == "bfloat16" or name.startswith("float8"):
         import ml_dtypes
 
-        narrow: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        narrow: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return narrow
     found: np.dtype[Any] = np.dtype(name)
     return found
@@ -610,11 +662,34 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
         if given[0] <= 0:
             refused("a power of a number that is not positive", "use a positive base")
         return applied("exp", [Traced(applied("mul", [Traced(exponent), math.log(given[0])]))])
+    if name == "pow" and isinstance(given[0], View) and isinstance(given[1], View) and kind == "f":
+        return _power(given[0], given[1])
     dtypes = {view.dtype for view in given if isinstance(view, View)}
     if kind == "i" and dtypes & NARROW_INTEGERS and dtypes <= _INTEGERS:
         return whole(elementwise(name, given, "int32", line))  # the narrow type may not hold the result
     narrow = dtypes <= _INTEGERS | {"bool"} and (kind != "i" or not dtypes <= _INTEGERS)
     return whole(elementwise(name, given, "float32" if narrow else "", line))
+
+
+def _behind(mask: Traced, axes: int) -> Traced:
+    """Return a mask with ``axes`` further axes of one element at its end."""
+    found: Traced = mask.reshape((*mask.shape, *(1,) * axes))
+    return found
+
+
+LEAST_BASE = 1e-37
+"""Number that stands for 0 as the base of a power, because 0 has no logarithm."""
+
+
+def _power(base: View, exponent: View) -> View:
+    """Return a power of two arrays as ``exp(exponent * log(abs(base)))``, with the sign of the base if the exponent is odd."""
+    least = Traced(applied("max", [Traced(applied("abs", [Traced(base)])), LEAST_BASE]))
+    size = np.exp(np.multiply(Traced(exponent), np.log(least)))
+    found = values(base)
+    if bounds(base)[0] >= 0 or (found is not None and found.size and found.min() >= 0):
+        return wrapped(size).view
+    odd = np.equal(np.mod(Traced(exponent), 2.0), 1.0)
+    return wrapped(np.where(np.logical_and(np.less(Traced(base), 0.0), odd), -size, size)).view
 
 
 def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) -> Any:

@@ -12,6 +12,8 @@ DEEPEST = 16384
 
 A partition has room for two copies of a left operand of this length: rows, and transposed rows.
 """
+LEAST_RUN = 16
+"""Least elements beside each other in memory for which columns in another order are turned on the chip."""
 
 Axes = tuple[tuple[int, int], ...]
 """Axes as pairs (extent, stride). Strides count elements."""
@@ -185,6 +187,16 @@ def lying_together(axes: Axes) -> Axes:
     """
     ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
     return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
+
+
+def lying_order(axes: Axes) -> list[int] | None:
+    """Return the order of axes in which their elements lie in memory, if neighbors along the last axis lie apart and those
+    along another axis beside each other; None otherwise.
+    """
+    beside = [at for at, (extent, stride) in enumerate(axes) if stride == 1 and extent >= LEAST_RUN]
+    if len(axes) < 2 or not beside or axes[-1][1] == 1 or any(stride <= 0 for _, stride in axes):
+        return None
+    return sorted(range(len(axes)), key=lambda at: -axes[at][1])
 
 
 def on_tile(axes: Axes, held: Axes) -> Axes:

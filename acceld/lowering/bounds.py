@@ -83,6 +83,8 @@ def _computed(name: str, each: list[Range]) -> Range:
         return min(each[1][0], each[2][0]), max(each[1][1], each[2][1])
     if name == "sign":
         return -1.0, 1.0
+    if name in ("exp", "sqrt", "rsqrt"):
+        return 0.0, math.inf
     if len(each) != 2:
         return _ANY
     least, greatest = each[1]

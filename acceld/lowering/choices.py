@@ -19,6 +19,7 @@ from acceld.lowering.axes import (
     cut_behind,
     in_slices,
     largest_divisor,
+    lying_order,
     merged,
     refined,
     split,
@@ -52,6 +53,9 @@ BYTES = {
     "int8": 1,
     "uint8": 1,
     "bool": 1,
+    "float8_e4m3": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
 }
 
 
@@ -66,6 +70,8 @@ SPARSEST = 4
 
 Up to this ratio, loading the range takes less time than loading each needed element separately.
 """
+LEAST_TURNED = 16
+"""Least number of rows on partitions with which columns that lie apart are loaded and stored transposed."""
 STRIP = 400
 """About how many cycles a transposed load and its transposition take, in addition to one cycle for each row."""
 FLOATS = ("float32", "bfloat16", "float16")
@@ -271,11 +277,16 @@ class Choices:
             if not alike:
                 cycles += START + width
                 continue
-            if lead and lead[place][1] == 1 and _turned(axes) and size >= 32:
+            if lead and lead[place][1] == 1 and _turned(axes) and size >= LEAST_TURNED:
                 strips = -(-axes[0][0] // PARTITIONS)
                 cycles += TRANSFER + strips * (STRIP + ROW * PARTITIONS + size)
                 continue
             ranged = _ranged(axes)
+            if len(axes) == 1 and axes[0][1] == -1:  # loaded or stored as a range, and reversed on the chip
+                ranged = ((axes[0][0], 1),)
+            if (order := lying_order(ranged)) is not None:  # turned on the chip
+                ranged = tuple(ranged[at] for at in order)
+                cycles += START + width
             together = bool(ranged) and 1 < ranged[-1][1] <= alike  # such accesses are one transfer of contiguous rows
             run = ranged[-1][0] if ranged and (ranged[-1][1] == 1 or together) else 1
             share = alike if together else 1
@@ -543,6 +554,16 @@ class Choices:
         # comes last.
         order = sorted(range(len(a)), key=lambda at: (block_of(a[at][0]), at))
         return tuple(a[at] for at in order), tuple(b[at] for at in order)
+
+    @property
+    def steps(self) -> int:
+        """Return how many blocks of terms, one after another, the products sum over."""
+        total = 0
+        for node in self.nodes:
+            for pair in range(len(node.views) // 2 if node.kind == "dot" else 0):
+                axes, _ = self._depth_pairs(node, pair)
+                total += math.prod(n for n, _ in axes[:-1]) * -(-axes[-1][0] // block_of(axes[-1][0]))
+        return total
 
     def _shape_of(self, node: Node) -> Shape:
         """Return the shape of a node's tensor in HBM. A value that stays on the chip counts as one long axis."""

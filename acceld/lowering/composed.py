@@ -15,6 +15,8 @@ from acceld.lowering.arrays import FUNCTIONS, Traced, called, line_now, lowers, 
 from acceld.lowering.bounds import GREATEST
 from acceld.lowering.constants import placed
 from acceld.lowering.functions import MOST_SORTED, positions
+from acceld.lowering.indexing import constant
+from acceld.lowering.masked import Positions
 
 MOST_TAPS = 64
 """Most taps of ``np.convolve``, each of which becomes a product of shifted arrays, and most columns of ``np.vander``."""
@@ -303,10 +305,22 @@ def _of_unknown_shape(name: str) -> None:
 
 
 for _name in (
-    "argwhere compress extract flatnonzero intersect1d nonzero setdiff1d trim_zeros union1d unique "
+    "argwhere compress extract intersect1d setdiff1d trim_zeros union1d unique "
     "unique_all unique_counts unique_inverse unique_values"
 ).split():
     _of_unknown_shape(_name)
+
+
+@lowers("nonzero")
+def _nonzero(a: Any) -> Any:
+    if a.known() is not None:
+        return tuple(map(constant, np.nonzero(a.known())))
+    if a.ndim != 1:
+        refused("np.nonzero, whose shape depends on values,", "choose by np.where, or reduce what a mask selects")
+    return (Positions(a if a.kind == "b" else a != 0, line_now()),)
+
+
+FUNCTIONS["flatnonzero"] = lambda a: _nonzero(a.reshape(-1))[0]
 
 
 # -- arrays made of parts

@@ -35,7 +35,7 @@ from acceld.lowering.arrays import (
     refused,
     wrapped,
 )
-from acceld.lowering.bounds import GREATEST, NARROW_INTEGERS, in_type
+from acceld.lowering.bounds import GREATEST, NARROW_INTEGERS, bounds, in_type
 from acceld.lowering.constants import LARGEST, counted, finite, placed
 from acceld.lowering.graph import INDEX, NEUTRAL, Node, View, elementwise, fill, reduced, scanned, whole
 
@@ -144,6 +144,17 @@ def _below(x: Any) -> Any:
     return near - (near > x)
 
 
+_FRACTIONAL = 2.0**22
+"""Magnitude up to which adding :data:`_WHOLE` rounds. Greater float32 numbers have no fraction, or one of 0.5."""
+_WHOLE = 1.5 * 2.0**23
+"""Number whose sums with smaller numbers are whole in float32, because their spacing is 1."""
+
+
+def _nearest(x: Any) -> Any:
+    """Return float32 numbers of at most ``_FRACTIONAL`` rounded to whole numbers, halves to even ones."""
+    return (x + _WHOLE) - _WHOLE
+
+
 FUNCTIONS["fix"] = lambda x: np.trunc(x)
 
 
@@ -174,7 +185,7 @@ def _sine_of_sum(x: Any, more: float) -> Any:
             "subtract whole turns first",
         )
     wide = x.astype(np.float32) if x.dtype != np.float32 else x
-    turns = _below(wide * (0.5 / math.pi) + (0.5 + more * 0.5 / math.pi))
+    turns = _nearest(wide * (0.5 / math.pi) + more * (0.5 / math.pi))
     rest = wide - turns * _TURN_TOP - turns * _TURN_REST
     found = Traced(applied("sin", [np.clip(rest + more if more else rest, -_HALF_TURN, _HALF_TURN)]))
     return found.astype(x.dtype) if x.kind == "f" and x.dtype != np.float32 else found
@@ -198,10 +209,12 @@ def _arc_tangent(x: Any) -> Any:
 def _rint(x: Any) -> Any:
     if kind_of(x) != "f":
         return x
-    below = np.floor(x)
-    rest = x - below
-    odd = below - np.floor(below * 0.5) * 2.0
-    return below + np.where(rest == 0.5, odd, rest > 0.5)
+    wide = wrapped(x).astype(np.float32)
+    low, high = bounds(wide.view)
+    if -_FRACTIONAL <= low and high <= _FRACTIONAL:
+        return _nearest(wide).astype(x.dtype)
+    inner = np.clip(wide, -_FRACTIONAL, _FRACTIONAL)
+    return (_nearest(inner) + (wide - inner)).astype(x.dtype)
 
 
 @lowers("round", "around")
@@ -321,6 +334,8 @@ def _numbers(
 
 @lowers("where")
 def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    if x is None and y is None and isinstance(condition, Traced) and condition.ndim == 1:
+        return called("nonzero", condition)
     if x is None or y is None:
         refused("np.where(condition), whose shape depends on values,", "use np.where(condition, a, b)")
     given = operand(condition)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from acceld.lowering.arrays import Traced, array_of, called, has_traced, kind_of, line_now, lowers, refused, wrapped
-from acceld.lowering.bounds import bounds
-from acceld.lowering.constants import placed, runs
+from acceld.lowering.bounds import MOST_EXACT, bounds
+from acceld.lowering.constants import counted, placed, runs
 from acceld.lowering.functions import positions
-from acceld.lowering.graph import NotLowered, Shape, fill, gathered, whole
+from acceld.lowering.graph import NotLowered, Shape, dense, fill, gathered, whole
 
 MOST_RUNS = 64
 """Most runs of equally spaced constant positions in one index. Each run becomes one copy."""
@@ -234,7 +234,8 @@ def _run(first: int, step: int, count: int) -> slice:
 def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
     """Return the elements at the given positions along an axis, as ``np.take_along_axis`` does.
 
-    The kernel computes each element as a sum over the axis in which all other elements are replaced by zeros.
+    The kernel computes each element as a sum over the axis in which all other elements are replaced by zeros. Several
+    elements of a long axis are read as rows of a table instead.
     """
     if axis is None:
         return _chosen(arr.reshape(-1), indices, 0)
@@ -246,9 +247,25 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
     numbers = _within(given, arr.shape[at])
     if numbers.shape[-1] == 1:
         return Traced(np.where(numbers == positions(arr.shape, at), arr, 0).sum(-1, keepdims=True).view, arr.kind)
-    wide = (*np.broadcast_shapes(arr.shape[:-1], numbers.shape[:-1]), numbers.shape[-1], arr.shape[-1])
+    lead = np.broadcast_shapes(arr.shape[:-1], numbers.shape[:-1])
+    if (
+        arr.shape[-1] >= LEAST_TABLE
+        and numbers.shape[-1] < arr.shape[-1]
+        and arr.size <= MOST_EXACT
+        and lead == arr.shape[:-1]
+    ):
+        rows = counted((*lead, 1), (*(arr.shape[-1] * step for step in dense(lead)), 0), 0)
+        found = _taken(
+            np.reshape(arr, (-1, 1)), np.broadcast_to(numbers, (*lead, numbers.shape[-1])) + Traced(rows, "i"), 0
+        )
+        return found.reshape((*lead, numbers.shape[-1]))
+    wide = (*lead, numbers.shape[-1], arr.shape[-1])
     here = np.expand_dims(numbers, -1) == positions(wide, len(wide) - 1)
     return Traced(np.where(here, np.expand_dims(arr, -2), 0).sum(-1).view, arr.kind)
+
+
+LEAST_TABLE = 1024
+"""Least elements of an axis from which single elements are loaded by their positions, instead of computed as sums."""
 
 
 @dataclass(frozen=True, slots=True)

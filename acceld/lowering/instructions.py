@@ -47,6 +47,8 @@ SCANS = {
     "product": ("multiply", "add", 1.0),
     "greatest": ("maximum", "maximum", -3e38),
     "least": ("minimum", "minimum", 3e38),
+    "peak": ("add", "maximum", -3e38),
+    "valley": ("add", "minimum", 3e38),
 }
 """Scans by name, as (turn, step, start): ``result[i] = step(turn(decay[i], result[i - 1]), drive[i])``.
 

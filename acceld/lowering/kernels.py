@@ -176,10 +176,11 @@ def _planned(
     def nest(rolled: Rolled) -> Nest:
         reach = external(rolled.region, memory)
         found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
-        if found.rows < PARTITIONS and SPELLINGS[api].has_patterns:
-            # Access patterns, unlike slices, can spread parts of rows over more partitions.
+        if (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
+            # Access patterns, unlike slices, can fill partitions with parts of rows, or of the axis that a product sums.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
-            found = wider if wider.rows > found.rows else found
+            fewer = wider.rows == found.rows and 4 * wider.steps <= found.steps
+            found = wider if wider.rows > found.rows or fewer else found
         return found
 
     parts: list[Nest | _Loop] = []

@@ -1,20 +1,47 @@
 """Replace an unrolled loop over time by operations on whole tensors, with time as their last axis.
 
-Tracing unrolls all loops. A linear recurrence, in which each iteration passes a value on to the next, becomes a scan.
+Tracing unrolls all loops. A value that each iteration computes from the same value of the previous iteration becomes a
+scan, if it is linear in that previous value, or a maximum or minimum of it.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from acceld.lowering.graph import Graph, Node, Operand, View, elementwise, fill, reduced, stored, whole
+import numpy as np
+
+from acceld.lowering.graph import (
+    Graph,
+    Node,
+    Operand,
+    View,
+    contraction,
+    dense,
+    elementwise,
+    fill,
+    overlap,
+    reduced,
+    stored,
+    whole,
+)
+from acceld.lowering.simplify import by_columns, in_own_order, moved_view, through
+from acceld.lowering.steps import boundary
 
 LEAST_TRIPS = 16
 """Least number of iterations of a loop that is replaced. Shorter loops stay unrolled: their equal regions become one
 loop nest later.
 """
+MOST_ELEMENTS = 2**26
+"""Greatest number of elements of one value in all iterations together."""
+MOST_LAGGING = 2048
+"""Greatest number of elements of a value that other values read one iteration later. Such a value is stored to HBM for
+all iterations.
+"""
+NEVER = 1e30
+"""Magnitude from which on the start of a maximum or minimum counts as infinite."""
 
 
 class _NoLoopError(Exception):
@@ -30,31 +57,60 @@ def vectorized(graph: Graph) -> Graph:
     Loops that can not be replaced stay unrolled.
     """
     nodes = graph.nodes()
-    last: dict[int, Node] = {}
-    previous = {id(node.args[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]  # a buffer's operands are views
-    replaced: dict[int, View] = {}
-    for node in nodes:
-        if node.kind == "buffer" and node.args and id(node) not in previous:
-            last[id(node)] = node
+    previous = {id(node.views[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}
     computed = [node for node in nodes if node.kind in ("elementwise", "reduce", "dot")]
     place = {id(node): number for number, node in enumerate(computed)}
-    for node in last.values():
-        stores = _stores(node)
-        if len(stores) < LEAST_TRIPS:
+    readers: dict[int, list[Node]] = {}
+    for node in nodes:
+        for view in node.views:
+            readers.setdefault(id(view.node), []).append(node)
+    replaced: dict[int, View] = {}
+    for node in nodes:
+        if node.kind != "buffer" or not node.args or id(node) in previous:
             continue
-        try:
-            replaced[id(node)] = _Loop(computed, place, stores).tensors()
-        except _NoLoopError:
-            continue
-    if not replaced:
-        return graph
-    return Graph(graph.inputs, tuple(_put(view, replaced) for view in graph.outputs), graph.lines)
+        stores = _regular(_stores(node), place)
+        for skipped in range(3):  # the first iterations may differ from the others
+            if len(stores) - skipped < LEAST_TRIPS:
+                break
+            try:
+                replaced |= _Loop(computed, place, stores[skipped:]).replacements(readers, graph.outputs)
+            except _NoLoopError:
+                continue
+            break
+    return _with(graph, replaced) if replaced else graph
 
 
-def _put(view: View, replaced: dict[int, View]) -> View:
-    """Return a view of a replaced node as a view of the tensor that replaces the node; any other view unchanged."""
-    found = replaced.get(id(view.node))
-    return view if found is None else View(found.node, view.shape, view.strides, view.offset)
+def _with(graph: Graph, replaced: dict[int, View]) -> Graph:
+    """Return the graph with values in place of nodes. ``replaced`` has the values by the node's id."""
+    made: dict[int, View] = {}
+    done: set[int] = set()
+    todo = [view.node for view in graph.outputs]
+    while todo:
+        node = todo[-1]
+        given = replaced.get(id(node))
+        needed = [given.node] if given is not None else [view.node for view in node.views]
+        if node.target is not None and given is None:
+            needed.append(node.target.node)
+        missing = [one for one in needed if id(one) not in done and one is not node]
+        if missing:
+            todo += missing
+            continue
+        todo.pop()
+        if id(node) in done:
+            continue
+        done.add(id(node))
+        if given is not None:
+            made[id(node)] = moved_view(given, made)
+            continue
+        args = tuple(moved_view(arg, made) if isinstance(arg, View) else arg for arg in node.args)
+        target = node.target
+        if target is not None and id(target.node) in made:
+            target = replace(target, node=made[id(target.node)].node)
+        if args != node.args or target is not node.target:
+            fresh = replace(node, args=args, target=target)
+            fresh.order = node.order
+            made[id(node)] = whole(fresh)
+    return Graph(graph.inputs, tuple(moved_view(view, made) for view in graph.outputs), graph.lines)
 
 
 def _stores(node: Node) -> list[Node]:
@@ -64,26 +120,47 @@ def _stores(node: Node) -> list[Node]:
         found.append(node)
         if len(node.args) == 1:
             break
-        before = node.args[0]
-        assert isinstance(before, View)
-        node = before.node
+        node = node.views[0].node
     return found[::-1]
+
+
+def _regular(stores: list[Node], place: dict[int, int]) -> list[Node]:
+    """Return the longest range of stores whose values the reference computes at equal distances."""
+    ends = [place.get(id(store.views[-1].node), -1) for store in stores]
+    best = (0, 0)
+    first = 0
+    for at in range(1, len(stores) + 1):
+        alike = at < len(stores) and min(ends[at - 1], ends[at]) >= 0 and ends[at] > ends[at - 1]
+        if alike and (at == first + 1 or ends[at] - ends[at - 1] == ends[first + 1] - ends[first]):
+            continue
+        if at - first > best[1] - best[0]:
+            best = (first, at)
+        first = at - 1 if alike else at
+    return stores[best[0] : best[1]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
     """An operand that reads node ``number`` of an iteration through ``view``.
 
-    It reads the previous iteration if ``carried`` is True, else the same iteration.
+    It reads the previous iteration if ``carried`` is True, else the same iteration. In the first iteration, a carried
+    operand is ``start``.
     """
 
     number: int
     view: View
-    carried: bool
+    start: Operand | None = None
+
+    @property
+    def carried(self) -> bool:
+        """Return True if the operand is a value of the iteration before."""
+        return self.start is not None
 
 
 _Outside = Callable[[Sequence[int]], View]
 _Argument = float | _Step | _Outside
+_Form = tuple[Operand, Operand]
+"""A value as a function of the state before: ``first * state + second``, or ``max(state + first, second)``."""
 
 
 class _Loop:
@@ -93,89 +170,128 @@ class _Loop:
     """
 
     def __init__(self, computed: list[Node], place: dict[int, int], stores: list[Node]) -> None:
-        ends = []
-        for store in stores:
-            value = store.args[-1]
-            if not isinstance(value, View) or id(value.node) not in place:
-                raise _NoLoopError
-            ends.append(place[id(value.node)])
+        ends = [place[id(store.views[-1].node)] for store in stores]
         period = ends[1] - ends[0]
-        start = ends[0] - period + 1
-        if period <= 0 or start < 0 or any(b - a != period for a, b in itertools.pairwise(ends)):
+        start = ends[0] - period + 1 + boundary(computed, ends[0] + 1, ends[-1] + 1, period)
+        if start < 0:
             raise _NoLoopError
         self.stores = stores
         self.trips = len(stores)
         self.body = [computed[start + t * period : start + (t + 1) * period] for t in range(self.trips)]
+        own = next(
+            (at for at, (one, other) in enumerate(zip(*self.body[-2:], strict=False)) if _kind(one) != _kind(other)),
+            period,
+        )
+        del self.body[-1][own:]  # nothing reads what the last iteration would compute for a next one
+        if ends[-1] >= start + (self.trips - 1) * period + own:
+            raise _NoLoopError
         self.where = {id(node): (t, j) for t, step in enumerate(self.body) for j, node in enumerate(step)}
+        self.states = {id(store): store for store in stores}
         self.values: dict[int, View] = {}
+        self.lags: dict[int, Node] = {}
+        self.stand_ins: dict[int, Node] = {}
+        self.moved: dict[int, View] = {}
+        self.beside: dict[object, tuple[View, View]] = {}
+        first = self.body[0]
+        if any(len(step) != period for step in self.body[:-1]):
+            raise _NoLoopError
+        if any(_kind(node) != _kind(other) for step in self.body for node, other in zip(first, step, strict=False)):
+            raise _NoLoopError
+        if max(node.size for node in first) * self.trips > MOST_ELEMENTS:
+            raise _NoLoopError
+        self.arguments = [
+            [self._argument([step[j].args[i] for step in self.body if j < len(step)]) for i in range(len(node.args))]
+            for j, node in enumerate(first)
+        ]
+        self.groups = self._groups()
 
-    def tensors(self) -> View:
-        """Return the last state of the buffer, computed by operations on whole tensors.
+    def replacements(self, readers: dict[int, list[Node]], outputs: Sequence[View]) -> dict[int, View]:
+        """Return values in place of the last state of the buffer, and of what other nodes read of the iterations.
 
         Raise _NoLoopError if that is not possible.
         """
-        body, stores = self.body, self.stores
-        arguments = [self._arguments(j) for j in range(len(body[0]))]
-        carried = {j for j, args in enumerate(arguments) if any(isinstance(a, _Step) and a.carried for a in args)}
-        for j, node in enumerate(body[0]):
-            if j not in carried:
-                self.values[j] = self._tensor(j, node, arguments, carried)
-        first, second = stores[0].target, stores[1].target
+        last = self.stores[-1]
+        found = {id(last): self._last_state()}
+        kept = {id(view.node) for view in outputs}
+        for t, step in enumerate(self.body):
+            for j, node in enumerate(step):
+                outside = [
+                    one for one in readers.get(id(node), ()) if id(one) not in self.where and id(one) not in self.states
+                ]
+                if outside or id(node) in kept:
+                    value = self._time(j)
+                    at = value.offset + t * value.strides[-1]
+                    found[id(node)] = View(value.node, value.shape[:-1], value.strides[:-1], at)
+        return found
+
+    def _last_state(self) -> View:
+        """Return the last state of the buffer, computed by operations on whole tensors."""
+        first, second = self.stores[0].target, self.stores[1].target
         assert first is not None and second is not None
-        offsets = [store.target.offset for store in stores if store.target is not None]
+        targets = [store.target for store in self.stores if store.target is not None]
         step = second.offset - first.offset
-        if any(b - a != step for a, b in itertools.pairwise(offsets)):
+        alike = {(target.shape, target.strides) for target in targets}
+        if len(alike) != 1 or any(b.offset - a.offset != step for a, b in itertools.pairwise(targets)):
             raise _NoLoopError
-        value = stores[0].args[-1]
-        assert isinstance(value, View)
-        result = self.values.get(self.where[id(value.node)][1])
-        if result is None or not value.whole:
+        if not step or overlap(
+            View(first.node, first.shape, first.strides), View(first.node, first.shape, first.strides, abs(step))
+        ):
             raise _NoLoopError
-        held = stores[0]
+        result = self._value(self._argument([store.args[-1] for store in self.stores]), first.shape)
+        if not isinstance(result, View):
+            raise _NoLoopError
+        held = self.stores[0]
         empty = Node("buffer", "", (), held.shape, held.dtype, held.line)
         target = View(empty, (*first.shape, self.trips), (*first.strides, step), first.offset)
-        before = None if len(held.args) == 1 else held.args[0]
+        before = None if len(held.args) == 1 else held.views[0]
         if isinstance(before, View):
             start = stored(None, before, whole(empty), held.line)
-            return whole(stored(whole(start), result.reshaped(target.shape), _on(target, start), held.line))
-        return whole(stored(None, result.reshaped(target.shape), target, held.line))
+            return whole(stored(whole(start), result, _on(target, start), held.line))
+        return whole(stored(None, result, target, held.line))
 
-    def _arguments(self, j: int) -> list[_Argument]:
-        """Describe the operands of node ``j``, each by one description for all iterations.
-
-        Raise _NoLoopError if the iterations differ.
-        """
-        node = self.body[0][j]
-        for step in self.body:
-            other = step[j]
-            same = (other.kind, other.name, other.shape, other.dtype, other.folded)
-            if same != (node.kind, node.name, node.shape, node.dtype, node.folded) or len(other.args) != len(node.args):
-                raise _NoLoopError
-        return [self._argument(j, i) for i in range(len(node.args))]
-
-    def _argument(self, j: int, i: int) -> _Argument:
-        """Describe operand ``i`` of node ``j``: a number, a value of an iteration, or a value from outside of the loop.
-
-        Raise _NoLoopError if the operand differs between iterations.
-        """
-        every: list[Operand] = [step[j].args[i] for step in self.body]
-        second = every[1]
+    def _argument(self, every: list[Operand]) -> _Argument:
+        """Describe an operand of all iterations: a number, a value of an iteration, or a value from outside of the loop."""
+        views = [self._held(arg) if isinstance(arg, View) else arg for arg in every]
+        second = views[1]
         if not isinstance(second, View):
-            if any(arg != second for arg in every):
+            if any(arg != second for arg in views):
                 raise _NoLoopError
             return second
         at = self.where.get(id(second.node))
         if at is None or at[0] not in (0, 1):
-            return self._outside(every)
-        for t, arg in enumerate(every[1:], 1):
+            return self._outside(views)
+        for t, arg in enumerate(views[1:], 1):
             if not isinstance(arg, View) or self.where.get(id(arg.node)) != (t - 1 + at[0], at[1]):
                 raise _NoLoopError
             if (arg.shape, arg.strides, arg.offset) != (second.shape, second.strides, second.offset):
                 raise _NoLoopError
-        return _Step(at[1], second, at[0] == 0)
+        start = views[0]
+        if at[0] == 1:
+            own = isinstance(start, View) and self.where.get(id(start.node)) == (0, at[1])
+            if not own or start != View(start.node, second.shape, second.strides, second.offset):  # type: ignore[union-attr]  # a view, if it is of an own node
+                raise _NoLoopError
+            return _Step(at[1], second)
+        if isinstance(start, View) and (id(start.node) in self.where or start.shape != second.shape):
+            raise _NoLoopError
+        return _Step(at[1], second, start)
 
-    def _outside(self, every: list[Operand]) -> _Outside:
-        """Return a function that gives an operand from outside of the loop as one view, with time as last axis.
+    def _held(self, view: View) -> View:
+        """Return a view of the buffer that the loop fills as a view of the value that was stored there."""
+        held = view
+        node = view.node
+        while node.kind == "buffer" and node.args and node.target is not None:
+            target, value = node.target, node.views[-1]
+            if (target.shape, target.strides, target.offset) == (view.shape, view.strides, view.offset):
+                return value if value.dtype == node.dtype else held
+            if len(node.args) == 1 or overlap(target, View(target.node, view.shape, view.strides, view.offset)):
+                break
+            node = node.views[0].node
+            held = View(node, view.shape, view.strides, view.offset)
+        return held
+
+    def _outside(self, every: Sequence[Operand]) -> _Outside:
+        """Return a function that gives an operand from outside of the loop for all iterations, with time as
+        last axis.
 
         The function takes the shape to which the operand is broadcast. ``every`` has the operand in each iteration. Raise
         _NoLoopError if the operand does not move by equal steps from iteration to iteration.
@@ -183,15 +299,83 @@ class _Loop:
         views = [arg for arg in every if isinstance(arg, View)]
         steps = {b.offset - a.offset for a, b in itertools.pairwise(views)}
         alike = {(id(view.node), view.shape, view.strides) for view in views}
-        if len(views) != self.trips or len(steps) != 1 or len(alike) != 1 or id(views[0].node) in self.where:
+        if len(views) != len(every) or len(steps) != 1 or len(alike) != 1 or id(views[0].node) in self.where:
+            raise _NoLoopError
+        if id(views[0].node) in self.states:
             raise _NoLoopError
         first, step = views[0], steps.pop()
+        axes = [*zip(first.shape, first.strides, strict=True), (self.trips, step)]
+        low, high = (sum(pick(0, by * (n - 1)) for n, by in axes) + first.offset for pick in (min, max))
+        if low < 0 or high >= first.node.size:
+            raise _NoLoopError
 
         def over_time(shape: Sequence[int]) -> View:
             spread = first.broadcast(shape)
-            return View(spread.node, (*spread.shape, self.trips), (*spread.strides, step), spread.offset)
+            return self._beside(View(spread.node, (*spread.shape, self.trips), (*spread.strides, step), spread.offset))
 
         return over_time
+
+    def _beside(self, view: View) -> View:
+        """Return an operand of all iterations with the elements of consecutive iterations beside each other in memory.
+
+        What computes the operand is computed in this order instead. Any other operand is copied.
+        """
+        if abs(view.strides[-1]) < 2:
+            return view
+        key = (id(view.node), view.shape, view.strides, view.offset)
+        if key not in self.beside:
+            self.beside[key] = view, self._ordered(view)
+        return self.beside[key][1]
+
+    def _ordered(self, view: View) -> View:
+        """Return the elements of a view in another place, where those of consecutive iterations lie beside each other."""
+        node = view.node
+        if node.kind == "elementwise":
+            args = [through(view, arg) if isinstance(arg, View) else arg for arg in node.args]
+            if None not in args:
+                given = [self._beside(arg) if isinstance(arg, View) else arg for arg in args if arg is not None]
+                return whole(elementwise(node.name, given, node.dtype, node.line, view.shape))
+        return in_own_order(view)
+
+    def _groups(self) -> dict[int, list[int]]:
+        """Return, for each number of a node that depends on its own value in the iteration before, all numbers of nodes
+        on the way.
+        """
+        reads = [{one.number for one in args if isinstance(one, _Step)} for args in self.arguments]
+        reached = []
+        for start in range(len(reads)):
+            seen: set[int] = set()
+            todo = list(reads[start])
+            while todo:
+                one = todo.pop()
+                if one not in seen:
+                    seen.add(one)
+                    todo += reads[one]
+            reached.append(seen)
+        return {
+            j: [one for one in range(len(reads)) if one in reached[j] and j in reached[one]]
+            for j in range(len(reads))
+            if j in reached[j]
+        }
+
+    def _time(self, j: int) -> View:
+        """Return the values of node ``j`` in all iterations, as [*shape, time]."""
+        if j not in self.values:
+            state = self._state(self.groups[j]) if j in self.groups else None
+            self.values[j] = self._scan(j) if state == j else self._tensor(j)
+        return self.values[j]
+
+    def _state(self, group: Sequence[int]) -> int:
+        """Return the number of the one node of a group whose value passes to the next iteration."""
+        carried = {
+            one.number
+            for j in group
+            for one in self.arguments[j]
+            if isinstance(one, _Step) and one.carried and one.number in group
+        }
+        if len(carried) != 1:
+            raise _NoLoopError
+        return carried.pop()
 
     def _value(self, argument: _Argument, shape: Sequence[int]) -> Operand:
         """Return an operand of all iterations as a view of the shape [*shape, time], or as a number."""
@@ -199,64 +383,221 @@ class _Loop:
             return argument
         if not isinstance(argument, _Step):
             return argument(shape)
-        base = self.values.get(argument.number)
-        if base is None:
-            raise _NoLoopError
-        view = argument.view
+        node, view = self.body[0][argument.number], argument.view
+        if argument.carried:
+            held, trips = self._lagging(argument), self.trips + 1
+            strides = tuple(s * trips for s in view.strides)
+            return View(held, (*view.shape, self.trips), (*strides, 1), view.offset * trips).broadcast(
+                (*shape, self.trips)
+            )
+        base = self._time(argument.number)
+        if argument.number not in self.stand_ins:
+            self.stand_ins[argument.number] = Node("buffer", "", (), (*node.shape, self.trips), node.dtype)
+            self.moved[id(self.stand_ins[argument.number])] = base
         strides = tuple(s * self.trips for s in view.strides)
-        over = View(base.node, (*view.shape, self.trips), (*strides, 1), view.offset * self.trips)
-        return over if base.whole and view.shape == tuple(shape) else over.broadcast((*shape, self.trips))
+        over = View(self.stand_ins[argument.number], (*view.shape, self.trips), (*strides, 1), view.offset * self.trips)
+        return moved_view(over, self.moved).broadcast((*shape, self.trips))
 
-    def _tensor(self, j: int, node: Node, arguments: list[list[_Argument]], carried: set[int]) -> View:
-        """Return the values of node ``j`` in all iterations, with time as last axis.
+    def _lagging(self, argument: _Step) -> Node:
+        """Return an array [*shape, time + 1] with a value of the iteration before, the start first."""
+        number, view = argument.number, argument.view
+        if number not in self.lags:
+            node, trips = self.body[0][number], self.trips + 1
+            if node.size > MOST_LAGGING:
+                raise _NoLoopError
+            strides = tuple(s * trips for s in dense(node.shape))
+            empty = Node("buffer", "", (), (*node.shape, trips), node.dtype, node.line)
+            # axes along which the start is repeated are left out
+            kept = [axis for axis, (n, s) in enumerate(zip(view.shape, view.strides, strict=True)) if s or n == 1]
+            shape = tuple(view.shape[axis] for axis in kept)
+            if math.prod(shape) != node.size:
+                raise _NoLoopError
+            place = View(empty, shape, tuple(view.strides[axis] * trips for axis in kept), view.offset * trips)
+            start = argument.start
+            if isinstance(start, View):
+                start = View(start.node, shape, tuple(start.strides[axis] for axis in kept), start.offset)
+            else:
+                start = whole(fill(float(start or 0.0), shape, node.dtype, node.line))
+            first = stored(None, start, place, node.line)
+            rest = View(first, (*node.shape, self.trips), (*strides, 1), 1)
+            self.lags[number] = stored(whole(first), self._time(number), rest, node.line)
+        return self.lags[number]
 
-        ``carried`` has the numbers of the nodes that read the previous iteration. Raise _NoLoopError for a node that can
-        not be computed for all iterations together.
-        """
-        args = arguments[j]
-        states = [i for i, a in enumerate(args) if isinstance(a, _Step) and a.number in carried]
-        if states:
-            return self._scan(j, node, arguments, states[0])
+    def _tensor(self, j: int) -> View:
+        """Return the values of node ``j`` in all iterations, with time as last axis."""
+        node, args = self.body[0][j], self.arguments[j]
         shape = (*node.shape, self.trips)
         if node.kind == "elementwise":
             given = [self._value(a, node.shape) for a in args]
             return whole(elementwise(node.name, given, node.dtype, node.line, shape))
-        if node.kind == "dot" and node.folded == 1 and node.shape[-1] == 1 and len(node.shape) == 2:
-            left, right = node.args
-            assert isinstance(left, View) and isinstance(right, View)
-            rows, depth = left.shape
-            over = self._value(args[1], (1, depth))
-            assert isinstance(over, View)
-            both = elementwise(
-                "mul", [self._value(args[0], (rows, depth)), over.broadcast((rows, depth, self.trips))], line=node.line
+        every = [self._value(a, view.shape) for a, view in zip(args, node.views, strict=True)]
+        views = [one for one in every if isinstance(one, View)]
+        if len(views) != len(args):
+            raise _NoLoopError
+        if node.kind == "reduce":
+            axes = range(len(node.shape), len(node.shape) + node.folded)
+            return reduced(node.name, views[0], axes, keepdims=False, line=node.line, dtype=node.dtype)
+        return self._product(node, *views)
+
+    def _product(self, node: Node, left: View, right: View) -> View:
+        """Return a product in all iterations. Products with vectors become element-wise products and sums."""
+        kept, columns = len(left.shape) - 1 - node.folded, len(right.shape) - 1 - node.folded
+        batch = kept + columns - len(node.shape)
+        rows, width = math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])
+        if node.folded == 1 and min(rows, width) == 1 and left.strides[-1] and right.strides[-1]:
+            return by_columns(left, right, batch, node.line)
+        if not right.strides[-1]:
+            a = left.mapped(lambda array: np.moveaxis(array, -1, kept))
+            b, at, common = right.mapped(lambda array: array[..., 0]), kept, batch
+        elif not left.strides[-1]:
+            a = left.mapped(lambda array: array[..., 0])
+            b, at, common = right.mapped(lambda array: np.moveaxis(array, -1, columns)), len(node.shape), batch
+        else:
+            a, b = (one.mapped(lambda array: np.moveaxis(array, -1, batch)) for one in (left, right))
+            at, common = batch, batch + 1
+        made = whole(contraction(a, b, common, node.folded, node.dtype, node.line))
+        return made.mapped(lambda array: np.moveaxis(array, at, -1))
+
+    def _scan(self, j: int) -> View:
+        """Return the state ``j`` in all iterations, as one scan along time."""
+        group, node = self.groups[j], self.body[0][j]
+        shape = (*node.shape, self.trips)
+        starts = {
+            (id(one.start.node), one.start.offset) if isinstance(one.start, View) else one.start: one.start
+            for at in group
+            for one in self.arguments[at]
+            if isinstance(one, _Step) and one.number == j and one.carried
+        }
+        start = next(iter(starts.values()))
+        if len(starts) != 1 or not (isinstance(start, View) and math.prod(start.shape) == node.size):
+            raise _NoLoopError
+        number = start.node.args[0] if start.node.name == "fill" and start.node.kind == "elementwise" else None
+        for name, rules in (("linear", _linear), ("peak", _peak), ("valley", _valley)):
+            form = self._form(j, group, rules)
+            if form is None:
+                continue
+            first, second = (
+                one.broadcast(shape) if isinstance(one, View) else whole(fill(one, shape, node.dtype)) for one in form
             )
-            total = reduced("add", whole(both), (1,), keepdims=False, line=node.line)
-            return total.reshaped(shape)
+            made = whole(Node("scan", name, (first, second), shape, node.dtype, node.line))
+            if number == 0.0 if name == "linear" else isinstance(number, float) and abs(number) >= NEVER:
+                return made
+            begin = View(start.node, (*start.shape, self.trips), (*start.strides, 0), start.offset)
+            begin = begin.reshaped(shape) if begin.shape != shape else begin
+            if name == "linear":
+                zero = whole(fill(0.0, shape, node.dtype))
+                grown = whole(Node("scan", "product", (first, zero), shape, node.dtype, node.line))
+                further = elementwise("mul", [grown, begin], node.dtype, node.line)
+                return whole(elementwise("add", [made, whole(further)], node.dtype, node.line))
+            one = whole(fill(1.0, shape, node.dtype))
+            grown = whole(Node("scan", "sum", (one, first), shape, node.dtype, node.line))
+            further = elementwise("add", [grown, begin], node.dtype, node.line)
+            pick = "max" if name == "peak" else "min"
+            return whole(elementwise(pick, [made, whole(further)], node.dtype, node.line))
         raise _NoLoopError
 
-    def _scan(self, j: int, node: Node, arguments: list[list[_Argument]], at: int) -> View:
-        """Return the states of all iterations as one scan along time: ``state = decay * state + drive``, from 0 on.
+    def _form(self, j: int, group: Sequence[int], rules: _Rules) -> _Form | None:
+        """Return the state ``j`` as a function of the state before; None if the rules know no such form."""
+        forms: dict[int, _Form] = {}
+        for at in group:
+            node = self.body[0][at]
+            if node.kind != "elementwise":
+                return None
+            given: list[Operand | _Form] = []
+            for one in self.arguments[at]:
+                if isinstance(one, _Step) and one.number in group:
+                    if not one.view.whole or math.prod(one.view.shape) != math.prod(node.shape):
+                        return None
+                    if not one.carried and one.number not in forms:
+                        return None
+                    given.append(rules.state if one.carried else forms[one.number])
+                else:
+                    given.append(self._value(one, node.shape))
+            form = rules.of(node.name, given)
+            if form is None:
+                return None
+            forms[at] = form
+        return forms.get(j)
 
-        Node ``j`` adds, and its operand ``at`` is the product with the state. Raise _NoLoopError if the recurrence has
-        another form.
-        """
-        step = arguments[j][at]
-        assert isinstance(step, _Step)
-        product = self.body[0][step.number]
-        factors = arguments[step.number]
-        held = [i for i, a in enumerate(factors) if isinstance(a, _Step) and a.carried]
-        linear = node.name == "add" and product.name == "mul" and len(held) == 1 and step.view.whole
-        state = factors[held[0]] if held else None
-        if not linear or not isinstance(state, _Step) or state.number != j or not state.view.whole:
-            raise _NoLoopError
-        first = product.args[held[0]]
-        if not isinstance(first, View) or first.node.name != "fill" or first.node.args != (0.0,):
-            raise _NoLoopError
-        shape = (*node.shape, self.trips)
-        decay, drive = self._value(factors[1 - held[0]], node.shape), self._value(arguments[j][1 - at], node.shape)
-        both = [part if isinstance(part, View) else whole(fill(part, shape, node.dtype)) for part in (decay, drive)]
-        made = Node("scan", "linear", tuple(part.broadcast(shape) for part in both), shape, node.dtype, node.line)
-        return whole(made)
+
+def _kind(node: Node) -> object:
+    """Return what nodes have in common that do the same in each iteration."""
+    return node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args)
+
+
+def _applied(name: str, *args: Operand) -> Operand:
+    """Return an element-wise function of operands. Sums and products with neutral numbers are left out."""
+    first, second = args[0], args[-1]
+    neutral = {"add": 0.0, "mul": 1.0}.get(name)
+    if neutral is not None and first == neutral:
+        return second
+    if neutral is not None and second == neutral:
+        return first
+    if name == "mul" and 0.0 in (first, second):
+        return 0.0
+    if not any(isinstance(one, View) for one in args) and name != "where":
+        a, b = float(first), float(second)  # type: ignore[arg-type]  # numbers
+        return {"add": a + b, "mul": a * b, "sub": a - b, "neg": -a, "max": max(a, b), "min": min(a, b)}[name]
+    return whole(elementwise(name, args))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """How functions of a state before, in one kind of form, are functions in this form again."""
+
+    state: _Form
+    of: Callable[[str, list[Operand | _Form]], _Form | None]
+
+
+def _linear_of(name: str, given: list[Operand | _Form]) -> _Form | None:
+    """Return a function of ``a * state + b`` in this form; operands without the state are values."""
+    forms = [one if isinstance(one, tuple) else (0.0, one) for one in given]
+    held = [isinstance(one, tuple) for one in given]
+    if name in ("add", "sub"):
+        (a, b), (c, d) = forms
+        if name == "sub":
+            c, d = _applied("mul", c, -1.0), _applied("mul", d, -1.0)
+        return _applied("add", a, c), _applied("add", b, d)
+    if name == "mul" and held != [True, True]:
+        form, (_, factor) = (forms[0], forms[1]) if held[0] else (forms[1], forms[0])
+        return _applied("mul", form[0], factor), _applied("mul", form[1], factor)
+    if name == "div" and held == [True, False]:
+        below = forms[1][1]
+        number = isinstance(below, float) and below
+        inverse: Operand = 1.0 / below if number else whole(elementwise("div", [1.0, below]))  # type: ignore[operator]  # a number
+        return _applied("mul", forms[0][0], inverse), _applied("mul", forms[0][1], inverse)
+    if name in ("neg", "copy"):
+        sign = -1.0 if name == "neg" else 1.0
+        return _applied("mul", forms[0][0], sign), _applied("mul", forms[0][1], sign)
+    if name == "where" and not held[0]:
+        test = forms[0][1]
+        return tuple(_applied("where", test, one, other) for one, other in zip(*forms[1:], strict=True))  # type: ignore[return-value]  # two
+    return None
+
+
+def _greatest_of(pick: str, name: str, given: list[Operand | _Form]) -> _Form | None:
+    """Return a function of ``pick(state + a, b)`` in this form, where ``pick`` is max or min."""
+    held = [isinstance(one, tuple) for one in given]
+    if sum(held) != 1 or len(given) > 2:
+        return None
+    form = next(one for one in given if isinstance(one, tuple))
+    if name == "copy":
+        return form
+    if len(given) != 2:
+        return None
+    other = given[held.index(False)]
+    assert not isinstance(other, tuple)
+    if name == pick:
+        return form[0], _applied(pick, form[1], other)
+    if name == "add" or (name == "sub" and held[0]):
+        by = other if name == "add" else _applied("mul", other, -1.0)
+        return _applied("add", form[0], by), _applied("add", form[1], by)
+    return None
+
+
+_linear = _Rules((1.0, 0.0), _linear_of)
+_peak = _Rules((0.0, -3e38), lambda name, given: _greatest_of("max", name, given))
+_valley = _Rules((0.0, 3e38), lambda name, given: _greatest_of("min", name, given))
 
 
 def _on(target: View, node: Node) -> View:

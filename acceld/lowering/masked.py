@@ -10,27 +10,67 @@ import numpy as np
 from acceld.lowering.bounds import GREATEST
 from acceld.lowering.graph import NotLowered, View
 
-_FOLDS: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lambda array, mask: np.sum(array, where=mask),
-    "mean": lambda array, mask: np.mean(array, where=mask),
-    "max": lambda array, mask: np.max(np.where(mask, array, -GREATEST)),
-    "min": lambda array, mask: np.min(np.where(mask, array, GREATEST)),
+_FOLDS: dict[str, Callable[..., Any]] = {
+    "sum": lambda array, mask, axis: np.sum(array, axis=axis, where=mask),
+    "mean": lambda array, mask, axis: np.mean(array, axis=axis, where=mask),
+    "max": lambda array, mask, axis: np.max(np.where(mask, array, -GREATEST), axis=axis),
+    "min": lambda array, mask, axis: np.min(np.where(mask, array, GREATEST), axis=axis),
 }
 """Reductions of selected elements, written for the whole array and the mask, by the name of the reduction."""
+_OF_ROWS = frozenset({"sum", "mean", "max", "min", "var", "std", "argmax", "argmin", "prod"})
+"""Functions that work on each selected row by itself, if their axis is behind the axes of the mask."""
+
+
+class Positions:
+    """The positions at which a mask of one axis is True, as an index. Their number depends on values."""
+
+    def __init__(self, mask: Any, line: int) -> None:
+        self.mask, self._line = mask, line
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.refusal()
+
+    def refusal(self) -> NotLowered:
+        """Return the error for what needs the number of the positions, or the positions themselves."""
+        return NotLowered(
+            "the positions that a mask selects are lowered as an index only; leave out branches on their number",
+            self._line,
+        )
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise self.refusal()
+
+    __getitem__ = __len__ = __iter__ = __bool__ = __array__ = __add__ = __mul__ = _refused
+    __array_ufunc__ = __array_function__ = _refused
 
 
 class Masked(np.lib.mixins.NDArrayOperatorsMixin):
-    """Stand in for the elements of an array at which a mask is True.
+    """Stand in for the elements, or the rows, of an array at which a mask is True.
 
-    The number of these elements depends on values, so they have no known shape. Element-wise functions, a few
-    reductions, and a store to the elements of the same mask are recorded. All other uses raise NotLowered with the line
-    of the index.
+    The mask has the first axes of the array. The number of selected elements depends on values, so they have no known
+    shape. Element-wise functions, functions of each row alone, a few reductions, and a store to the elements of the same
+    mask are recorded. All other uses raise NotLowered with the line of the index.
     """
 
     __array_priority__ = 2000
 
     def __init__(self, array: Any, mask: Any, line: int) -> None:
         self._array, self._mask, self._line = array, mask, line
+
+    @property
+    def _rest(self) -> int:
+        """Return the number of axes of a selected row."""
+        return int(self._array.ndim - self._mask.ndim)
+
+    def _spread(self) -> Any:
+        """Return the mask with an axis of one element for each axis of a row."""
+        return self._mask.reshape((*self._mask.shape, *(1,) * self._rest))
+
+    def _rows(self, array: Any) -> Masked:
+        """Return the selected rows of another array of as many rows."""
+        return Masked(array, self._mask, self._line)
 
     def stored_by(self, mask: Any) -> Any:
         """Return the whole array, for a store of the selected elements to the elements at ``mask`` of another array.
@@ -45,28 +85,78 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         """Return the error for an operation that needs the number of the selected elements."""
         return NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", self._line)
 
+    def _folded(self, name: str, axis: Any = None, **further: Any) -> Any:
+        """Return a fold of all selected elements, of the selected rows, or of each row by itself."""
+        if axis is None and not further and name in _FOLDS:
+            return _FOLDS[name](self._array, self._spread(), None)
+        if axis == 0 and not further and name in _FOLDS:
+            return _FOLDS[name](self._array, self._spread(), tuple(range(self._mask.ndim)))
+        return self._rows(getattr(np, name)(self._array, axis=self._behind(axis), **further))
+
+    def _behind(self, axis: Any) -> int:
+        """Return an axis of the rows as an axis of the whole array, counted from its end."""
+        if not isinstance(axis, int) or not (-self._rest <= axis < 0 or 0 < axis <= self._rest):
+            raise self.refusal()
+        return axis if axis < 0 else axis - 1 - self._rest
+
     def __getattr__(self, name: str) -> Any:
-        if name in _FOLDS:
-            return lambda: _FOLDS[name](self._array, self._mask)
+        if name in _OF_ROWS:
+            return lambda axis=None, **further: self._folded(name, axis, **further)
+        if name in ("astype", "clip", "round"):
+            return lambda *args, **further: self._rows(getattr(self._array, name)(*args, **further))
         if name.startswith("__"):
             raise AttributeError(name)
         raise self.refusal()
 
+    def __getitem__(self, key: Any) -> Any:
+        keys = key if isinstance(key, tuple) else (key,)
+        every = slice(None)
+        if not isinstance(keys[0], slice) or keys[0] != every or Ellipsis in keys:
+            if not (keys[0] is Ellipsis and all(isinstance(one, slice | int) or one is None for one in keys[1:])):
+                raise self.refusal()
+            if sum(one is not None for one in keys[1:]) > self._rest:
+                raise self.refusal()
+            return self._rows(self._array[keys])
+        if not all(isinstance(one, slice | int) or one is None for one in keys):
+            raise self.refusal()
+        return self._rows(self._array[(*(every,) * self._mask.ndim, *keys[1:])])
+
     def _refused(self, *_: Any) -> Any:
         raise self.refusal()
 
-    __getitem__ = __setitem__ = __len__ = __iter__ = __bool__ = __float__ = __int__ = __array__ = _refused
+    __setitem__ = __len__ = __iter__ = __bool__ = __float__ = __int__ = __array__ = _refused
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, out: Any = None, **further: Any) -> Any:
         others = [one.stored_by(self._mask) if isinstance(one, Masked) else one for one in args]
-        if method != "__call__" or further or any(np.ndim(one) for one in args if not isinstance(one, Masked)):
+        if method != "__call__" or further:
             raise self.refusal()
-        return Masked(ufunc(*others), self._mask, self._line)
+        if ufunc is np.matmul:
+            if (
+                not isinstance(args[0], Masked)
+                or isinstance(args[1], Masked)
+                or np.ndim(args[1]) > 2
+                or self._rest != 1
+            ):
+                raise self.refusal()
+            return self._rows(np.matmul(*others))
+        rests = [one._rest for one in args if isinstance(one, Masked)]
+        if len(set(rests)) > 1 or any(np.ndim(one) > rests[0] for one in args if not isinstance(one, Masked)):
+            raise self.refusal()
+        return self._rows(ufunc(*others))
 
     def __array_function__(self, function: Any, types: Any, args: Any, further: Any) -> Any:
-        if function.__name__ not in _FOLDS or args[1:] or further:
-            raise self.refusal()
-        return getattr(self, function.__name__)()
+        name = function.__name__
+        if name in _OF_ROWS and isinstance(args[0], Masked):
+            return args[0]._folded(name, *args[1:], **further)
+        if name in ("clip", "round", "around") and not any(isinstance(one, Masked) for one in args[1:]):
+            return self._rows(function(self._array, *args[1:], **further))
+        if name in ("split", "array_split") and isinstance(args[0], Masked):
+            axis = self._behind(args[2] if len(args) > 2 else further.get("axis", 0))
+            return [self._rows(one) for one in function(self._array, args[1], axis=axis)]
+        if name == "concatenate" and all(isinstance(one, Masked) for one in args[0]):
+            axis = self._behind(args[1] if len(args) > 1 else further.get("axis", 0))
+            return self._rows(np.concatenate([one.stored_by(self._mask) for one in args[0]], axis=axis))
+        raise self.refusal()
 
 
 def _alike(one: View, other: View) -> bool:

@@ -26,6 +26,7 @@ from acceld.lowering.axes import (
     divided,
     in_slices,
     largest_divisor,
+    lying_order,
     lying_together,
     merged,
     on_tile,
@@ -38,6 +39,7 @@ from acceld.lowering.choices import (
     BYTES,
     CHUNK_BYTES,
     FLOATS,
+    LEAST_TURNED,
     SBUF,
     SPARSEST,
     WIDEST,
@@ -1084,12 +1086,34 @@ class Nest(Choices):
         apart = len(inner) == 1 and inner[0][1] not in (0, 1) and reach.access.view.node is not INDEX
         # only the tensor engine transposes so many elements, and it has no integers
         floats = dst.tile.dtype in FLOATS
-        if apart and floats and step == 1 and inner[0][0] >= 32 and self.part >= 32:
+        if apart and floats and step == 1 and inner[0][0] >= 32 and self.part >= LEAST_TURNED:
             self._fetch_turned(dst, tensor, offset, inner[0])
             return
+        if apart and inner[0][1] == -1:
+            count = inner[0][0]
+            held = self.build.tile("reversed", (self.part, count), dst.tile.dtype)
+            self._read(full(held), tensor, offset + (1 - count), ((step, self.part), (1, count)))
+            self.build.call("tensor_copy", dst, src=_columns_of(full(held), count - 1, ((-1, count),)))
+            return
+        order = lying_order(inner) if reach.access.view.node is not INDEX else None
+        if order is not None:
+            lying = full(self.build.tile("lying", (self.part, math.prod(e for e, _ in inner)), dst.tile.dtype))
+            axes = tuple(inner[at] for at in order)
+            self._read(self._as_axes(lying, axes), tensor, offset, ((step, self.part), *((s, e) for e, s in axes)))
+            self.build.call("tensor_copy", self._as_axes(dst, inner), src=self._in_order(lying, inner, order))
+            return
         pattern = ((step, self.part), *((s if e > 1 else 1, e) for e, s in inner))
-        shaped = dst if len(inner) == 1 else _reshaped(dst, (self.part, *(e for e, _ in inner)))
-        self._read(shaped, tensor, offset, pattern)
+        self._read(self._as_axes(dst, inner), tensor, offset, pattern)
+
+    def _as_axes(self, piece: Piece, axes: Axes) -> Piece:
+        """Return a piece whose columns are seen as several axes."""
+        return piece if len(axes) == 1 else _reshaped(piece, (self.part, *(e for e, _ in axes)))
+
+    def _in_order(self, held: Piece, axes: Axes, order: Sequence[int]) -> Strided:
+        """Return the columns of a piece in the order of ``axes``, while they lie in the order ``order`` of these axes."""
+        steps = dict(zip(order, dense([axes[at][0] for at in order]), strict=True))
+        walked = tuple((steps[at], axes[at][0]) for at in range(len(axes)))
+        return Strided(held.tile, self.part, ZERO, walked, tuple(span.start for span in held.spans[1:-1]))
 
     def _read(self, dst: Piece, tensor: HbmTensor, offset: Affine, pattern: Pattern) -> None:
         """Write a load from HBM into ``dst``. If ``tensor`` stands for positions, write an ``iota`` instead.
@@ -1129,6 +1153,14 @@ class Nest(Choices):
             offset += self.values[axis] * stride
         columns = merged([reach.columns])[0]
         place, axes = self._once(full(tile), n, columns)
+        reach_of = 1 + sum((e - 1) * s for e, s in axes)
+        apart = len(axes) == 1 and axes[0][1] > 1 and reach_of <= min(SPARSEST * axes[0][0], WIDEST)
+        if apart and reach.access.view.node is not INDEX:
+            held = full(self.build.tile(self._source_name(n), (tile.shape[0], reach_of), reach.dtype))
+            self._read(held, self.memory.tensor(reach.access.view.node), offset, ((0, tile.shape[0]), (1, reach_of)))
+            self.build.call("tensor_copy", place, src=_columns_of(held, 0, ((axes[0][1], axes[0][0]),)))
+            self._repeat(full(tile), place, columns)
+            return tile
         pattern = ((0, tile.shape[0]), *((s, e) for e, s in axes))
         shaped = place if len(axes) == 1 else _reshaped(place, (tile.shape[0], *(e for e, _ in axes)))
         self._read(shaped, self.memory.tensor(reach.access.view.node), offset, pattern)
@@ -1508,11 +1540,42 @@ class Nest(Choices):
                 continue
             tensor = self.memory.tensor(self.reach[n].access.view.node)
             inner = self.chunk.inner[n] or ((1, 1),)
-            pattern = ((self.reach[n].strides[self.partition], self.part), *((s if e > 1 else 1, e) for e, s in inner))
-            shaped = source if len(inner) == 1 else _reshaped(source, (self.part, *(e for e, _ in inner)))
-            self.build.call(
-                "dma_copy", Block(tensor, self._offset(n, self.row) + self.chunk.offsets[n], pattern), src=shaped
-            )
+            step, offset = self.reach[n].strides[self.partition], self._offset(n, self.row) + self.chunk.offsets[n]
+            if len(inner) == 1 and step == 1 and inner[0][1] > 1 and self._turns(source, inner[0][0]):
+                self._store_turned(source, tensor, offset, inner[0])
+                continue
+            if len(inner) == 1 and inner[0][1] == -1 and inner[0][0] > 1:
+                count = inner[0][0]
+                turned = full(self.build.tile("reversed", (self.part, count), source.tile.dtype))
+                self.build.call("tensor_copy", turned, src=_columns_of(source, count - 1, ((-1, count),)))
+                source_now, offset, inner = turned, offset + (1 - count), ((count, 1),)
+            elif (order := lying_order(inner)) is not None:
+                held = full(self.build.tile("lying", (self.part, math.prod(e for e, _ in inner)), source.tile.dtype))
+                self.build.call("tensor_copy", self._in_order(held, inner, order), src=self._as_axes(source, inner))
+                source_now, inner = held, tuple(inner[at] for at in order)
+            else:
+                source_now = source
+            pattern = ((step, self.part), *((s if e > 1 else 1, e) for e, s in inner))
+            shaped = source_now if len(inner) == 1 else _reshaped(source_now, (self.part, *(e for e, _ in inner)))
+            self.build.call("dma_copy", Block(tensor, offset, pattern), src=shaped)
+
+    def _turns(self, source: Piece, columns: int) -> bool:
+        """Return True if rows of a piece are better transposed on the chip, because their columns lie far apart in HBM."""
+        own = source.tile.dtype in FLOATS and source.tile.space == "sbuf" and not source.bits_as
+        return own and columns >= 32 and self.part >= LEAST_TURNED
+
+    def _store_turned(self, source: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
+        """Store columns whose elements lie far apart in HBM, while rows are contiguous: transposed by the tensor engine."""
+        extent, stride = axis
+        for count, first, size in blocks_of(extent):
+            with self.build.loop("strip", count) as name:
+                at = variable(name) * size + first
+                across = self.build.tile("across", (size, self.part), source.tile.dtype, psum=True)
+                self.build.call("nc_transpose", full(across), data=_shifted(source, at, size))
+                block = self.build.tile("strip_tile", (size, self.part), tensor.dtype)
+                self.build.call("tensor_copy", full(block), src=full(across))
+                place = Block(tensor, offset + at * stride, ((stride, size), (1, self.part)))
+                self.build.call("dma_copy", place, src=full(block))
 
     def _store_rows(self, n: int, tile: Tile) -> None:
         """Write the store of a whole tile of sums over rows, by HBM access ``n``."""

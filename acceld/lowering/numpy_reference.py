@@ -28,9 +28,12 @@ from acceld.lowering.constants import counted, placed
 from acceld.lowering.functions import new
 from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, whole
 from acceld.lowering.indexing import constant
-from acceld.lowering.masked import Masked
+from acceld.lowering.masked import Masked, Positions
 
 assert composed and contractions and elementary and functions and indexing and rows
+
+
+_AS_STRIDED = np.lib.stride_tricks.as_strided
 
 
 def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
@@ -111,6 +114,17 @@ def _ones(shape: Any, dtype: Any = float, order: str = "C") -> Any:
 def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> Any:
     given = fill_value.dtype if isinstance(fill_value, Traced) else np.asarray(fill_value).dtype
     return new(shape, given if dtype is None else dtype, fill_value)
+
+
+def _strided(x: Any, shape: Any = None, strides: Any = None, *, subok: bool = False, writeable: bool = True) -> Any:
+    """Stand in for ``np.lib.stride_tricks.as_strided``."""
+    array = wrapped(x)
+    wanted = array.shape if shape is None else tuple(int(n) for n in shape)
+    steps = [int(step) // array.itemsize for step in (array.strides if strides is None else strides)]
+    reach = array.view.offset + sum(max(0, (n - 1) * step) for n, step in zip(wanted, steps, strict=True))
+    if reach >= array.view.node.size:
+        raise NotLowered("as_strided beyond the end of an array is not lowered; pad the array first", line_now())
+    return array.part(lambda one: _AS_STRIDED(one, wanted, steps))
 
 
 def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
@@ -230,8 +244,10 @@ def _traced_constructors() -> Iterator[None]:
             setattr(np, name, _for_references(function, held[name]))
         for name, other in apart.items():
             setattr(np, name, other)
+        np.lib.stride_tricks.as_strided = _for_references(_strided, _AS_STRIDED)
         yield
     finally:
+        np.lib.stride_tricks.as_strided = _AS_STRIDED
         for name, original in held.items():
             setattr(np, name, original)
 
@@ -262,20 +278,22 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     given = [Traced(whole(by_name[name])) if isinstance(value, tuple) else value for name, value in arguments]
     tables = {name: value for name, value in forward.__globals__.items() if type(value) is np.ndarray}
     random = {name: value for name, value in forward.__globals__.items() if _random(value)}
+    strided = {name: value for name, value in forward.__globals__.items() if value is _AS_STRIDED}
     with _traced_constructors():
         try:
             forward.__globals__.update({name: constant(value) for name, value in tables.items()})
             forward.__globals__.update({name: _Random(name) for name in random})
+            forward.__globals__.update(dict.fromkeys(strided, _strided))
             result = forward(*given)
         except (TypeError, AttributeError) as error:
             frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == SOURCE[0]]
             raise NotLowered(str(error), frames[-1].lineno or 0 if frames else 0) from error
         finally:
-            forward.__globals__.update(tables | random)
+            forward.__globals__.update(tables | random | strided)
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     views = []
     for output in outputs:
-        if isinstance(output, Masked):
+        if isinstance(output, Masked | Positions):
             raise output.refusal()
         if has_traced(output):
             output = wrapped(output)

@@ -432,6 +432,38 @@ def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
     return False
 
 
+def _scattered(nodes: Sequence[Node], found: Layout) -> bool:
+    """Return True if copies from HBM alone make the rows of products lie in short ranges of equal steps.
+
+    With the copies in a region of their own, the products have more rows on partitions.
+    """
+    inside = {id(node) for node in nodes}
+    copies = {
+        id(node)
+        for node in nodes
+        if node.name == "copy"
+        and node.kind == "elementwise"
+        and id(node.views[0].node) not in inside
+        and node.size == node.views[0].node.size
+    }
+    if not copies or len(copies) == len(nodes):
+        return False
+
+    def longest(ones: Iterable[Node]) -> int:
+        """Return the greatest number of rows that can lie on partitions, as far as the accesses of some nodes say."""
+        every = [one for node in ones for one in accesses(node, found.rows) if one is not None]
+        rows = [one.rows for one in every if id(one.view.node) not in inside] or [
+            squeezed(found.rows, dense(found.rows))
+        ]
+        rights = [at for at, one in enumerate(rows) if len(rows) == len(every) and every[at].role == "right"]
+        together = merged(rows)
+        able = [n for axis, (n, _) in enumerate(together[0]) if not any(together[at][axis][1] for at in rights)]
+        return max(able, default=1)
+
+    own = longest(nodes)
+    return own < FEW_ROWS and longest([node for node in nodes if id(node) not in copies]) >= 4 * own
+
+
 def _own_inputs(node: Node) -> list[View]:
     """Return the operands of a node that are inputs of the graph and are read row by row.
 
@@ -556,6 +588,8 @@ class _Division:
             return None
         outside = self._outside(nodes)
         found = layout(nodes, outside)
+        if found is not None and products and _scattered(nodes, found):
+            return None
         if found is not None and not products and _crowded(nodes, found):
             return None
         if not products or len(nodes) == 1 or (found is not None and _widest(found) <= WIDEST_VALUES):

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, squeezed
 from acceld.lowering.bounds import NARROW_INTEGERS
 from acceld.lowering.graph import (
@@ -27,6 +29,8 @@ from acceld.lowering.graph import (
     elementwise,
     of_made,
     overlap,
+    reduced,
+    stored,
     whole,
 )
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
@@ -48,6 +52,8 @@ MOST_FOLDED = 9
 """Most elements of a window whose reduction becomes element-wise operations."""
 MOST_TERMS = 64
 """Most terms of a matrix product that may become element-wise products and sums."""
+MOST_ROW_TERMS = 16
+"""Most terms of such a product if its matrices do not overlap. Each term is one instruction for each tile of rows."""
 PRODUCT, LEAST_CYCLES, BANK_COLUMNS = 1000, 64, 512
 """Three figures for an estimate: cycles of a small matrix product, least cycles of an instruction of the vector engine,
 most columns of a matrix product.
@@ -134,7 +140,7 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
         if node.kind == "buffer" and id(node) not in stored_to:
             uses.lasting.add(id(found.node))
         made[id(node)] = found
-    outputs = tuple(_moved_view(view, made) for view in graph.outputs)
+    outputs = tuple(moved_view(view, made) for view in graph.outputs)
     return Graph(graph.inputs, outputs, graph.lines)
 
 
@@ -143,14 +149,13 @@ def _moved(arg: Operand, made: dict[int, View]) -> Operand:
 
     ``made`` has replacements by the id of the old node.
     """
-    return _moved_view(arg, made) if isinstance(arg, View) else arg
+    return moved_view(arg, made) if isinstance(arg, View) else arg
 
 
-def _moved_view(view: View, made: dict[int, View]) -> View:
+def moved_view(view: View, made: dict[int, View]) -> View:
     """Return a view of a replaced node as a view of the node's replacement.
 
-    ``made`` has replacements by the id of the old node. If strides can not describe the view, the replacement is copied
-    first, and the copy is entered in ``made``.
+    ``made`` has replacements by the id of the old node.
     """
     base = made.get(id(view.node))
     if base is None:
@@ -285,7 +290,7 @@ def _uncast(view: View) -> View:
     inner = view.node
     narrow = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
     if isinstance(narrow, View) and inner.dtype == "float32" and narrow.dtype in ("bfloat16", "float16"):
-        return _through(view, narrow) or view
+        return through(view, narrow) or view
     return view
 
 
@@ -331,7 +336,7 @@ def _negation(node: Node, uses: Uses) -> View | None:
         return None
     args: list[Operand] = []
     for arg in view.node.args:
-        part = _through(view, arg) if isinstance(arg, View) else arg
+        part = through(view, arg) if isinstance(arg, View) else arg
         if part is None:
             return None
         args.append(part)
@@ -372,7 +377,7 @@ def _scaled_sum(node: Node, uses: Uses) -> View | None:
     factor = inner.args[0]
     if not isinstance(factor, View):
         return None
-    source = _through(operand, factor)
+    source = through(operand, factor)
     if source is None:
         return None
     total = replace(node, args=(source,))
@@ -402,13 +407,13 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
     return total
 
 
-def _through(view: View, argument: View) -> View | None:
+def through(view: View, argument: View) -> View | None:
     """Return the elements of ``argument`` from which an element-wise node computes the elements of ``view``.
 
     Return None if no strided view has these elements.
     """
     base = {id(view.node): argument}
-    found = _moved_view(view, base)
+    found = moved_view(view, base)
     return found if found.node is argument.node else None
 
 
@@ -438,6 +443,8 @@ def _gathered(node: Node, uses: Uses) -> View | None:
             continue
         # Batch axes that are divided are divided in the other operand, too.
         shared = _lead(opened.shape, math.prod(view.shape[:batch]))
+        if math.prod(source.shape) == source.node.size and _scattered(opened, shared, node.folded):
+            continue
         other = args[1 - place]
         divided = other.in_shape((*opened.shape[:shared], *other.shape[batch:]))
         if divided is not None:
@@ -447,6 +454,14 @@ def _gathered(node: Node, uses: Uses) -> View | None:
     made = contraction(args[0], args[1], batch, node.folded, node.dtype, node.line)
     made.order = node.order
     return whole(made).reshaped(node.shape)
+
+
+def _scattered(view: View, batch: int, folded: int) -> bool:
+    """Return True if the rows of an operand lie in HBM in many short ranges of equal steps, so that few partitions have rows."""
+    kept = slice(batch, len(view.shape) - folded)
+    rows = squeezed(view.shape[kept], view.strides[kept])
+    longest = max((n for n, _ in merged([rows])[0]), default=1)
+    return longest < min(FEW_ROWS, math.prod(n for n, _ in rows))
 
 
 def _lead(shape: tuple[int, ...], elements: int) -> int:
@@ -540,9 +555,15 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     if min(rows, width) > 1 or not 1 < terms <= MOST_TERMS:
         return None
     products = many * -(-rows // PARTITIONS) * -(-width // BANK_COLUMNS) * PRODUCT
-    if terms * max(LEAST_CYCLES, node.size // PARTITIONS) >= products or not _overlaps(
-        left if width == 1 else right, node.folded
-    ):
+    matrix = left if width == 1 else right
+    if _overlaps(matrix, node.folded):
+        cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
+    elif terms <= MOST_ROW_TERMS and _by_rows(matrix, batch, node.folded):
+        # each vector is a row on a partition, and its elements are numbers beside the columns
+        cycles = terms * -(-many // PARTITIONS) * (LEAST_CYCLES + max(rows, width))
+    else:
+        return None
+    if cycles >= products:
         return None
     found: View | None = None
     spread = [
@@ -563,6 +584,74 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
         found = whole(made)
     assert found is not None
     return found if node.dtype == "float32" else whole(_derived(node, "copy", [found]))
+
+
+def in_own_order(view: View) -> View:
+    """Return the elements of a view, copied to a new array in the order of the view's axes."""
+    kept = [axis for axis, step in enumerate(view.strides) if step]
+    shape = tuple(view.shape[axis] for axis in kept)
+    source = View(view.node, shape, tuple(view.strides[axis] for axis in kept), view.offset)
+    held = whole(stored(None, source, whole(Node("buffer", "", (), shape, view.dtype, view.node.line)), view.node.line))
+    strides = [0] * len(view.shape)
+    for axis, step in zip(kept, held.strides, strict=True):
+        strides[axis] = step
+    return View(held.node, view.shape, tuple(strides), held.offset)
+
+
+def by_columns(left: View, right: View, batch: int, line: int) -> View:
+    """Return products of vectors with matrices, one for each element of the last axis, as element-wise products and a sum.
+
+    ``left`` is [batch, rows, terms, last] and ``right`` is [batch, columns, terms, last]; rows or columns have one element
+    together. The products are computed in the order in which the matrices lie in memory. The result is [batch, rows, columns, last].
+    """
+    left, right = (in_own_order(one) if abs(one.strides[-1]) > 1 else one for one in (left, right))
+    kept, columns = len(left.shape) - 2, len(right.shape) - 2
+    wide = (*left.shape[:kept], *right.shape[batch:])
+    spread = [
+        left.reshaped((*left.shape[:kept], *(1,) * (columns - batch), *left.shape[-2:])).broadcast(wide),
+        right.reshaped((*right.shape[:batch], *(1,) * (kept - batch), *right.shape[batch:])).broadcast(wide),
+    ]
+    matrix = spread[0] if math.prod(left.shape[batch:kept]) > 1 else spread[1]
+    last, terms = len(wide) - 1, len(wide) - 2
+    order = [*sorted(range(last), key=lambda axis: (wide[axis] > 1, -abs(matrix.strides[axis]), axis)), last]
+    both = elementwise("mul", [one.mapped(lambda array: array.transpose(order)) for one in spread], line=line)
+    total = reduced("add", whole(both), (order.index(terms),), keepdims=False, line=line)
+    rest = [axis for axis in order if axis != terms]
+    back = sorted(range(len(rest)), key=lambda at: rest[at])
+    return total.mapped(lambda array: array.transpose(back))
+
+
+def _along_batches(node: Node, uses: Uses) -> View | None:
+    """Compute products of many vectors with matrices element by element, if the matrices of neighboring batches take turns in
+    memory, as the results of a scan do.
+    """
+    if len(node.views) != 2 or node.folded != 1 or node.dtype != "float32":
+        return None
+    left, right = node.views
+    batch = len(left.shape) + len(right.shape) - 2 - len(node.shape)
+    rows, width = math.prod(left.shape[batch:-1]), math.prod(right.shape[batch:-1])
+    matrix = left if rows > 1 else right
+    beside = [axis for axis, (n, s) in enumerate(zip(matrix.shape, matrix.strides, strict=True)) if s == 1 and n > 1]
+    if min(rows, width) > 1 or len(beside) != 1 or beside[0] >= batch or matrix.shape[beside[0]] < FEW_ROWS:
+        return None
+    many = math.prod(node.shape[:batch])
+    if 3 * node.size * left.shape[-1] >= many * PRODUCT * FEW_ROWS or not all(
+        one.strides[beside[0]] for one in node.views
+    ):
+        return None
+    turned = [one.mapped(lambda array: np.moveaxis(array, beside[0], -1)) for one in node.views]
+    found = by_columns(turned[0], turned[1], batch - 1, node.line)
+    return found.mapped(lambda array: np.moveaxis(array, -1, beside[0]))
+
+
+def _by_rows(view: View, batch: int, folded: int) -> bool:
+    """Return True if the results of a product of one batch lie beside each other in its matrix, and there are many batches."""
+    kept = len(view.shape) - folded
+    results = squeezed(view.shape[batch:kept], view.strides[batch:kept])
+    batches = squeezed(view.shape[:batch], view.strides[:batch])
+    together = merged([results])[0]
+    most = max((n for n, _ in merged([batches])[0]), default=1)
+    return len(together) == 1 and together[0][1] == 1 and most >= FEW_ROWS
 
 
 def _overlaps(view: View, folded: int) -> bool:
@@ -634,7 +723,7 @@ def _as_stored(view: View, buffer: Node) -> View | None:
             place = node.target.in_shape(value.node.shape) if value.whole else None
             if place is None or value.dtype != buffer.dtype or any(overlap(place, one) for one in later):
                 return None
-            found = _moved_view(view, {id(view.node): View(buffer, place.shape, place.strides, place.offset)})
+            found = moved_view(view, {id(view.node): View(buffer, place.shape, place.strides, place.offset)})
             return found if found.node is buffer else None
         later.append(node.target)
         node = node.views[0].node
@@ -827,7 +916,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _summed,
     ),
     "reduce": (_narrow, _scaled_sum, _small_fold),
-    "dot": (_wide, _by_elements, _gathered, _scaled_product),
+    "dot": (_wide, _by_elements, _along_batches, _gathered, _scaled_product),
 }
 """Rules that are applied first, by the kind of node. The first rule that applies to a node is taken."""
 

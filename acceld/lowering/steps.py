@@ -96,7 +96,7 @@ def _steps(sequence: Sequence[Node], start: int, end: int, period: int) -> Steps
     """
     if not any(node.kind in COMPUTED for node in sequence[start : start + period]):
         return None
-    start += _boundary(sequence, start, end, period)
+    start += boundary(sequence, start, end, period)
     count = (end - start) // period
     body = [list(sequence[start + t * period : start + (t + 1) * period]) for t in range(count)]
     where = {id(node): (t, j) for t, step in enumerate(body) for j, node in enumerate(step)}
@@ -123,7 +123,7 @@ def _moving(node: Node) -> list[View]:
     return node.views if node.target is None else [*node.views, node.target]
 
 
-def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
+def boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
     """Return the distance from ``start`` to the node with which a step of ``period`` nodes should begin.
 
     The node is chosen so that the values that a step passes on to the next step have the fewest elements.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from tests.acceld.lowering.models import Array, Spec
 
@@ -1266,3 +1267,131 @@ def groups_of_the_last_axis(x: Array, y: Array) -> Any:
     mean = groups.mean((1, 3), keepdims=True)
     both = ((groups - mean) ** 2).mean((1, 3))
     return both, groups.max((1, 3)), (x * y).reshape(2, 260, 4, 3).sum((1, 3)), y.reshape(2, 260, 3, 4).min((3, 1))
+
+
+# -- masks of some axes, rows that masks select
+
+
+@odd((2, 8, 6, 16), (2, 8), (16,))
+def masks_of_some_axes(x: Array, m: Array, e: Array) -> Any:
+    y = x.copy()
+    y[m > 0] = 0.0
+    y[m < -0.5] = e
+    y[:, m[0] > 0.7] = -1.0
+    y[..., e > 1] = 3.0
+    y[..., ::2][..., e[::2] > 0] += 3.0
+    return y, y[..., e < 0].sum()
+
+
+@odd((32, 16), (16, 4), (4, 16, 24), (4, 24, 16))
+def rows_at_positions_of_a_mask(x: Array, router: Array, w1: Array, w2: Array) -> Any:
+    p = np.exp(x @ router)
+    p = p / p.sum(-1, keepdims=True)
+    top = p.argmax(-1)
+    out = np.zeros_like(x)
+    for e in range(4):
+        mine = np.where(top == e)[0]
+        out[mine] += np.maximum(x[mine] @ w1[e], 0) @ w2[e] * p[mine, e, None]
+    return out
+
+
+@odd((32, 16), (32, 4), (16, 16), (16,))
+def functions_of_selected_rows(x: Array, s: Array, w: Array, b: Array) -> Any:
+    out = np.zeros_like(x)
+    for e in range(2):
+        m = s[:, e] > 0
+        y = np.clip(x[m] @ w + b, -1, 3)
+        y = y / np.sqrt((y * y).mean(-1, keepdims=True) + 1e-5)
+        first, second = np.split(y, 2, axis=-1)
+        out[m] = out[m] + np.concatenate([second, first], axis=1) * s[m][:, e : e + 1]
+    few = np.flatnonzero(s[:, 0] < 0)
+    return out, x[few].sum(0), x[few].mean(axis=0), x[s.T[1] > 0].max(axis=0), x[few, ::2].max(1).sum()
+
+
+@odd((6, 40), (6, 40))
+def powers_of_two_arrays(x: Array, y: Array) -> Any:
+    return np.abs(x) ** y, (1 - 2.0 ** (-5 - np.arange(40))) ** np.round(10 * y), x ** np.round(2 * y)
+
+
+@odd((2, 3, 8, 8), (5, 3, 3, 3))
+def windows_by_strides(x: Array, w: Array) -> Any:
+    n, c, h, width = x.shape
+    a, b, d, e = x.strides
+    windows = as_strided(x, (n, c, h - 2, width - 2, 3, 3), (a, b, d, e, d, e))
+    halves = np.lib.stride_tricks.as_strided(x, (n, c, 4, 8), (a, b, 2 * d, e))
+    return np.einsum("nchwij,ocij->nohw", windows, w), halves.max(axis=2)
+
+
+@odd((40, 30))
+def rounded_to_even(x: Array) -> Any:
+    far = np.round(x * 1e7) / 1e7
+    return np.round(np.floor(x * 40) / 2), far, np.round(x * 3) * 0.5
+
+
+@odd((8, 40, 6), ("int32", 8, 5, 0, 2000), (8, 2000))
+def elements_of_long_rows(x: Array, at: Array, table: Array) -> Any:
+    return np.take_along_axis(table, at, axis=1), np.flip(x, axis=1) - x
+
+
+# -- loops over time
+
+
+@odd((12, 40), (12, 40))
+def loops_backward_in_time(r: Array, done: Array) -> Any:
+    g, out = np.zeros(12), np.zeros_like(r)
+    last = (done > 1.0).astype(r.dtype)
+    for t in reversed(range(r.shape[1])):
+        g = r[:, t] + 0.99 * g * (1 - last[:, t])
+        out[:, t] = g
+    return out * 2.0, g
+
+
+@odd((3, 40, 6), (3, 6))
+def loops_that_read_what_they_stored(x: Array, h: Array) -> Any:
+    y = np.empty_like(x)
+    y[:, 0] = h
+    for t in range(1, x.shape[1]):
+        y[:, t] = y[:, t - 1] + 0.1 * (x[:, t] - y[:, t - 1])
+    low = h
+    floor = []
+    for t in range(x.shape[1]):
+        low = np.minimum(low + 0.2, x[:, t])
+        floor.append(low)
+    return y, np.stack(floor, axis=1), low
+
+
+@odd((24, 16), (24, 16), (16,), (16,))
+def loops_with_a_running_maximum(k: Array, v: Array, w: Array, u: Array) -> Any:
+    above, below, top = np.zeros(16), np.zeros(16), np.full(16, -1e38)
+    out = np.zeros_like(k)
+    for t in range(len(k)):
+        most = np.maximum(top, u + k[t])
+        a, b = np.exp(top - most), np.exp(u + k[t] - most)
+        out[t] = (a * above + b * v[t]) / (a * below + b)
+        most = np.maximum(top - np.exp(w), k[t])
+        a, b = np.exp(top - np.exp(w) - most), np.exp(k[t] - most)
+        above, below, top = a * above + b * v[t], a * below + b, most
+    return out / (1 + np.exp(-v))
+
+
+@odd((2, 20, 8), (2, 20, 8), (2, 20, 16))
+def loops_over_a_matrix(q: Array, k: Array, v: Array) -> Any:
+    decay = 1 - np.exp(np.linspace(math.log(1 / 32), math.log(1 / 512), 2))
+    state, out = np.zeros((2, 8, 16)), []
+    for t in range(q.shape[1]):
+        state = decay[:, None, None] * state + np.einsum("hd,he->hde", k[:, t], v[:, t])
+        out.append(np.einsum("hd,hde->he", q[:, t], state))
+    return np.stack(out, axis=1), state
+
+
+@odd((2, 2, 40, 8), (2, 2, 40, 8), (2, 2, 40, 8))
+def products_with_running_sums(q: Array, k: Array, v: Array) -> Any:
+    sums = np.cumsum(k[..., :, None] * v[..., None, :], axis=2)
+    return np.einsum("bhtd,bhtde->bhte", q, sums)
+
+
+@odd((64, 4, 16), (64, 4), (2, 64, 12))
+def small_products_of_many_rows(x: Array, w: Array, z: Array) -> Any:
+    y = z.reshape(2, 4, 4, 4, 12).transpose(0, 2, 1, 3, 4).reshape(8, 16, 12)
+    s = np.exp(y @ y.transpose(0, 2, 1) / 8)
+    return np.einsum("bld,bl->bd", x, w), s @ y

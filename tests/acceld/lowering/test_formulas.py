@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.random import standard_normal
@@ -435,3 +436,16 @@ def test_the_work_of_finding_regions_grows_as_the_reference_does() -> None:
         return counted
 
     assert calls(160) < 2.3 * calls(80)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2])
+def test_8_bit_floats_are_multiplied_and_added(dtype: Any) -> None:
+    def forward(x: Array, w: Array) -> Any:
+        wide = np.float64 if x.dtype == np.float64 else np.float32
+        return x.astype(wide) @ w.astype(wide) * 0.5 + np.maximum(x.astype(wide), 0).sum(axis=1, keepdims=True)
+
+    generator = np.random.default_rng(0)
+    x, w = (generator.standard_normal(shape).astype(dtype) for shape in ((40, 64), (64, 24)))
+    found = run_all(kernel_of(forward, [x, w], "nki"), x, w)
+    expected = forward(x.astype(np.float64), w.astype(np.float64))
+    assert np.linalg.norm(np.asarray(found).reshape(40, 24) - expected) <= 1e-5 * np.linalg.norm(expected)

@@ -138,6 +138,21 @@ def a_state_between_two_nests(x: Array, w: Array) -> Any:
     return out
 
 
+@within(100, (128, 1024), (128, 1024))
+def returns_of_each_episode(r: Array, done: Array) -> Any:
+    g, out = np.zeros(128), np.zeros_like(r)
+    for t in reversed(range(r.shape[1])):
+        g = r[:, t] + 0.99 * g * (done[:, t] > 1)
+        out[:, t] = g
+    return out
+
+
+@within(100, (2, 128, 256), (256, 4))
+def a_filter_of_each_channel(x: Array, w: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (3, 0), (0, 0)))
+    return np.einsum("btdk,dk->btd", np.lib.stride_tricks.sliding_window_view(padded, 4, axis=1), w)
+
+
 @pytest.mark.parametrize("api", SPELLINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
@@ -149,3 +164,18 @@ def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     found = timeline(trace(source, specs, api=api, chip="trn2")).latency_us
     assert found is not None and found <= most_us
+
+
+def patches_of_an_image(x: Array, w: Array) -> Any:
+    patches = x.reshape(4, 3, 8, 8, 8, 8).transpose(0, 2, 4, 1, 3, 5).reshape(4, 64, 192)
+    return patches @ w.reshape(96, -1).T
+
+
+def test_patches_that_lie_in_short_ranges_are_copied_before_their_product() -> None:
+    generator = np.random.default_rng(0)
+    inputs = [generator.standard_normal(shape).astype(np.float32) for shape in ((4, 3, 64, 64), (96, 3, 8, 8))]
+    source = kernel_of(patches_of_an_image, inputs, "nki")
+    right(patches_of_an_image, source, inputs, 1e-5)
+    specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
+    found = timeline(trace(source, specs, api="nki", chip="trn2")).latency_us
+    assert found is not None and found <= 80
