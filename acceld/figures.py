@@ -173,7 +173,7 @@ def beyond_peak(share: float | None) -> str:
     """Return why a percentage of the peak is above 100 %. Empty if it is not above 100 %, and for None."""
     if share is None or share <= 100:
         return ""
-    return "above 100 %: the peak counts products of the declared type, and the kernel makes them of cheaper ones"
+    return "above 100 %: the kernel makes products of a cheaper type than declared, or several operations an element at once"
 
 
 def of_peak(share: float | None, source: str) -> str:

@@ -400,9 +400,9 @@ class RunView:
             return "no gain: nothing faster than the baseline passed"
         gained = figures.brief_gain(best.speedup or base.latency_us / best.latency_us, best.verdict)
         titles = [self.title(self.candidates[number]) for number in steps]
-        made = "one change" if len(steps) == 1 else f"{len(steps)} changes"
+        made = f"{len(steps)} changes: " if len(steps) > 1 else ""
         applies = f"{apply_key} applies it" if best.verdict.worth_applying else "no win"
-        return f"{gained} by {made}: {', then '.join(titles)}; {applies}"
+        return f"{gained} by {made}{', then '.join(titles)}; {applies}"
 
     def path(self, candidate: int) -> tuple[int, ...]:
         """Return the ids of the candidates from the baseline to ``candidate``."""

@@ -1,4 +1,7 @@
-"""Record what a numpy reference computes, by arrays that build a graph. Views, stores and result types are numpy's."""
+"""Trace a numpy reference: arrays that stand for the reference's arrays record each operation as a graph node.
+
+Views, stores and result types follow numpy's rules.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ from acceld.lowering.graph import (
 from acceld.lowering.masked import Masked
 
 Kind = Literal["b", "i", "f"]
-"""Kind of an array's type: truth values, integers or floats.
+"""Kind of an array's type: booleans (``b``), integers (``i``) or floats (``f``).
 
-A graph may hold truth values and integers in float32, so the kind is kept beside the dtype. numpy's arithmetic
-depends on it.
+A graph may hold booleans and integers in float32, so the kind is kept beside the dtype. numpy's arithmetic depends on
+the kind.
 """
 
 ELEMENTWISE = {
@@ -69,7 +72,7 @@ ELEMENTWISE = {
     "tanh": "tanh",
     "true_divide": "div",
 }
-"""Names of element-wise graph nodes, by the names of numpy's functions."""
+"""Names of element-wise graph nodes, by the names of the numpy functions that they compute."""
 COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 _TYPES: dict[str, np.dtype[Any]] = {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float32)}
 NARROW = frozenset({"bfloat16", "float16"})
@@ -77,14 +80,14 @@ _NUMBER_READ = "a Python number made of the values of an array is not lowered; k
 _INTEGERS = frozenset({"int32", "uint32", "int16", "uint16", "int8", "uint8"})
 
 UFUNCS: dict[str, Callable[..., Any]] = {}
-"""Element-wise numpy functions that become several nodes of the graph, by numpy's name."""
+"""Functions that lower numpy's element-wise functions to several graph nodes, by numpy's name."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Functions that lower numpy's functions of arrays, by numpy's name.
 
-Where numpy has a method of the same name, the function is used for the method, too.
+If an array method has the same name, the function lowers the method, too.
 """
 METHODS: dict[str, Callable[..., Any]] = {}
-"""Functions that lower methods which do something else than numpy's function of the same name."""
+"""Functions that lower array methods which differ from numpy's function of the same name, such as ``x.sort()``."""
 FOLDS: dict[tuple[str, str], str] = {
     ("add", "reduce"): "sum",
     ("multiply", "reduce"): "prod",
@@ -97,18 +100,18 @@ FOLDS: dict[tuple[str, str], str] = {
     ("maximum", "accumulate"): "cummax",
     ("minimum", "accumulate"): "cummin",
 }
-"""Names of numpy functions, by a ufunc and a method of the ufunc that do the same.
+"""Names of numpy functions that do the same as a method of a ufunc, by the names of the ufunc and the method.
 
-For example, ``np.add.reduce`` does the same as ``np.sum``: ``("add", "reduce")`` has ``"sum"``.
+For example, ``("add", "reduce")`` has ``"sum"``, because ``np.add.reduce`` does the same as ``np.sum``.
 """
 Function = Callable[..., Any]
 
 
 def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
-    """Register a function as the lowering of the numpy functions ``names``.
+    """Return a decorator that registers a function as the lowering of the numpy functions ``names``.
 
-    The function has the parameters that are lowered. If a reference passes any other argument, NotLowered is
-    raised.
+    The function has only the parameters that are lowered. A reference that passes any other argument gets NotLowered.
+    ``ufunc`` is True for element-wise functions.
     """
 
     def entered(function: Function) -> Function:
@@ -119,10 +122,10 @@ def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of the reference while the reference is traced.
+    """Stand in for an array of the reference while the reference is traced.
 
-    An array that is a view of another one has no value of its own. The value is looked up at each use, so later
-    stores to the other array are seen.
+    An array that is a view of another array (``base``) has no value of its own. Each use applies ``of`` to the present
+    value of the other array, so later stores to that array are seen.
     """
 
     __array_priority__ = 1000
@@ -150,7 +153,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def kind(self) -> Kind:
-        """Return the kind of type that numpy would give the array."""
+        """Return the kind of the type that numpy would give the array: ``b``, ``i`` or ``f``."""
         if self._base is not None:
             return self._base.kind
         if self._kind is None:
@@ -166,12 +169,12 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """Return the number of axes."""
+        """Return the number of axes of the array."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Return the number of elements."""
+        """Return the number of elements of the array."""
         return math.prod(self.shape)
 
     @property
@@ -182,7 +185,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def itemsize(self) -> int:
-        """Return the number of bytes of an element."""
+        """Return the number of bytes of an element in numpy."""
         return self.dtype.itemsize
 
     def known(self) -> np.ndarray[Any, Any] | None:
@@ -202,7 +205,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def real(self) -> Traced:
-        """Return the array itself, because there are no complex numbers."""
+        """Return the array itself, because complex numbers are not lowered."""
         return self
 
     def __len__(self) -> int:
@@ -214,8 +217,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[index] for index in range(len(self)))
 
     def _number(self, refusal: str) -> Any:
-        """Return the one value of the array as a number. Raise NotLowered, with ``refusal``, if the value
-        depends on an input.
+        """Return the single element of the array as a Python number.
+
+        Raise NotLowered, with the message ``refusal``, if the element depends on an input.
         """
         found = self.known()
         if found is None:
@@ -255,7 +259,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotLowered(f"ndarray.{name} is not lowered; use a function of the table in docs/lowering.md", line_now())
 
     def part(self, of: Callable[[Any], Any]) -> Traced:
-        """Return a view of this array. ``of`` makes the view from a numpy array of the same shape.
+        """Return a view of this array, as ``of`` makes it from a numpy array of the same shape.
 
         A later store to the array or to the view changes both.
         """
@@ -266,7 +270,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return Masked(Traced(self.view, self.kind), Traced(key.view, "b"), line_now())
         if any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,))):
             found = self._named(key)
-            return Traced(found.view, found.kind)  # numpy copies here
+            return Traced(found.view, found.kind)  # numpy returns a copy for such an index
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
 
     def _named(self, key: Any) -> Traced:
@@ -296,8 +300,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             part.assign(value)
 
     def assign(self, value: Any) -> None:
-        """Store ``value`` to all elements of this array. If it is a view of another array, the store changes
-        that array.
+        """Store ``value`` to all elements of this array. A store to a view changes the array that it is a view of.
+
+        ``value`` is broadcast to the array's shape, and converted to its type.
         """
         line = line_now()
         given = operand(cast(value, self.kind))
@@ -321,8 +326,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if held.node.kind != "buffer" or not held.whole:
             start = Node("buffer", "", (), held.shape, held.dtype, line)
             first_store = stored(None, held, whole(start), line)
-            # Nodes for values that are stored to parts of the array may exist already. The array itself must be stored
-            # before them.
+            # Nodes for values that are stored to parts of the array may exist already. The whole array must be stored
+            # before these parts.
             first_store.order = held.node.order
             held = whole(first_store)
         target = View(held.node, held.shape, dense(held.shape))
@@ -377,7 +382,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _into(out: Any, found: Any) -> Any:
-    """Return ``found``. If ``out`` is given, store ``found`` to it and return ``out``, as numpy does."""
+    """Return a result. If ``out`` is given, store the result to ``out`` and return ``out``, as numpy does."""
     if isinstance(found, tuple) and isinstance(out, tuple):
         return tuple(_into(*pair) for pair in zip(out, found, strict=True))
     if out is not None:
@@ -386,13 +391,14 @@ def _into(out: Any, found: Any) -> Any:
 
 
 def _kept(array: Any, key: Any) -> Any:
-    """Return an index like ``key`` that gives an array where numpy would give a number."""
+    """Return an index that selects what ``key`` selects, but gives an array without axes instead of a number."""
     return key if isinstance(array[key], np.ndarray) else (*(key if isinstance(key, tuple) else (key,)), Ellipsis)
 
 
 def called(name: str, *args: Any, **further: Any) -> Any:
-    """Return the result of the lowered numpy function ``name``. Raise NotLowered for an argument that is not
-    lowered.
+    """Return the result of the lowered numpy function ``name``. Raise NotLowered for an argument that is not lowered.
+
+    An argument ``out`` gets the result, too.
     """
     function = FUNCTIONS[name]
     args, further = _named_out(name, args, further)
@@ -412,7 +418,10 @@ def called(name: str, *args: Any, **further: Any) -> Any:
 
 
 def _named_out(name: str, args: tuple[Any, ...], further: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a numpy function with ``out``, and what follows it, by name."""
+    """Return the arguments of numpy function ``name``, with ``out`` and all arguments after ``out`` by name.
+
+    The result is (positional arguments, named arguments).
+    """
     try:
         known = inspect.signature(getattr(np, name)).parameters
     except (AttributeError, TypeError, ValueError):
@@ -424,12 +433,15 @@ def _named_out(name: str, args: tuple[Any, ...], further: dict[str, Any]) -> tup
 
 
 def refused(what: str, instead: str = "") -> Any:
-    """Raise NotLowered for the construct ``what``, with the line of the reference that is running."""
+    """Raise NotLowered for the construct ``what``, with the line of the reference that is running.
+
+    ``instead`` tells the user what to write instead.
+    """
     raise NotLowered(f"{what} is not lowered{instead and f'; {instead}'}", line_now())
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype of this name. ``bfloat16`` is known, too."""
+    """Return numpy's dtype ``name``. ``bfloat16`` is allowed, too."""
     if name == "bfloat16":
         import ml_dtypes
 
@@ -442,20 +454,20 @@ def dtype_named(name: str) -> np.dtype[Any]:
 def held_as(dtype: np.dtype[Any]) -> str:
     """Return the name of the dtype in which a graph holds values of ``dtype``.
 
-    64-bit types become 32-bit types, because kernels have nothing wider. Truth values are 0.0 and 1.0 in
-    float32.
+    64-bit types become 32-bit types, because kernels have no wider types. Booleans become 0.0 and 1.0 in float32.
     """
     return {"float64": "float32", "int64": "int32", "uint64": "uint32", "bool": "float32"}.get(dtype.name, dtype.name)
 
 
 SOURCE = [""]
-"""File of the reference that is being traced, in a list of one element. The list can be changed while functions
-hold it.
+"""Path of the reference that is being traced, as the only element of a list.
+
+The list lets other modules set the path.
 """
 
 
 def line_now() -> int:
-    """Return the line of the reference that is running; 0 if no line of it is."""
+    """Return the number of the reference's line that is running; 0 if the reference is not running."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != SOURCE[0]:
         frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
@@ -463,12 +475,12 @@ def line_now() -> int:
 
 
 def kind_named(letter: str) -> Kind:
-    """Return the kind of a type from numpy's letter for it, such as ``f`` for floats."""
+    """Return the kind of a type by the letter ``dtype.kind`` of numpy: ``u`` for unsigned integers gives ``i``."""
     return "b" if letter == "b" else "i" if letter in ("i", "u") else "f"
 
 
 def kind_of(value: Any) -> Kind:
-    """Return the kind of a value's type."""
+    """Return the kind of the type of an array, list or number: ``b``, ``i`` or ``f``."""
     if isinstance(value, Traced):
         return value.kind
     if has_traced(value):
@@ -478,7 +490,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def has_traced(value: Any) -> bool:
-    """Return True for a list or tuple that has a traced array in it, at any depth."""
+    """Return True if a value is a list or tuple that contains a traced array, at any depth."""
     return isinstance(value, list | tuple) and any(isinstance(one, Traced) or has_traced(one) for one in value)
 
 
@@ -515,7 +527,7 @@ def operand(value: Any) -> Operand:
 
 
 def array_of(value: Any) -> View:
-    """Return a value of the reference as a view. Raise NotLowered for a number."""
+    """Return an array of the reference as a view of a graph node. Raise NotLowered for a number."""
     found = operand(value)
     if not isinstance(found, View):
         raise NotLowered("a matrix product of a number is not lowered; multiply by * instead", line_now())
@@ -523,9 +535,7 @@ def array_of(value: Any) -> View:
 
 
 def cast(value: Any, kind: Kind) -> Any:
-    """Return ``value`` converted to a kind as numpy does: integers drop the fraction, and every number except 0
-    is true.
-    """
+    """Return ``value`` converted to a kind as numpy does: integers drop the fraction, and all numbers but 0 are True."""
     found = kind_of(value)
     if kind == "b" and found != "b":
         return np.not_equal(value, 0)
@@ -552,14 +562,17 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
 
 
 def _promoted(value: Any) -> np.dtype[Any]:
-    """Return the type of an operand from which numpy finds the type of a result."""
+    """Return the dtype of an operand that numpy uses to find the dtype of a result.
+
+    Narrow integers keep their dtype. Any other operand gets bool, int64 or float32, by its kind.
+    """
     kind = kind_of(value)
     held = value.dtype if kind == "i" and hasattr(value, "dtype") else None
     return held if held is not None and held.name in NARROW_INTEGERS else _TYPES[kind]
 
 
 def _computed(ufunc: np.ufunc, args: Sequence[Any], kind: Kind) -> Any:
-    """Return the result of an element-wise numpy function or of a matrix product. ``kind`` is the kind of the result's type."""
+    """Return the result of an element-wise numpy function or of ``np.matmul``. ``kind`` is the kind of the result."""
     name = ufunc.__name__
     if name == "matmul":
         found = Traced(
@@ -573,12 +586,15 @@ def _computed(ufunc: np.ufunc, args: Sequence[Any], kind: Kind) -> Any:
         return evaluated(ufunc, name, args, {})
     node = ELEMENTWISE[name]
     if kind == "b" and node == "add":
-        node = "max"  # numpy adds truth values to a truth value
+        node = "max"  # the sum of booleans is a boolean in numpy
     return Traced(applied(node, args, kind), kind)
 
 
 def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
-    """Return, as a view, the result of the element-wise function that graph nodes call ``name``."""
+    """Return the result of the element-wise graph function ``name`` as a view. ``kind`` is the kind of the result.
+
+    Functions of numbers are computed at once. Raise NotLowered for a power whose base is a number that is not positive.
+    """
     line = line_now()
     given = [operand(arg) for arg in args]
     if not any(isinstance(arg, View) for arg in given):
@@ -602,8 +618,9 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
 
 
 def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) -> Any:
-    """Call a numpy function while tracing, and return its result. Raise NotLowered if an argument depends on an
-    input.
+    """Call a numpy function with known values while tracing, and return its result.
+
+    Raise NotLowered if an argument depends on an input. ``name`` is the function's name in the error.
     """
 
     def plain(value: Any) -> Any:
@@ -622,11 +639,10 @@ def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) 
 
 
 def by_formula(ufunc: np.ufunc, *args: Any) -> Any:
-    """Return the result of an element-wise function of constants, if it is one number or a short formula of
-    positions.
+    """Return the result of an element-wise function of constants as a number or as a short formula of positions.
 
-    Return None if an argument depends on an input, or if no such formula is found. The chip then computes the
-    function.
+    Return None if an argument depends on an input, or if no short formula gives the result. Then the kernel has to
+    compute the function.
     """
     if not known(*args):
         return None
@@ -645,7 +661,7 @@ def known(*args: Any) -> bool:
 
 
 def forwarded(view: View) -> View:
-    """Return the stored value in place of a view of a buffer, if one store wrote all elements of the view.
+    """Return a view of a buffer as a view of the stored value, if a single store wrote all elements of the view.
 
     Any other view is returned unchanged.
     """

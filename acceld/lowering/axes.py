@@ -8,12 +8,13 @@ from acceld.lowering.graph import Shape, dense
 
 PARTITIONS = 128
 DEEPEST = 16384
-"""Most terms of a matrix product. A partition has room for two copies of so long a left operand: by rows, and
-transposed.
+"""Most terms that a matrix product sums over.
+
+A partition has room for two copies of a left operand of this length: rows, and transposed rows.
 """
 
 Axes = tuple[tuple[int, int], ...]
-"""Axes as pairs (extent, stride); strides count elements."""
+"""Axes as pairs (extent, stride). Strides count elements."""
 
 
 def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
@@ -22,7 +23,7 @@ def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
 
 
 def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the coarsest extents into which the axes of both shapes can be split; None if there are none.
+    """Return the coarsest extents into which the axes of both shapes can be split; None if no extents fit both.
 
     For example, (6, 4) and (2, 12) can both be split into (2, 3, 4).
     """
@@ -54,7 +55,7 @@ def split(axes: Axes, extents: Sequence[int]) -> Axes:
 
 
 def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
-    """Divide axes in two: leading axes with ``total`` elements together, and all axes behind them.
+    """Divide axes into leading axes with ``total`` elements together, and all axes after them.
 
     An axis that would belong to both parts is split. Return None if there is no such division.
     """
@@ -95,10 +96,10 @@ def merged(axes: Iterable[Axes]) -> list[Axes]:
 
 
 def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
-    """Return the row axes of each operand, divided so that every row axis lies on one axis of the operand's
-    tensor.
+    """Return the row axes of each operand, divided so that each row axis lies on one axis of the operand's tensor.
 
-    Slices can then select the rows. ``shapes`` has the shape of each operand's tensor.
+    Slices can then select the rows. ``rows`` has the row axes of each operand, with equal extents for all operands.
+    ``shapes`` has the shape of each operand's tensor.
     """
     extents: Shape = tuple(n for n, _ in rows[0]) if rows else ()
     for axes, shape in zip(rows, shapes, strict=True):
@@ -142,14 +143,15 @@ def largest_divisor(number: int, limit: int, least: int = 1) -> int:
 
 
 def block_of(extent: int) -> int:
-    """Return how many partitions each step of a sum over ``extent`` terms uses, in a matrix product."""
+    """Return how many partitions each block of terms takes in a matrix product that sums over ``extent`` terms."""
     return extent if extent <= PARTITIONS else (largest_divisor(extent, PARTITIONS, 64) or PARTITIONS)
 
 
 def blocks_of(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
-    """Return the loops over the blocks of an axis, as (trips, first element, block size).
+    """Return the loops over the blocks of an axis, each as (trips, first element, block size).
 
-    One is over the full blocks; a second one, if needed, is for the smaller block at the end.
+    The first loop has the full blocks. A second loop has the smaller block at the end, if there is one. ``part`` is the
+    size of a full block; 0 stands for the size that :func:`block_of` returns.
     """
     size = part or block_of(extent)
     rest = [(1, extent // size * size, extent % size)] if extent % size else []
@@ -159,10 +161,10 @@ def blocks_of(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
 def cut_behind(
     extents: Sequence[int], rows: Sequence[Axes], axis: int, part: int
 ) -> tuple[list[int], list[Axes], list[Axes]]:
-    """Divide the row axes of each operand into rows and columns.
+    """Divide the axes of each operand into rows and columns: (extents of the rows, row axes, column axes).
 
-    Columns are the last ``part`` elements of the axis number ``axis``, and all axes behind it. Return the extents of the
-    rows, then for each operand its row axes and its column axes.
+    Axis number ``axis`` is split into an outer axis and an inner axis of ``part`` elements. The columns are the inner
+    axis and all axes after it. Row axes and column axes are returned for each operand.
     """
     left = extents[axis] // part
     heads = [(*one[:axis], *(((left, one[axis][1] * part),) if left > 1 else ())) for one in rows]
@@ -177,18 +179,18 @@ def divided(axes: Axes, at: int, part: int) -> Axes:
 
 
 def lying_together(axes: Axes) -> Axes:
-    """Return one axis in place of axes that cover neighboring elements in any order; other axes are returned
-    unchanged.
+    """Return one axis of stride 1 in place of axes that cover contiguous elements in any order.
+
+    Other axes are returned unchanged.
     """
     ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
     return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
 
 
 def on_tile(axes: Axes, held: Axes) -> Axes:
-    """Return ``axes`` with the strides that they have in a tile, which stores elements in the order of
-    ``held``.
+    """Return ``axes`` with the strides that they have in a tile to which the axes ``held`` were loaded in order.
 
-    ``axes`` and ``held`` go through the same elements.
+    ``axes`` and ``held`` go through the same elements of HBM.
     """
     if not held or lying_together(held) != held or held == ((held[0][0], 1),):
         return axes

@@ -1,8 +1,7 @@
-"""Describe one step of a transformer as regions, each with a numpy reference, its shapes, and its number of
-runs.
+"""Divide one step of a transformer into regions. Each region has a numpy reference, its shapes, and its number of runs.
 
-All facts come from a ``config.json`` of Hugging Face; weights and PyTorch are not needed. A region ends where
-the result of a matrix product has to go through HBM anyway. Equal regions are described once, with a count.
+All facts come from a ``config.json`` of Hugging Face. Weights and PyTorch are not needed. A region ends where the
+result of a matrix product has to go through HBM anyway. Equal regions are described once, with a count.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ import numpy as np
 
 
 def cast(x, dtype):
-    """Return x in another type. float64 stays: then the reference is called to tell rounding from errors."""
+    """Return x converted to dtype. float64 stays float64, which is used to tell rounding from errors."""
     return x if x.dtype == np.float64 else x.astype(dtype)
 
 
 '''
 _NORM = '''def normalized(x, g):
-    """Return x over the root of its mean square, times g; computed in float32."""
+    """Return x divided by the root of its mean square, and scaled by g. The division is computed in float32."""
     wide = cast(x, "float32")
     return {normed}
 
 
 '''
 _ROTATED = '''def rotated(x, cos, sin):
-    """Return heads turned by their positions: each half with the other."""
+    """Return rotary positions of heads: each element of the first half is rotated with one of the second half."""
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
     c, s = cos[:, None, :half], sin[:, None, :half]
@@ -43,7 +42,7 @@ _ROTATED = '''def rotated(x, cos, sin):
 
 
 _TURNED = '''def turned(x, cos, sin):
-    """Return values turned by their positions: each even one with the odd one after it."""
+    """Return rotary positions of x: each even element is rotated with the odd element after it."""
     pairs = x.reshape(x.shape[:-1] + (x.shape[-1] // 2, 2))
     a, b = pairs[..., 0], pairs[..., 1]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
@@ -51,7 +50,7 @@ _TURNED = '''def turned(x, cos, sin):
 
 '''
 _CHOSEN = '''def chosen(scores, count):
-    """Return the places of the greatest scores, greatest first. Scores are above -1."""
+    """Return the positions of the count greatest scores, greatest first. All scores are above -2."""
     places = np.arange(scores.shape[-1])
     found = []
     for _ in range(count):
@@ -66,19 +65,26 @@ _CHOSEN = '''def chosen(scores, count):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An argument of a region. ``high`` is the greatest number in an array of positions."""
+    """An argument of a region: its name, shape and dtype. ``high`` is the greatest value of an integer array.
+
+    For an array of floats, ``high`` is None.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     high: int | None = None
     spread: float = 1.0
-    """Standard deviation of drawn values. Weights with more columns get a smaller one, so that results stay near 1."""
+    """Standard deviation of drawn values. Weights with more columns get a smaller spread, so that results stay near 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a step that one kernel computes: its reference as text, its arguments, and how often a step runs it."""
+    """A part of a step that one kernel computes.
+
+    ``text`` is the source of its numpy reference, ``operands`` are its arguments, and ``count`` is how often one step
+    runs it.
+    """
 
     name: str
     text: str
@@ -88,9 +94,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """Size of a step: ``batch`` sequences of ``length`` tokens.
+    """The size of a step: ``batch`` sequences of ``length`` tokens.
 
-    With ``decode``, a step computes one new token of each sequence.
+    If ``decode`` is True, a step computes one new token of each sequence. Else it computes whole sequences.
     """
 
     batch: int
@@ -99,12 +105,15 @@ class StepSize:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens go through the layers in a step."""
+        """Return how many tokens go through the layers in one step."""
         return self.batch if self.decode else self.batch * self.length
 
 
 def regions_of(shape: Shape, step: StepSize) -> list[Region]:
-    """Divide a shape into regions, each of the size of one step, and return them in the order in which they run."""
+    """Return the regions of one step of a model, in the order in which they run.
+
+    ``shape`` has the sizes and forms of the model's layers, and ``step`` the number of sequences and tokens.
+    """
     made = _Regions(shape, step)
     found = _latent_regions(made, shape.latent) if shape.latent is not None else made.attending()
     if shape.dense_layers or not shape.experts:
@@ -120,7 +129,7 @@ def regions_of(shape: Shape, step: StepSize) -> list[Region]:
 
 
 def _latent_regions(made: _Regions, latent: Latent) -> list[Region]:
-    """Return the regions of latent attention."""
+    """Return the regions of multi-head latent attention, from the norm before it to its output product."""
     found = [made.latents(latent), made.latent_queries(latent), made.latent_positions(latent)]
     if made.step.decode:
         found += [made.absorbed(latent), made.latent_decoding(latent), made.latent_values(latent)]
@@ -130,17 +139,17 @@ def _latent_regions(made: _Regions, latent: Latent) -> list[Region]:
 
 
 class _Regions:
-    """Make the regions of a step. Each method makes one."""
+    """Make the regions of one step of a model. Most methods return a single region."""
 
     def __init__(self, shape: Shape, step: StepSize) -> None:
         self.shape = shape
         self.step = step
 
     def _region(self, name: str, title: str, helpers: str, body: str, count: int, *operands: Operand) -> Region:
-        """Return a region with the text of its reference.
+        """Return a region, with the source of its reference.
 
-        ``title`` is the docstring of ``forward``, ``body`` its statements, and ``helpers`` are functions that
-        it calls.
+        ``title`` is the docstring of the reference's ``forward``, and ``body`` has its statements. ``helpers`` is the
+        source of functions that it calls. ``count`` is how often a step runs the region.
         """
         s, names = self.shape, ", ".join(one.name for one in operands)
         ratio = f"wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + {s.eps!r})"
@@ -150,7 +159,7 @@ class _Regions:
         return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
 
     def _weights(self, name: str, rows: int, columns: int) -> Operand:
-        """Return an argument that is a matrix of weights."""
+        """Return an argument that is a matrix of weights of ``rows`` x ``columns``."""
         return Operand(name, (rows, columns), self.shape.dtype, spread=columns**-0.5)
 
     def _values(self, name: str, *shape: int) -> Operand:
@@ -169,15 +178,18 @@ class _Regions:
 
     @property
     def dense_width(self) -> int:
-        """Return the width of the gated layer in layers without experts."""
+        """Return the width of the gated feed-forward layer in layers without experts."""
         return self.shape.dense if self.shape.experts else self.shape.intermediate
 
     def _biases(self, given: bool, **rows: int) -> list[Operand]:
-        """Return arguments that are biases, by name; none unless ``given``."""
+        """Return an argument for each bias in ``rows``, which has lengths by name. Return no arguments unless ``given``."""
         return [self._values(name, count) for name, count in rows.items()] if given else []
 
     def _activated(self, gate: str, up: str) -> str:
-        """Return statements that make the gated value ``b`` of two products."""
+        """Return the source of statements that set ``b`` to the activation of ``gate`` times ``up``.
+
+        ``gate`` and ``up`` are the source of two matrix products.
+        """
         s = self.shape
         if s.activation == "clamped_silu":
             return (
@@ -191,13 +203,13 @@ class _Regions:
 
     @property
     def _gate(self) -> str:
-        """Return words for the activation."""
+        """Return the name of the model's activation for docstrings, such as ``SiLU``."""
         return {"silu": "SiLU", "gelu_tanh": "GELU", "clamped_silu": "clamped SiLU"}[self.shape.activation]
 
     def attending(self) -> list[Region]:
         """Return the regions of attention, from the norm before it to its output product."""
         s, window = self.shape, self.shape.window
-        windowed = s.windowed_layers if self.step.length > window else 0  # a window over all tokens is none
+        windowed = s.windowed_layers if self.step.length > window else 0  # such a window hides no token
         found = [self.projections(), self.positions()]
         if windowed:
             found.append(self.decoding(windowed, window) if self.step.decode else self.windowed(windowed))
@@ -207,7 +219,7 @@ class _Regions:
         return [*found, self.output()]
 
     def projections(self) -> Region:
-        """Return the region of the norm before attention and of the products that give queries, keys and values."""
+        """Return the region of the norm before attention and of the products that make queries, keys and values."""
         s = self.shape
         return self._region(
             "norm_qkv",
@@ -225,7 +237,7 @@ class _Regions:
         )
 
     def positions(self) -> Region:
-        """Return the region of rotary positions of queries and keys; in some models with a norm of each head."""
+        """Return the region of rotary positions of queries and keys. In some models it begins with a norm of each head."""
         s, tokens = self.shape, self.step.tokens
         operands = [
             self._values("q", tokens, s.heads, s.head),
@@ -247,28 +259,32 @@ class _Regions:
         )
 
     def _attended(self, scores: str, seen: str, mask: str, values: str, sinks: str, begun: str = "") -> str:
-        """Return statements that weight ``values`` by a softmax of scaled scores, with the model's bound and sinks.
+        """Return the source of statements that weight ``values`` by a softmax of the model's scaled scores.
 
-        ``sinks`` indexes the sinks, so that they have the axes of the scores.
+        The model's soft cap and attention sinks are included. ``sinks`` is the source of the sinks, indexed so that they
+        have the axes of the scores. The other arguments are those of the module's function ``_attended``.
         """
         s = self.shape
         scale, sinks = s.scale or s.head**-0.5, sinks if s.sinks else ""
         return _attended(scores, scale, seen, mask, s.dtype, values, softcap=s.softcap, sinks=sinks, begun=begun)
 
     def _sinks(self) -> list[Operand]:
-        """Return the argument that has a sink for each head, if the model has sinks."""
+        """Return the argument with an attention sink for each head. Return no argument if the model has no sinks."""
         s = self.shape
         return [self._values("sinks", s.kv_heads, s.heads // s.kv_heads)] if s.sinks else []
 
     def _over_sequences(self, name: str, title: str, body: str, layers: int) -> Region:
-        """Return a region of attention over whole sequences."""
+        """Return a region of attention over whole sequences, which ``layers`` layers run."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         q = self._values("q", batch, s.kv_heads, s.heads // s.kv_heads, length, s.head)
         k, v = (self._values(one, batch, s.kv_heads, length, s.head) for one in ("k", "v"))
         return self._region(name, title, "", body, layers, q, k, v, *self._sinks())
 
     def attention(self, layers: int, window: int = 0) -> Region:
-        """Return the region of causal attention over whole sequences. Several query heads may share one key head."""
+        """Return the region of causal attention over whole sequences. Several query heads may share one key head.
+
+        If ``window`` is not 0, a token sees only the last ``window`` tokens.
+        """
         length = self.step.length
         scores, seen = "q @ np.swapaxes(k, -1, -2)[:, :, None]", _causal(length)
         if window:
@@ -278,13 +294,13 @@ class _Regions:
         return self._over_sequences("attention_window" if window else "attention", title, body, layers)
 
     def windowed(self, layers: int) -> Region:
-        """Return the region of causal attention in which a token sees the window's last tokens.
+        """Return the region of causal attention in which a token sees only the last tokens, as many as the window has.
 
-        Blocks of as many tokens as the window has attend to themselves and to the block before them, because no token
-        sees further.
+        Sequences are cut into blocks as long as the window. Each block attends to itself and to the previous block,
+        because no token sees further.
         """
         s, batch, length, width = self.shape, self.step.batch, self.step.length, self.shape.window
-        if length <= 2 * width:  # two blocks are all tokens
+        if length <= 2 * width:  # blocks save no work if two of them have all tokens
             return self.attention(layers, width)
         group, blocks = s.heads // s.kv_heads, math.ceil(length / width)
         after, whole = blocks * width - length, blocks * width
@@ -317,7 +333,7 @@ class _Regions:
     def decoding(self, layers: int, window: int = 0) -> Region:
         """Return the region of attention in which one new token of each sequence reads the cached keys and values.
 
-        With a ``window``, the cache has the last ``window`` tokens.
+        If ``window`` is not 0, the cache has only the last ``window`` tokens.
         """
         s, batch, length = self.shape, self.step.batch, window or self.step.length
         group = s.heads // s.kv_heads
@@ -337,9 +353,10 @@ class _Regions:
         )
 
     def output(self, value: int = 0) -> Region:
-        """Return the region of attention's output product. The residual is added to the result of the product.
+        """Return the region of attention's output product.
 
-        ``value`` is the width of a head's values; 0 means the width of its keys.
+        The region also adds the residual, unless the model norms the product's result first. ``value`` is the width of a
+        head's values. 0 stands for the width of a head's keys.
         """
         s, width = self.shape, value or self.shape.head
         return self._region(
@@ -355,7 +372,7 @@ class _Regions:
         )
 
     def post_norm(self) -> Region:
-        """Return the region that norms a result of attention or of the feed-forward layer, and adds the residual."""
+        """Return the region that norms the result of attention or of the feed-forward layer, and adds the residual."""
         s = self.shape
         return self._region(
             "post_norm",
@@ -387,8 +404,9 @@ class _Regions:
         )
 
     def down(self) -> Region:
-        """Return the region of the feed-forward layer's down product. The residual is added to the result of
-        the product, unless the result is normed first.
+        """Return the region of the feed-forward layer's down product.
+
+        The region also adds the residual, unless the model norms the product's result first.
         """
         s, width = self.shape, self.dense_width
         bias = s.layer_bias and not s.experts
@@ -435,11 +453,9 @@ class _Regions:
         )
 
     def expert(self) -> Region:
-        """Return the region of one expert. It has as many tokens as each expert gets if all are chosen equally
-        often.
-        """
+        """Return the region of one expert, with the number of tokens that each used expert gets on average."""
         s, chosen = self.shape, self.step.tokens * self.shape.active
-        # C independent choices among E experts reach E (1 - (1 - 1/E)^C) of them. With few tokens most experts are not
+        # C independent choices among E experts reach E (1 - (1 - 1/E)^C) experts. With few tokens, most experts are not
         # used.
         reached = max(1, min(s.experts, round(s.experts * (1 - (1 - 1 / s.experts) ** chosen))))
         rows = max(1, math.ceil(chosen / reached))
@@ -463,7 +479,7 @@ class _Regions:
     def combined(self, *, shared: bool = False) -> Region:
         """Return the region that adds the results of each token's experts to the residual.
 
-        ``shared`` also adds the result of the shared experts.
+        If ``shared`` is True, the region also adds the result of the shared experts.
         """
         s, tokens = self.shape, self.step.tokens
         return self._region(
@@ -481,9 +497,9 @@ class _Regions:
     # latent attention, and experts in groups
 
     def latents(self, latent: Latent) -> Region:
-        """Return the region of the norm before attention and of the products that give latents.
+        """Return the region of the norm before attention and of the products that make two latents.
 
-        One latent is for queries, the other for keys and values.
+        One latent is for queries, the other is for keys and values.
         """
         s, rank = self.shape, latent.kv_rank
         return self._region(
@@ -517,9 +533,7 @@ class _Regions:
         return self._region(name, title, "", "return c @ w.T", self.shape.layers, *operands)
 
     def latent_positions(self, latent: Latent) -> Region:
-        """Return the region of rotary positions, for those parts of queries and of the shared key that have
-        positions.
-        """
+        """Return the region of rotary positions for the parts of queries and of the shared key that have positions."""
         s, tokens, half = self.shape, self.step.tokens, latent.rope // 2
         return self._region(
             "rope",
@@ -534,9 +548,9 @@ class _Regions:
         )
 
     def latent_attention(self, latent: Latent) -> Region:
-        """Return the region of causal attention over whole sequences.
+        """Return the region of causal latent attention over whole sequences.
 
-        A score is the sum of the scores of the parts with and without positions.
+        A score is the sum of two scores: of the parts with positions, and of the parts without.
         """
         s, batch, length = self.shape, self.step.batch, self.step.length
         scores, seen = "q @ np.swapaxes(k, -1, -2) + qr @ np.swapaxes(kr, -1, -2)[:, None]", _causal(length)
@@ -555,7 +569,10 @@ class _Regions:
         )
 
     def absorbed(self, latent: Latent) -> Region:
-        """Return the region that multiplies queries by the weights that make keys. With it, keys need not be cached."""
+        """Return the region that multiplies queries by the weights that would make keys from latents.
+
+        The results attend to latents directly, so no keys need to be cached.
+        """
         s = self.shape
         return self._region(
             "absorb_queries",
@@ -568,7 +585,10 @@ class _Regions:
         )
 
     def latent_decoding(self, latent: Latent) -> Region:
-        """Return the region of attention in which one new token reads the cached latents. All heads share them."""
+        """Return the region of attention in which one new token of each sequence reads the cached latents.
+
+        All heads share the latents.
+        """
         s, batch, length = self.shape, self.step.batch, self.step.length
         scores, seen = "q @ np.swapaxes(c, -1, -2) + qr @ np.swapaxes(kr, -1, -2)", _cached(length)
         body = _attended(scores, latent.scale, seen, "seen[:, None, :]", s.dtype, "c")
@@ -599,9 +619,9 @@ class _Regions:
         )
 
     def grouped_router(self, grouped: Grouped) -> Region:
-        """Return the region of the norm before the experts and of the choice of experts.
+        """Return the region of the norm before the experts and of the choice of experts for each token.
 
-        For each token, groups are chosen first, and then experts of these groups.
+        First groups of experts are chosen, then experts of these groups.
         """
         s, tokens = self.shape, self.step.tokens
         of = s.experts // grouped.groups
@@ -664,9 +684,7 @@ class _Regions:
         )
 
     def logits(self) -> Region:
-        """Return the region of the last norm and of the product with the vocabulary, for the last token of each
-        sequence.
-        """
+        """Return the region of the final norm and of the product with the vocabulary, for each sequence's last token."""
         s = self.shape
         bent = f"{s.logits_softcap!r} * np.tanh(z * {1 / s.logits_softcap!r})" if s.logits_softcap else ""
         return self._region(
@@ -682,7 +700,7 @@ class _Regions:
 
 
 def _drawn(operands: tuple[Operand, ...]) -> str:
-    """Return the text of a region's ``get_inputs``, which draws the arguments."""
+    """Return the source of a region's function ``get_inputs``, which draws the region's arguments."""
     lines = ["def get_inputs():", '    """Draw the arrays in order from numpy\'s global generator."""']
     for one in operands:
         if one.high is not None:
@@ -707,11 +725,11 @@ def _attended(
     sinks: str = "",
     begun: str = "",
 ) -> str:
-    """Return statements that weight ``values`` by a softmax of scaled scores.
+    """Return the source of statements that weight ``values`` by a softmax of ``scores`` times ``scale``.
 
-    ``seen`` is the text of the mask, and ``mask`` an index of it; ``begun`` is the text of a second mask. Where a mask is
-    False, the weight is 0. ``softcap`` bounds scores by a tanh. ``sinks`` is the text of numbers whose exponentials the
-    softmax's sum has too.
+    All texts are numpy expressions. ``seen`` is the mask, and ``mask`` is the mask with the axes of the scores, such as
+    ``seen[:, None]``. ``begun`` is a second mask. Where a mask is False, the weight is 0. ``softcap`` bounds the scores
+    by a tanh; 0 means no bound. ``sinks`` are numbers whose exponentials are added to the sum of the softmax.
     """
     lines = [f"scores = cast({scores}, 'float32') * {scale!r}"]
     lines += [f"scores = {softcap!r} * np.tanh(scores * {1 / softcap!r})"] if softcap else []
@@ -725,10 +743,10 @@ def _attended(
 
 
 def _causal(length: int) -> str:
-    """Return the text of a mask that is True for the query's own token and all tokens before it."""
+    """Return the source of a causal mask, which is True for a query's own token and all earlier tokens."""
     return f"np.arange({length})[:, None] >= np.arange({length})[None, :]"
 
 
 def _cached(length: int) -> str:
-    """Return the text of a mask that is True for the tokens that a sequence has in the cache."""
+    """Return the source of a mask that is True for the tokens of the cache that a sequence has, by ``lengths``."""
     return f"np.arange({length})[None, :] < lengths[:, None]"

@@ -1,4 +1,4 @@
-"""Find the least and the greatest value that a value of the graph can have, and keep integers in numpy's narrow types."""
+"""Find ranges: the least and the greatest number that a value of the graph can have. Keep integers in narrow types."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from acceld.lowering.instructions import BITWISE
 
 Range = tuple[float, float]
 NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
-"""Integer types in which numpy's results wrap around. Wider integers are computed without wrapping around."""
+"""Integer types of 8 and 16 bits, whose results wrap around as in numpy. Wider integers do not wrap around."""
 GREATEST = 3.4028235e38
 """The greatest float32 value."""
 MOST_EXACT = 2**24
-"""Magnitude up to which the engines, which compute in float32, give every integer exactly."""
+"""Magnitude up to which the engines give every integer exactly, because they compute in float32."""
 DEPTH = 12
-"""Most functions in a row that are looked at to find a range."""
+"""Most nodes in a row, from operand to operand, that the search for a range goes back."""
 _ANY: Range = (-math.inf, math.inf)
 _TRUTH = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 
 
 def bounds(value: Operand, depth: int = DEPTH) -> Range:
-    """Return the least and the greatest value that an operand can have, found from the functions that compute
-    it.
+    """Return the least and the greatest number that an operand can have, by the functions that compute the operand.
+
+    ``depth`` is how many nodes the search goes back. Ends of the range that are not known are infinite.
     """
     if not isinstance(value, View):
         return (value, value)
@@ -96,13 +97,13 @@ def _computed(name: str, each: list[Range]) -> Range:
 
 
 def _product(one: Range, other: Range) -> Range:
-    """Return the range of products. Zero times infinity is zero."""
+    """Return the range of the products of numbers in two ranges. Zero times infinity counts as zero."""
     ends = [a * b if a and b else 0.0 for a in one for b in other]
     return min(ends), max(ends)
 
 
 def _of_bits(name: str, one: Range, other: Range) -> Range:
-    """Return the range of a function of the bits of integers."""
+    """Return the range of the bitwise function ``name`` of integers in two ranges."""
     far = max(abs(end) for end in (*one, *other))
     if not math.isfinite(far):
         return _ANY
@@ -118,9 +119,10 @@ def _of_bits(name: str, one: Range, other: Range) -> Range:
 
 
 def in_type(view: View, dtype: str, line: int, *, computed: bool = False) -> View:
-    """Return integers as numpy holds them in a narrow type: numbers that the type can not hold wrap around.
+    """Return integers converted to a narrow type as in numpy: numbers that the type can not hold wrap around.
 
-    ``computed``: the numbers are results of arithmetic in that type. Raise NotLowered if they may not be exact.
+    If ``computed`` is True, the numbers are results of arithmetic in this type. Raise NotLowered if these results may be
+    too great to be exact.
     """
     least, greatest = _limits(dtype)
     low, high = bounds(view)

@@ -22,12 +22,12 @@ from acceld.lowering.statements import (
 
 
 class KernelBuilder:
-    """A kernel under construction: the names in use, and the blocks of statements that are not complete yet."""
+    """Hold a kernel under construction: the names in use, and the blocks of statements that are not complete yet."""
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.taken = {*taken, *keyword.kwlist}
         self.numbers: dict[str, int] = {}
-        """For each base of names, the greatest number that was appended to it."""
+        """The greatest number that was appended to each base of a name."""
         self.blocks: list[list[Statement]] = [[]]
 
     def fresh(self, base: str) -> str:
@@ -45,23 +45,22 @@ class KernelBuilder:
         self.blocks[-1].append(statement)
 
     def call(self, operation: str, dst: Piece | Strided | Block, **args: Value) -> None:
-        """Append an instruction. The value of a ``memset`` of integers is converted to an integer."""
+        """Append an instruction to the innermost block. The value of a ``memset`` of integers becomes an integer."""
         if operation == "memset" and isinstance(dst, Piece) and "int" in dst.tile.dtype:
             args = {"value": int(float(args["value"]))}  # type: ignore[arg-type]  # a memset's value is a number
         self.put(Call(operation, dst, tuple(args.items())))
 
     def tile(self, base: str, shape: Sequence[int], dtype: str, psum: bool = False) -> Tile:
-        """Declare a tile and return it."""
+        """Append the declaration of a new tile, in SBUF or PSUM, and return the tile. Its name begins with ``base``."""
         made = Tile(self.fresh(base), tuple(shape), dtype, "psum" if psum else "sbuf")
         self.put(Declaration(made))
         return made
 
     @contextmanager
     def loop(self, base: str, count: int, ordered: bool = False) -> Iterator[str | None]:
-        """Append a loop of ``count`` trips and yield its variable. Statements of the ``with`` block go into the
-        loop.
+        """Append a loop of ``count`` trips, and yield the name of its variable, which begins with ``base``.
 
-        For one trip no loop is written, and None is yielded.
+        Statements of the ``with`` block go into the loop. For a single trip, no loop is written and None is yielded.
         """
         if count == 1:
             yield None
@@ -74,5 +73,5 @@ class KernelBuilder:
 
 
 def full(tile: Tile) -> Piece:
-    """Return a piece that is the whole of a tile."""
+    """Return the piece that covers a whole tile."""
     return Piece(tile, tuple(Span(ZERO, extent) for extent in tile.shape))

@@ -1,8 +1,7 @@
-"""Lower a reference in a process of its own, because tracing runs a user's code and replaces numpy's
-constructors.
+"""Lower a reference in a separate process, because tracing runs a user's code and replaces numpy's constructors.
 
-``python -m acceld.lowering.child REF.py`` reads one request from its standard input and answers with one line
-of JSON.
+``python -m acceld.lowering.child REF.py`` reads one JSON request from its standard input and answers with one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from acceld.lowering.spelling import SPELLINGS, printed_by_shape
 
 
 def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[str, int]] = ()) -> dict[str, Any]:
-    """Return, for each API, the lowered kernel or the reason why there is none, and the work of the reference.
+    """Return the lowered kernel for each API, or the reason of a refusal, and the work of the reference.
 
-    Each shape has ``arguments`` and ``output_shapes``. Arguments have ``name`` and ``value``, or ``name``,
-    ``shape``, ``dtype`` and ``kernel_shape``, the shape in the kernel. ``output_shapes`` are those of the
-    kernel. The reference is traced once for each shape, and the kernel branches on the shapes.
+    Each element of ``shapes`` has ``arguments`` and ``output_shapes``. An argument has ``name`` and ``value``, or
+    ``name``, ``shape``, ``dtype`` and, if the kernel takes another shape, ``kernel_shape``. ``output_shapes`` are the
+    shapes of the kernel's outputs. The reference is traced once for each element, and the kernel branches on the shapes.
 
-    The work is counted at the first of ``shapes``. ``plainer`` asks for more kernels of each API, whose pieces
-    have at most these sizes.
+    The work is counted for the first element of ``shapes``. ``plainer`` asks for additional kernels for each API. Each of
+    its elements limits the sizes of a kernel's pieces.
     """
     sys.dont_write_bytecode = True  # so that no __pycache__ is made in the user's folder
     spec = importlib.util.spec_from_file_location("reference", path)
@@ -82,16 +81,14 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
 
 
 def _doc(module: Any) -> str:
-    """Return the docstring of the kernel: the first paragraph of the reference's docstring, and a line about
-    the lowering.
-    """
+    """Return the docstring of the kernel: the first paragraph of the reference's docstring, and a note on lowering."""
     text = (module.forward.__doc__ or module.__doc__ or "").strip().split("\n\n")[0]
     words = " ".join(text.split())
     return f"{words} Lowered from the reference." if words else "Lowered from the reference."
 
 
 def main() -> None:
-    """Read the one request from the standard input, and write its answer to the standard output."""
+    """Read a request from the standard input, and write the answer to the standard output."""
     gc.disable()  # collecting garbage would free nothing, because all nodes are in use until the process ends
     request = json.loads(sys.stdin.read())
     print(json.dumps(answer(Path(sys.argv[1]), request["shapes"], request.get("plainer", ()))))  # noqa: T201  # the answer of this process

@@ -1,10 +1,9 @@
-"""Decide how a region runs: which rows lie on partitions, the order of loops, what stays on the chip, when
-nodes run.
+"""Decide how a region runs: which rows lie on partitions, the order of loops, what stays on the chip, when nodes run.
 
-A *fold* is a reduction, such as a sum. The *level* of a node is the number of passes over the columns that have
-to be complete before the node can run. Nodes of one level and one width are a *group*; they are computed
-together, in *chunks* of columns. A matrix product (dot) has a *left* operand, with the rows, and a *right*
-operand, with the columns.
+- A *fold* is a reduction, such as a sum.
+- The *level* of a node is the number of passes over the columns that have to be complete before the node can run.
+- Nodes of one level and one width are a *group*. They are computed together, in *chunks* of columns.
+- A matrix product (dot) has a *left* operand, with the rows, and a *right* operand, with the columns.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from acceld.lowering.statements import Affine, HbmTensor
 BANK = 512
 """Number of float32 columns of a PSUM bank."""
 SBUF = 176 * 1024
-"""Bytes of a partition that tiles of one loop nest may take: 192 KiB, less 16 KiB for other loop nests."""
+"""Bytes of each partition that the tiles of one loop nest may take: 192 KiB, less 16 KiB for other loop nests."""
 CHUNK_BYTES = 16 * 1024
 """Most bytes of a partition for one chunk of columns in element-wise work."""
 WIDEST = CHUNK_BYTES // 4
@@ -57,26 +56,29 @@ BYTES = {
 
 
 START = 64
-"""Cycles that an instruction of an element-wise region takes beside one cycle for each column."""
+"""Cycles that an instruction of an element-wise region takes in addition to one cycle for each column."""
 TRANSFER = 600
-"""Cycles for which a transfer of a few rows keeps an element-wise region waiting, about."""
+"""About how many cycles an element-wise region waits for a DMA transfer of a few rows."""
 ROW = 0.8
-"""Cycles of a transfer for each row of elements that lie beside each other in HBM, about."""
+"""About how many cycles a DMA transfer takes for each contiguous row of elements in HBM."""
 SPARSEST = 4
-"""Elements of a contiguous range for each element that is needed of it, with which loading the range takes less time than
-loading each element by itself, about."""
+"""About the greatest ratio of the elements of a contiguous range to the elements that are needed of it.
+
+Up to this ratio, loading the range takes less time than loading each needed element separately.
+"""
 STRIP = 400
-"""Cycles of a transfer and of the instructions that turn it, beside one cycle for each row, about."""
+"""About how many cycles a transposed load and its transposition take, in addition to one cycle for each row."""
 FLOATS = ("float32", "bfloat16", "float16")
 """Types of the tensor engine's operands."""
 
 
 @dataclass(frozen=True, slots=True)
 class HbmPlacement:
-    """Places of values in HBM, by the id of the node that computes the value.
+    """Hold where values lie in HBM. Each field is a dict by the id of the node that computes a value.
 
-    ``tensors`` has the tensor, ``targets`` the parts of tensors to which the value is stored, and ``names`` its name.
-    The values of all steps of a loop share a tensor; ``starts`` has the position of each step's first element.
+    ``tensors`` has the tensor of a value, ``targets`` has the parts of tensors to which the value is stored, and
+    ``names`` has the name of the value. The values of all steps of a loop share a tensor. ``starts`` has the position of
+    a step's first element in that tensor.
     """
 
     tensors: dict[int, HbmTensor]
@@ -89,16 +91,17 @@ class HbmPlacement:
         return self.tensors[id(node)]
 
     def offset(self, view: View) -> int:
-        """Return the element of a tensor at which a view begins."""
+        """Return the number of the element in its HBM tensor at which a view begins."""
         return self.starts.get(id(view.node), 0) + view.offset
 
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Equal regions as one region inside of loops.
+    """Hold several equal regions as one region inside of loops.
 
-    ``counts`` has the number of trips of each loop. ``steps`` has, for each access, how many elements it moves
-    in each loop. ``moves`` has how many it moves from step to step of a loop around several regions, if there is one.
+    ``counts`` has the number of trips of each loop. ``steps`` has, for each HBM access, by how many elements it moves
+    from trip to trip of each loop. ``moves`` has, for each HBM access, by how many elements it moves from step to step of
+    a loop around several regions; it is empty if there is no such loop.
     """
 
     region: Region
@@ -109,8 +112,10 @@ class Rolled:
 
 @dataclass(slots=True)
 class Reach:
-    """An access of HBM by a loop nest: its first element, its stride along each row axis of the nest, its columns,
-    and the axes it sums over.
+    """Describe an HBM access of a loop nest.
+
+    ``start`` is the first element, and ``strides`` has a stride for each row axis of the nest. ``columns`` has the axes
+    of the columns, and ``depth`` the axes that a matrix product sums over, as pairs (extent, stride).
     """
 
     access: Access
@@ -126,22 +131,28 @@ class Reach:
 
     @property
     def width(self) -> int:
-        """Return the number of columns."""
+        """Return the number of columns of the access."""
         return math.prod(extent for extent, _ in self.columns)
 
     @property
     def dtype(self) -> str:
-        """Return the dtype of the elements."""
+        """Return the dtype of the elements that are read or written."""
         return self.access.view.dtype
 
 
 def _turned(columns: Axes) -> bool:
-    """Return True if columns lie so far apart that they are loaded transposed, if rows are contiguous."""
+    """Return True if columns are so many and lie so far apart that they are loaded transposed.
+
+    Columns are loaded transposed only if the rows are contiguous, which the caller checks.
+    """
     return len(columns) == 1 and columns[0][0] >= 32 and columns[0][1] not in (0, 1)
 
 
 def _ranged(columns: Axes) -> Axes:
-    """Return column axes as they are loaded or stored: if they turn a range of elements, as that range."""
+    """Return column axes in the order in which they are transferred.
+
+    Axes that cover a mostly dense range of HBM in another order are returned in the order of HBM.
+    """
     apart = tuple(axis for axis in columns if axis[1])
     ordered = merged([tuple(sorted(apart, key=lambda axis: -axis[1]))])[0]
     reach = 1 + sum((extent - 1) * stride for extent, stride in apart)
@@ -150,13 +161,13 @@ def _ranged(columns: Axes) -> Axes:
 
 
 def _alike(one: Access, other: Access) -> bool:
-    """Return True if two accesses differ only in their offsets."""
+    """Return True if two HBM accesses differ only in their offsets."""
     same = one.view.node is other.view.node or one.role == "store"
     return same and (one.role, one.view.shape, one.view.strides) == (other.role, other.view.shape, other.view.strides)
 
 
 class Choices:
-    """The decisions about one region, which are made before its statements are written."""
+    """Make the decisions about one region before its statements are written."""
 
     def __init__(
         self, memory: HbmPlacement, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
@@ -209,10 +220,10 @@ class Choices:
     def _pure_columns(
         self, extents: Sequence[int], rows: Sequence[Axes], accesses: Sequence[Access]
     ) -> tuple[list[int], int, int]:
-        """Return which elements of an element-wise region are columns, as (order of the axes, number of an axis, count).
+        """Choose which elements of an element-wise region are columns: (order of the axes, number of an axis, count).
 
-        The last ``count`` elements of that axis, and all axes after it, become columns. The choice makes the time of all
-        instructions and transfers as short as possible.
+        In this order of axes, ``count`` elements of the named axis and all elements of the axes after it become columns.
+        The choice has the least estimated time of all instructions and transfers.
         """
         live = max(3, len(self.nodes) // 2 + len(rows))
         limit = max(64, min(2048, SBUF // (8 * live)))
@@ -222,7 +233,7 @@ class Choices:
         moved = [one for one, access in zip(rows, accesses, strict=True) if access.view.node is not INDEX]
         turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in moved)
         orders = [axes] if turned else [axes, *([p, *axes[:p], *axes[p + 1 :]] for p in axes[1:last])]
-        if turned:  # rows of HBM may lie along another axis in most accesses
+        if turned:  # most accesses may be contiguous along another axis
             orders += [[*axes[:p], *axes[p + 1 :], p] for p in axes[:last]]
         beside = [sum(_alike(one, other) for other in accesses) for one in accesses]
         beside = [count if a.view.node is not INDEX else 0 for count, a in zip(beside, accesses, strict=True)]
@@ -244,10 +255,11 @@ class Choices:
     def _time(
         self, extents: Sequence[int], width: int, heads: Sequence[Axes], columns: Sequence[Axes], beside: Sequence[int]
     ) -> float:
-        """Return an estimate of the cycles that an element-wise region takes with so many columns.
+        """Return an estimate of the cycles that an element-wise region takes with ``width`` columns.
 
-        ``heads`` and ``columns`` have the row axes and the column axes of each access, ``beside`` the number of accesses that
-        differ only in their offsets; 0 for positions, which the chip itself counts.
+        ``extents`` are the row axes of the region. ``heads`` and ``columns`` have the row axes and the column axes of each
+        HBM access. ``beside`` has, for each access, how many accesses differ from it only in their offsets; 0 for
+        positions, which the chip computes.
         """
         place = max(range(len(extents)), key=lambda at: (min(extents[at], PARTITIONS), at), default=-1)
         rows = extents[place] if extents else 1
@@ -270,10 +282,10 @@ class Choices:
         return tiles * cycles
 
     def _levels(self) -> None:
-        """Give each node its level.
+        """Set the level of each node, and choose which values are kept for later levels.
 
-        A fold over columns, and a product that reads a value as its left operand, need whole rows. So what they
-        read has to be complete one level before.
+        A node that needs whole rows of an operand is one level above the operand. Reductions over columns need whole
+        rows. Matrix products need whole rows of their left operands.
         """
         self.level: dict[int, int] = {}
         self.attached: dict[int, tuple[int, int]] = {}
@@ -301,9 +313,9 @@ class Choices:
         self._fit()
 
     def _part_of(self, node: Node, view: View) -> Access | None:
-        """Return how an element-wise node reads only a part of each row of another node of the region.
+        """Return the access by which an element-wise node reads only a part of each row of another node of the region.
 
-        Return None if it reads whole rows, or a value from elsewhere.
+        Return None if the node reads whole rows, or if the value comes from outside of the region.
         """
         if node.kind != "elementwise" or id(view.node) not in self.inside or self.region.pure:
             return None
@@ -311,10 +323,9 @@ class Choices:
         return None if conforms(found, self.width[id(view.node)]) else found
 
     def _fit(self) -> None:
-        """Choose values to compute a second time instead of keeping their rows, until the kept rows fit a
-        partition.
+        """Choose values that are computed again instead of kept, until the rows of the kept values fit a partition.
 
-        Raise NotLowered if the kept rows do not fit.
+        Raise NotLowered if the rows do not fit.
         """
         self.again: set[int] = set()
 
@@ -343,7 +354,10 @@ class Choices:
             )
 
     def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
-        """Return the nodes of a group, and before them the nodes of earlier groups that are computed again for it."""
+        """Return the nodes of a group, preceded by nodes of earlier groups that are computed again for the group.
+
+        ``level`` and ``width`` are the group's level and number of columns.
+        """
         found = {id(node) for node in nodes}
         todo = list(nodes)
         while todo:
@@ -356,7 +370,7 @@ class Choices:
         return [node for node in self.nodes if id(node) in found]
 
     def _only_again(self, node: Node) -> bool:
-        """Return True if only later groups use a node's value, and each of them computes it again."""
+        """Return True if a node's value is used in later groups only, and all these groups compute the value again."""
         here = (self.level[id(node)], self.width[id(node)])
         readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
         return (
@@ -367,14 +381,12 @@ class Choices:
         )
 
     def _over(self, node: Node) -> int:
-        """Return how many elements a fold combines into each result."""
+        """Return how many elements a reduction combines into each result."""
         view = node.views[0]
         return math.prod(view.shape[len(view.shape) - node.folded :])
 
     def _needs_tile(self, node: Node, source: Node) -> bool:
-        """Return True if the value of ``source`` has to be kept for ``node``, because the two run in different
-        groups.
-        """
+        """Return True if the rows of ``source`` have to be kept in a tile for ``node``, which runs in another group."""
         if self.column_width(source) == 1 and source.kind != "dot":
             return False
         if node.kind == "reduce":
@@ -390,9 +402,7 @@ class Choices:
         return (id(node), place, "value") in self.by_key
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if operand number ``place`` of a node has one element in each row. The node has to read
-        it from HBM.
-        """
+        """Return True if a node reads one element in each row as operand number ``place``, which must come from HBM."""
         return self.reach[self.by_key[(id(node), place, "value")]].scalar
 
     def column_width(self, node: Node) -> int:
@@ -439,8 +449,9 @@ class Choices:
         self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
 
     def _residents(self) -> None:
-        """Choose which right operands stay on the chip. For right operands that do not, choose how many row
-        tiles share each load.
+        """Choose which right operands of matrix products stay on the chip.
+
+        For right operands that do not fit, choose how many tiles of rows share each load.
         """
         left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
         self.vectors = self._vectors()
@@ -489,8 +500,9 @@ class Choices:
         return total
 
     def _vectors(self) -> list[int]:
-        """Return the accesses of rows that are copied to all partitions at once. Rows too long for that are
-        loaded in chunks.
+        """Return the HBM accesses whose single row is copied whole to all partitions, such as a bias.
+
+        Rows that do not fit are left out. They are loaded in chunks.
         """
         found, room = [], VECTORS
         for n, reach in sorted(enumerate(self.reach), key=lambda item: item[1].width):
@@ -501,17 +513,15 @@ class Choices:
         return sorted(found)
 
     def _dot_depth(self, node: Node, number: int) -> Axes:
-        """Return the axes of a dot's operand ``number`` that the dot sums over."""
+        """Return the (extent, stride) axes of operand ``number`` that a dot node sums over."""
         view = node.views[number]
         kept = len(view.shape) - node.folded
         return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
 
     def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
-        """Return the axes that product number ``pair`` of a dot sums over: in its left operand, and in its
-        right operand.
+        """Return the axes that matrix product number ``pair`` of a node sums over: (axes of the left operand, of the right).
 
-        The axes are split so that left and right have the same extents. Raise NotLowered if that is not
-        possible.
+        The axes are split so that both operands have the same extents. Raise NotLowered if that is not possible.
         """
         left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
         extents = refined([n for n, _ in left], [n for n, _ in right])
@@ -528,8 +538,8 @@ class Choices:
             a, b = in_slices(sides, [self._shape_of(view.node) for view in node.views[2 * pair : 2 * pair + 2]])
         if not a:
             return ((1, 0),), ((1, 0),)
-        # A sum may be computed in any order, so the axis that fills most partitions comes last, where it lies on
-        # partitions.
+        # A sum may be computed in any order. The last axis lies on partitions, so the axis that fills most partitions
+        # comes last.
         order = sorted(range(len(a)), key=lambda at: (block_of(a[at][0]), at))
         return tuple(a[at] for at in order), tuple(b[at] for at in order)
 
@@ -539,7 +549,7 @@ class Choices:
         return held.shape if held is not None else (2**62,)
 
     def _depth(self, n: int) -> tuple[int, int]:
-        """Return how many partitions a right operand takes, and in how many blocks it is loaded."""
+        """Return (number of partitions, number of blocks) of the tile for a right operand, HBM access ``n``."""
         access = self.reach[n].access
         axes, _ = self._depth_pairs(access.node, access.number // 2)
         part = block_of(axes[-1][0])
@@ -550,11 +560,12 @@ class Choices:
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return False: whether one pattern counts a node's positions depends on the chunk, which only a loop
-        nest knows.
+        """Return False, because only a loop nest knows the chunk of columns that the answer depends on.
+
+        A subclass tells whether one affine pattern gives the positions that a node compares.
         """
         return False
 
     def stores_of(self, node: Node) -> list[int]:
-        """Return the numbers of the accesses that write a node's result to HBM."""
+        """Return the numbers of the HBM accesses that store a node's result."""
         return [n for n, reach in enumerate(self.reach) if reach.access.role == "store" and reach.access.node is node]

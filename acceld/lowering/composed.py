@@ -1,5 +1,5 @@
-"""Lower numpy's functions that other functions of numpy express: statistics, searches, counts, interpolation, small
-products, and arrays made of parts.
+"""Lower functions of numpy by other functions of numpy: statistics, searches, counts, interpolation, small products, and
+arrays made of parts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from acceld.lowering.constants import placed
 from acceld.lowering.functions import MOST_SORTED, positions
 
 MOST_TAPS = 64
-"""Most products of shifted arrays that a convolution of vectors becomes."""
+"""Most taps of ``np.convolve``, each of which becomes a product of shifted arrays, and most columns of ``np.vander``."""
 
 
 def _constants(name: str, value: Any) -> Any:
-    """Return an argument of the numpy function ``name`` as an array of numbers that no input changes."""
+    """Return an argument of the numpy function ``name`` as a constant array. Raise NotLowered if it depends on an input."""
     found = value.known() if isinstance(value, Traced) else np.asarray(value)
     return (
         refused(f"np.{name} with points that depend on an input", "write the points as numbers")
@@ -196,7 +196,7 @@ def _kronecker(a: Any, b: Any) -> Any:
 
 @lowers("put_along_axis")
 def _put(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    """Store values to positions along an axis. Of several stores to a position the last one remains."""
+    """Store values to positions along an axis, as ``np.put_along_axis`` does. The last store to a position remains."""
     if axis is None:
         refused("np.put_along_axis(axis=None)", "give an axis")
     at = int(axis) % arr.ndim  # type: ignore[arg-type]  # None is refused above
@@ -272,7 +272,11 @@ def _histogram(a: Any, bins: Any = 10, range: Any = None, density: bool | None =
 
 
 def _edges(a: Any, bins: Any, limits: Any) -> Any:
-    """Return the edges of a histogram's bins: constants, or numbers between the least and the greatest element."""
+    """Return the edges of a histogram's bins: the given edges, or equally spaced edges.
+
+    Equally spaced edges go from the lower to the upper of ``limits``; from the least to the greatest element if ``limits``
+    is None.
+    """
     if np.ndim(bins):
         return wrapped(_constants("histogram", bins))
     if isinstance(bins, str):
@@ -292,7 +296,7 @@ def _counts(*args: Any, **further: Any) -> Any:
 
 
 def _of_unknown_shape(name: str) -> None:
-    """Register a numpy function whose result has a shape that depends on values. It is refused."""
+    """Register a numpy function so that calls raise NotLowered, because the shape of its result depends on values."""
     FUNCTIONS[name] = lambda *args, **further: refused(
         f"np.{name}, whose shape depends on values,", "choose by np.where, or reduce what a mask selects"
     )
@@ -343,7 +347,10 @@ def _leaves(arrays: Any) -> list[Any]:
 
 
 def _joined(arrays: Any, depth: int, rank: int) -> Any:
-    """Return nested lists as one array of ``rank`` axes: the innermost lists lie along the last axis."""
+    """Return the nested lists of ``np.block`` joined to one array of ``rank`` axes.
+
+    The innermost lists are joined along the last axis. ``depth`` is how deeply the lists are nested.
+    """
     if not depth:
         one = wrapped(arrays)
         return one.reshape((1,) * (rank - one.ndim) + one.shape)
@@ -373,13 +380,16 @@ def _with(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     count = given.shape[at] if one or np.size(places) == 1 else np.size(places)
     given = np.broadcast_to(given, (*arr.shape[:at], count, *arr.shape[at + 1 :])).astype(arr.dtype)
     extent = arr.shape[at]
-    # Where the new elements go is found by numpy itself: the joined array has them after the old ones.
+    # In the joined array, the new elements come after all old elements. numpy itself computes their places.
     order = np.insert(np.arange(extent), places, np.arange(extent, extent + count))
     return np.take(np.concatenate([arr, given], axis=at), order, axis=at)
 
 
 def _places_named(name: str, obj: Any) -> Any:
-    """Return the constant positions that the second argument of ``np.delete`` or ``np.insert`` names."""
+    """Return the second argument of ``np.delete`` or ``np.insert`` as constant positions: a slice, a number or an array.
+
+    Raise NotLowered if the positions depend on an input.
+    """
     if isinstance(obj, slice):
         return obj
     found: Any = obj.known() if isinstance(obj, Traced) else np.asarray(obj)

@@ -1,6 +1,7 @@
 """Read the shape of a decoder-only transformer from a ``config.json`` of Hugging Face.
 
-Whatever a config says that changes a step's work is read or refused: a table of another model would be worse than none.
+Every setting of a config that changes the work of a step is either read or refused with an error. A table for a
+different model would be worse than no table.
 """
 
 from __future__ import annotations
@@ -15,35 +16,40 @@ from typing import Any, Literal
 from acceld.errors import UsageError, no_file
 
 FORM = "give the model's config.json, as Hugging Face has it"
-"""Hint of the error for a file that is not a config.json."""
+"""Hint in the error for a file that is not a config.json."""
 
 Activation = Literal["silu", "gelu_tanh", "clamped_silu"]
-"""Function of the gate in a gated layer. ``clamped_silu`` is gpt-oss's: both halves are clamped, and 1 is added to the
-second.
+"""Activation of the gate product in a gated feed-forward layer.
+
+``clamped_silu`` is the activation of gpt-oss: the gate and up products are clamped, and 1 is added to the up product.
 """
 _ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Facts of a model that follow from its ``model_type`` alone. ``defaults`` are Hugging Face's, for keys that
-    config files leave out.
+    """Hold the facts of a model that follow from its ``model_type`` alone.
+
+    ``defaults`` are the defaults of Hugging Face for keys that a config file leaves out.
     """
 
     experts: str = ""
-    """Key of the number of experts; empty for models without experts."""
+    """Config key that has the number of experts; empty for models without experts."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     head_norms: bool = False
     gemma: bool = False
-    """True if norms multiply by 1 + g, and if ``hidden_activation`` names the activation."""
+    """True if norms multiply by 1 + g, and the config key ``hidden_activation`` names the activation."""
     post_norms: bool = False
-    """True if the results of attention and of the feed-forward layer are normed before they are added."""
+    """True if the results of attention and of the feed-forward layer are normed before the residual is added."""
     qkv_bias: bool = False
     """True if the products of queries, keys and values have a bias, whatever ``attention_bias`` says."""
     period: int = 0
-    """Every layer but each ``period``-th has a window, if the config does not list its layers."""
+    """Number of layers of which the last has no attention window and all others do.
+
+    It is used only if the config does not list its layers. 0 means that there is no such period.
+    """
     oss: bool = False
-    """True for gpt-oss: a sink for each head, biases of experts, and a clamped gate."""
+    """True for gpt-oss, which has an attention sink for each head, biases of experts, and a clamped activation."""
 
 
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "query_pre_attn_scalar": 256}
@@ -71,17 +77,16 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v3": Family(experts="n_routed_experts"),
     "kimi_k2": Family(experts="n_routed_experts"),
 }
-"""Values of ``model_type`` for which regions can be made."""
+"""Facts of models, by the value of ``model_type`` in a config. Regions can be made for these values."""
 _TEXT = {"gemma3": "gemma3_text", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
-"""Values of ``model_type`` whose text part is that of another."""
+"""Values of ``model_type`` whose text model is a model of another value, with that value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Sizes of latent attention, in which the keys and values of all heads are computed from one short row for
-    each token.
+    """Hold the sizes of multi-head latent attention.
 
-    This row is the token's latent.
+    The keys and values of all heads of a token are computed from one short row, which is the token's latent.
     """
 
     q_rank: int
@@ -97,19 +102,22 @@ class Latent:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Sizes of experts in groups. Each token uses the best experts of the best groups, and the shared experts."""
+    """Hold the sizes of experts that are divided into groups.
+
+    Each token uses the best experts of the best groups, and the shared experts.
+    """
 
     groups: int
     active_groups: int
     shared: int
-    """Width of all shared experts together, which every token uses."""
+    """Width of all shared experts together. Every token uses these experts."""
     scale: float
     """Factor by which the weights of the chosen experts are multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Shape of a decoder-only transformer, or of one of its tensor-parallel parts."""
+    """Hold the sizes and forms of the layers of a decoder-only transformer, or of one of its tensor-parallel parts."""
 
     kind: str
     hidden: int
@@ -128,39 +136,39 @@ class Shape:
     dense_layers: int = 0
     """Number of layers without experts in a model with experts."""
     dense: int = 0
-    """Width of the gated feed-forward layer in these layers."""
+    """Width of the gated feed-forward layer in layers without experts, for a model with experts."""
     window: int = 0
-    """Tokens, with its own, that a token attends to in layers that have a window."""
+    """Number of tokens that a token attends to in layers with a window. The token itself is counted."""
     windowed_layers: int = 0
     head_norms: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     layer_bias: bool = False
-    """True if the feed-forward layer's products have a bias; with experts, the router's product too."""
+    """True if the products of the feed-forward layer have biases. With experts, the router's product has a bias, too."""
     sinks: bool = False
-    """True if a number of each head is part of its softmax's sum, and of nothing else."""
+    """True if attention has sinks: for each head, a number whose exponential is added to the sum of the softmax."""
     activation: Activation = "silu"
     limit: float = 7.0
-    """Bound of ``clamped_silu``."""
+    """Bound to which the activation ``clamped_silu`` clamps its products."""
     shifted_norms: bool = False
-    """True if norms multiply by 1 + g in place of g."""
+    """True if norms multiply by 1 + g instead of g."""
     post_norms: bool = False
     scale: float = 0.0
-    """Factor by which attention scores are multiplied; 0 for the inverse root of a head's width."""
+    """Factor by which attention scores are multiplied; 0 for one over the square root of a head's width."""
     softcap: float = 0.0
-    """Bound to which attention scores are bent by a tanh; 0 for no bound."""
+    """Soft cap of attention scores, which a tanh keeps below this bound; 0 for no bound."""
     logits_softcap: float = 0.0
     renormalized: bool = True
     """True if the weights of the chosen experts add up to 1."""
     unread: tuple[str, ...] = ()
-    """Facts of the config that the shape leaves out, in words for the reader."""
+    """Facts of the config that the shape leaves out, as messages for the user."""
 
 
 def read_config(path: Path, parts: int = 1) -> Shape:
-    """Return the shape of the model in a config.json of Hugging Face, for one of ``parts`` equal parts.
+    """Return the shape of the model in a config.json of Hugging Face, for one of ``parts`` tensor-parallel parts.
 
-    Raise UsageError if the file can not be read, if its kind of model is unknown, or if it has a setting that the
-    regions do not have.
+    Raise UsageError if the file can not be read, if its ``model_type`` is unknown, or if regions can not express a
+    setting.
     """
     if not path.is_file():
         raise no_file(path, hint=FORM)
@@ -172,7 +180,7 @@ def read_config(path: Path, parts: int = 1) -> Shape:
 
 
 class _Reading:
-    """Read one config for one of ``parts`` equal parts."""
+    """Read a config for one of ``parts`` tensor-parallel parts. The methods raise UsageError for a wrong value."""
 
     def __init__(self, path: Path, raw: Mapping[str, Any], parts: int) -> None:
         self.path = path
@@ -200,28 +208,28 @@ class _Reading:
     # values
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """Return a whole number of 1 or more."""
+        """Return the value of a config key that must be a whole number of 1 or more."""
         value = self.raw.get(key, default)
         if type(value) is not int or value < 1:
             raise self._error(f"{key} must be a whole number of 1 or more, not {value!r}")
         return value
 
     def number(self, key: str, default: float, *, least: float = 0.0) -> float:
-        """Return a number above ``least``."""
+        """Return the value of a config key that must be a number above ``least``."""
         value = self.raw.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < math.inf:
             raise self._error(f"{key} must be a number above {least:g}, not {value!r}")
         return float(value)
 
     def truth(self, key: str, default: bool = False) -> bool:
-        """Return true or false."""
+        """Return the value of a config key that must be true or false."""
         value = self.raw.get(key, default)
         if type(value) is not bool:
             raise self._error(f"{key} must be true or false, not {value!r}")
         return value
 
     def divided(self, key: str) -> int:
-        """Return a whole number, divided by the number of parts."""
+        """Return the value of a config key, a whole number, divided by the number of tensor-parallel parts."""
         number = self.whole(key)
         if number % self.parts:
             raise self._error(
@@ -232,7 +240,7 @@ class _Reading:
     # parts of a shape
 
     def shape(self) -> Shape:
-        """Return the shape."""
+        """Return the shape of the model that the config describes."""
         raw, family, parts = self.raw, self.family, self.parts
         deep = self.kind in ("deepseek_v3", "kimi_k2")
         heads, hidden, layers = (self.whole(key) for key in ("num_attention_heads", "hidden_size", "num_hidden_layers"))
@@ -247,7 +255,7 @@ class _Reading:
         own_heads = self.divided("num_attention_heads")
         if kv_heads % parts and parts % kv_heads:
             raise self._error(f"{kv_heads} heads of keys do not fit {parts} equal parts", "Choose another --tp.")
-        # Qwen's and DeepSeek's experts have a width of their own; those of Mixtral and gpt-oss have the common one.
+        # Experts of Qwen and DeepSeek have a width of their own. Experts of Mixtral and gpt-oss have intermediate_size.
         narrow = family.experts in ("num_experts", "n_routed_experts")
         experts = self._experts()
         active = self.whole("num_experts_per_tok") if experts else 0
@@ -319,7 +327,7 @@ class _Reading:
         return str(dtype)
 
     def _quantization(self) -> None:
-        """Note weights of few bits: regions have weights of the config's dtype."""
+        """Note that a model has quantized weights, because regions count weights in the config's dtype."""
         found = self.raw.get("quantization_config")
         if found:
             method = found.get("quant_method", "quantized") if isinstance(found, dict) else found
@@ -329,7 +337,7 @@ class _Reading:
             )
 
     def _windows(self, layers: int) -> tuple[int, int]:
-        """Return the width of the window, and the number of layers that have one; zeros without a window."""
+        """Return (width of the attention window, number of layers with a window); zeros if no layer has a window."""
         raw, known = self.raw, ("full_attention", "sliding_attention")
         listed = raw.get("layer_types")
         if listed is not None:
@@ -353,7 +361,7 @@ class _Reading:
         return (self.whole("sliding_window"), count) if count else (0, 0)
 
     def _dense_layers(self, layers: int, deep: bool) -> int:
-        """Return the number of layers without experts."""
+        """Return the number of layers without experts in a model with experts. ``deep`` is True for DeepSeek's form."""
         if not deep:
             step, listed = self.whole("decoder_sparse_step", 1), self.raw.get("mlp_only_layers") or []
             if not isinstance(listed, list) or not all(type(one) is int for one in listed):
@@ -383,11 +391,14 @@ class _Reading:
         )
 
     def _scale(self, head: int) -> float:
-        """Return the factor for attention scores. It is greater for a model whose context was extended."""
+        """Return the factor by which attention scores are multiplied, for heads of ``head`` elements.
+
+        The factor is greater for a model whose context was extended.
+        """
         key = "rope_scaling" if "rope_scaling" in self.raw else "rope_parameters"  # the name since transformers 5
         scaling = self.raw.get(key) or {}
         if not isinstance(scaling, dict):
-            raise self._error(f"{key} must be a table, not {scaling!r}")
+            raise self._error(f"{key} must be a JSON object, not {scaling!r}")
         factor, by = scaling.get("factor", 1.0), scaling.get("mscale_all_dim", 0.0)
         if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in (factor, by)):
             raise self._error(f"factor and mscale_all_dim of {key} must be numbers")
@@ -415,4 +426,7 @@ class _Reading:
 
 
 _EMPTY_MEANS = frozenset({"sliding_window", "attn_logit_softcapping", "final_logit_softcapping"})
-"""Keys for which null means none. For all others it means Hugging Face's default."""
+"""Config keys for which null means that the model lacks the feature.
+
+For all other keys, null means the default of Hugging Face.
+"""

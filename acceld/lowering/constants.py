@@ -1,7 +1,7 @@
 """Replace arrays of constants by functions of positions.
 
-A kernel has no tables. So an array that depends on shapes alone (a mask, a position, a slope) is computed on
-the chip: as an affine function of positions, or as a function with a few steps.
+A kernel has no tables. So the chip computes an array that depends on shapes alone, such as a mask: as an affine function
+of positions, or as a function with a few steps.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, coordina
 Array = np.ndarray[Any, Any]
 
 _GEOMETRIC = 2.0 * float(np.finfo(np.float32).eps)
-"""Greatest relative distance of an array of float32 from powers of one number: the rounding of its own elements, and of
-the two that give the number.
+"""Greatest relative error with which a float32 array counts as powers of one number.
+
+The error allows for the rounding of each element, and of the two elements from which the number is computed.
 """
 LARGEST = 3e38
-"""Number that stands for infinity, for example in masked scores. It is small enough that adding a score does
-not overflow.
+"""Number that stands for infinity, for example in masked scores.
+
+It is below the greatest float32 value, so that adding a score does not overflow.
 """
 MOST_STEPS = 16
-"""Most steps of a function of positions. Each step takes an instruction."""
+"""Most steps of a step function of positions. Each step takes one instruction."""
 MOST_STEPS_OF_FEW = 64
-"""Most steps of a function of so few positions (:data:`FEW`) that its instructions take little time."""
+"""Most steps of a step function of at most :data:`FEW` positions, for which an instruction takes little time."""
 FEW = 4096
 MOST_ELEMENTS = 2**24
-"""Most elements of an array. Larger positions are not exact in float32."""
+"""Most elements of an array of constants. Greater positions are not exact in float32."""
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "add": np.add,
@@ -61,12 +63,13 @@ FUNCTIONS: dict[str, Any] = {
     "tanh": np.tanh,
     "where": np.where,
 }
-"""numpy's functions for the names of elementwise nodes and folds."""
+"""numpy's functions, by the names of the element-wise and reduction nodes that compute the same."""
 
 
 def finite(value: float, line: int = 0) -> float:
-    """Return ``value``; for an infinity, return :data:`LARGEST` with its sign, because kernels do not use
-    infinities. Raise NotLowered for NaN.
+    """Return ``value``. For an infinity, return :data:`LARGEST` with the same sign, because kernels use no infinities.
+
+    Raise NotLowered for NaN.
     """
     if math.isnan(value):
         raise NotLowered(
@@ -77,12 +80,15 @@ def finite(value: float, line: int = 0) -> float:
 
 
 def counted(shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> View:
-    """Return an array of integers: ``start`` at the first element, and ``steps`` has the growth along each axis."""
+    """Return an array of integers that is an affine function of positions, as a view.
+
+    The first element is ``start``. Along each axis, elements grow by the axis's step in ``steps``.
+    """
     return View(INDEX, shape, steps, start)
 
 
 def values(view: View) -> Array | None:
-    """Return the values of a view that depends on no input; None if it depends on an input or is very large."""
+    """Return the values of a view; None if the view depends on an input or has more than ``MOST_ELEMENTS`` elements."""
     if view.node is INDEX:
         return _counted_values(view)
     if not view.node.constant or math.prod(view.shape) > MOST_ELEMENTS:
@@ -116,7 +122,7 @@ def _counted_values(view: View) -> Array:
 
 
 def _value(node: Node, args: list[Any]) -> Array:
-    """Return the values of one node. ``args`` are the values of its operands."""
+    """Return the values of one graph node. ``args`` are the values of its operands."""
     if node.kind == "reduce":
         axes = tuple(range(len(node.shape), len(node.shape) + node.folded))
         reduced: Array = FUNCTIONS[node.name].reduce(args[0], axis=axes)
@@ -139,9 +145,9 @@ def _value(node: Node, args: list[Any]) -> Array:
 
 
 def placed(array: Array, dtype: str, line: int) -> View:
-    """Return an array of constants as a function of positions.
+    """Return an array of constants as a view of a graph node that computes the array from positions.
 
-    Raise NotLowered if no function with few steps gives the array.
+    Raise NotLowered if no short function gives the array, or if the array has no elements.
     """
     if not array.size:
         raise NotLowered(
@@ -163,7 +169,7 @@ def placed(array: Array, dtype: str, line: int) -> View:
 
 
 def _function(core: Array, line: int) -> View | None:
-    """Return an array of constants as a function of positions; None if no such function is found."""
+    """Return an array of constants as a function of positions; None if no form of this module fits the array."""
     with np.errstate(all="ignore"):
         return (
             _affine(core, line)
@@ -177,7 +183,10 @@ def _function(core: Array, line: int) -> View | None:
 
 
 def _steps(core: Array) -> tuple[Array, list[float]]:
-    """Return the affine function through the first elements of an array, and its step along each axis."""
+    """Return the values of the affine function through an array's first elements, and its step along each axis.
+
+    Each axis of ``core`` has at least two elements.
+    """
     first = core.flat[0]
     steps = [float(np.moveaxis(core, axis, 0)[1].flat[0] - first) for axis in range(core.ndim)]
     found: Array = np.asarray(first)
@@ -203,7 +212,10 @@ def _affine(core: Array, line: int) -> View | None:
 
 
 def _clipped(core: Array, line: int) -> View | None:
-    """Return an array as an affine function of positions between two bounds, as clipped distances are; None if it is not."""
+    """Return an array as an affine function of positions that is clipped to two bounds, such as clipped distances.
+
+    Return None if the array does not have this form.
+    """
     low, high = float(core.min()), float(core.max())
     inside = (core > low) & (core < high)
     steps = []
@@ -225,9 +237,9 @@ def _clipped(core: Array, line: int) -> View | None:
 
 
 def _stepped(core: Array, line: int) -> View | None:
-    """Return an array as a function with steps; None if it is not such a function.
+    """Return an array as a step function with few steps; None if the array does not have this form.
 
-    The function is of one position, of the difference or sum of two positions, or of the number of an element.
+    The step function takes one position, the difference or sum of two positions, or the number of an element.
     """
     if core.ndim == 1:
         return _thresholds(core, counted(core.shape, (1,), 0), 0, line)
@@ -241,10 +253,9 @@ def _stepped(core: Array, line: int) -> View | None:
 
 
 def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
-    """Return the function of ``key`` with the values ``by_key``; None if it would have too many steps.
+    """Return the step function of ``key`` that has the values ``by_key``; None if it would have too many steps.
 
-    ``by_key`` begins with the value for the key ``first``, and has one value for each whole number from there
-    on.
+    ``key`` is an affine function of positions. ``by_key`` has one value for each whole number from ``first`` on.
     """
     edges = [int(at) + 1 for at in np.flatnonzero(by_key[1:] != by_key[:-1])]
     most = MOST_STEPS_OF_FEW if math.prod(key.shape) <= FEW else MOST_STEPS
@@ -266,7 +277,7 @@ def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
 
 
 def _in_blocks(core: Array, line: int) -> View | None:
-    """Return an array as a smaller array each of whose elements is repeated over a block; None without such blocks."""
+    """Return an array as a smaller array with each element repeated over a block; None if there are no equal blocks."""
     sizes = []
     for axis, extent in enumerate(core.shape):
         moved = np.moveaxis(core, axis, 0).reshape(extent, -1)
@@ -283,7 +294,7 @@ def _in_blocks(core: Array, line: int) -> View | None:
 
 
 def _repeated(core: Array, line: int) -> View | None:
-    """Return an array as repetitions of a shorter array; None if nothing repeats."""
+    """Return an array of one axis as repetitions of a shorter array; None if the array does not repeat."""
     if core.ndim != 1:
         return None
     extent = core.shape[0]
@@ -298,12 +309,13 @@ def _repeated(core: Array, line: int) -> View | None:
 
 
 def _geometric(core: Array, line: int) -> View | None:
-    """Return an array as powers of one number, such as the frequencies of rotary positions; None if the array does not
-    have this form.
+    """Return an array as a geometric sequence, such as the frequencies of rotary positions.
+
+    Return None if the array does not have this form.
     """
     if core.ndim != 1 or not bool((core > 0).all()):
         return None
-    # The step is that from end to end: two neighbors of float32 would give its rounding error once for each element.
+    # The step is computed from both ends. Computed from two neighbors, its rounding error would grow with each element.
     logs, places = np.log(core), np.arange(core.shape[0])
     step = float(logs[-1] - logs[0]) / max(1, core.shape[0] - 1)
     if not bool((np.abs(logs[0] + places * step - logs) <= _GEOMETRIC).all()):
@@ -314,7 +326,10 @@ def _geometric(core: Array, line: int) -> View | None:
 
 
 def _separated(core: Array, line: int) -> View | None:
-    """Return an array as a sum or a product of functions of one position each; None if it is neither."""
+    """Return an array as a sum or a product of two functions: of the first position, and of the other positions.
+
+    Return None if the array does not have this form.
+    """
     if core.ndim < 2:
         return None
     pivot = coordinates(int(np.abs(core).argmax()), core.shape)
@@ -333,8 +348,9 @@ def _separated(core: Array, line: int) -> View | None:
 
 
 def settled(view: View, line: int) -> View:
-    """Return a buffer of constants as a function of positions, if there is such a function. Other views stay
-    unchanged.
+    """Return a view of a buffer of constants as a function of positions, if a short function gives the constants.
+
+    Any other view is returned unchanged.
     """
     known = values(view) if view.node.kind == "buffer" and view.node.constant else None
     if known is None:
@@ -346,7 +362,10 @@ def settled(view: View, line: int) -> View:
 
 
 def shifted_index(name: str, args: list[Any]) -> View | None:
-    """Return arithmetic on affine functions of positions as one affine function; None for other operands or results."""
+    """Return the result of an arithmetic function of affine functions of positions as one affine function.
+
+    Return None if an operand is anything but positions or a whole number, or if the result is not affine.
+    """
     views = [arg for arg in args if isinstance(arg, View)]
     if len(args) > 2 or not views or views[0].node is not INDEX or views[-1].node is not INDEX:
         return None
@@ -368,8 +387,9 @@ def shifted_index(name: str, args: list[Any]) -> View | None:
 
 
 def compared(name: str, args: list[Any], line: int) -> View | None:
-    """Return a comparison of two functions of positions as a comparison of one function with 0; None for other
-    operands.
+    """Return a comparison of two affine functions of positions as a comparison of their difference with 0.
+
+    Return None for any other operands.
     """
     difference = shifted_index("sub", args)
     return None if difference is None else whole(elementwise(name, [difference, 0.0], "float32", line))

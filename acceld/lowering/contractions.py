@@ -1,4 +1,4 @@
-"""Lower numpy's products of arrays: einsum, and the functions that can be written as einsum or matrix product."""
+"""Lower numpy's products of arrays: ``np.einsum``, and functions that are written by einsum or matrix products."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def einsum(
     order: str = "K",
     casting: str = "safe",
 ) -> Traced:
-    """Lower ``np.einsum``, two arrays at a time, to matrix products of views or to element-wise products."""
-    if not isinstance(subscripts, str):  # arrays and lists of numbers in turn
+    """Lower ``np.einsum`` to matrix products of views or to element-wise products, two arrays at a time."""
+    if not isinstance(subscripts, str):  # the other form of np.einsum: arrays, each followed by a list of numbers
         given = [subscripts, *operands]
         lists, operands = [*given[1::2], *given[2 * (len(given) // 2) :: 2]], tuple(given[: len(given) // 2 * 2 : 2])
         texts = ["".join("..." if one is Ellipsis else ascii_letters[one] for one in numbers) for numbers in lists]
@@ -64,7 +64,7 @@ def einsum(
 
 
 def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:
-    """Return an array and its letters, after two axes with the same letter were replaced by the diagonal over them."""
+    """Return an array and its letters, with every two axes of the same letter replaced by their diagonal."""
     for letter in dict.fromkeys(name):
         while name.count(letter) > 1:
             first = name.index(letter)
@@ -75,9 +75,9 @@ def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:
 
 
 def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> tuple[Traced, str]:
-    """Multiply two arrays of an einsum, and return the result with its letters.
+    """Multiply two arrays of an einsum, and return the product with its letters.
 
-    The product is summed over letters that are not in ``needed``.
+    ``a`` and ``b`` are the letters of the arrays' axes. The product is summed over letters that are not in ``needed``.
     """
     for alone, other in ((0, b), (1, a)):
         name = (a, b)[alone]
@@ -92,9 +92,7 @@ def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> 
     columns = [one for one in b if one not in a]
 
     def turned(array: Traced, name: str, order: Sequence[str]) -> Traced:
-        """Return ``array`` with its axes in ``order``. A letter that it does not have becomes an axis of one
-        element.
-        """
+        """Return ``array`` with its axes in ``order``. A letter that is not in ``name`` becomes an axis of one element."""
         found = array.transpose([name.index(one) for one in order if one in name])
         made: Traced = found[tuple(slice(None) if one in name else None for one in order)]
         return made
@@ -128,7 +126,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 @lowers("dot")
 def dot(a: Any, b: Any) -> Any:
-    """Lower ``np.dot``. For arrays of more than two axes it multiplies all pairs of matrices, unlike ``np.matmul``."""
+    """Lower ``np.dot``. Unlike ``np.matmul``, it multiplies each matrix of ``a`` by each matrix of ``b``."""
     if not np.ndim(a) or not np.ndim(b):
         return a * b
     if np.ndim(b) == 1 or np.ndim(a) <= 2 >= np.ndim(b):
@@ -138,7 +136,7 @@ def dot(a: Any, b: Any) -> Any:
 
 @lowers("matvec")
 def matvec(x1: Any, x2: Any) -> Any:
-    """Lower ``np.matvec``: matrices times vectors."""
+    """Lower ``np.matvec``: products of matrices and vectors."""
     return np.matmul(x1, x2[..., None])[..., 0]
 
 

@@ -1,6 +1,6 @@
-"""Lower numpy's elementary functions that other functions of numpy express without loss of accuracy.
+"""Lower numpy's elementary functions by other functions of numpy, without loss of accuracy.
 
-These are logarithms, exponentials and hyperbolic functions near 0, inverse functions of angles, and the like.
+Among them are logarithms, exponentials and hyperbolic functions near 0, and inverse functions of angles.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from acceld.lowering.arrays import FUNCTIONS, UFUNCS, Traced, applied, by_formula, kind_of, lowers
 
 _NEAR_LOGARITHM = 0.25
-"""Magnitude below which log(1 + x) is a series, because 1 + x would lose digits of x."""
+"""Magnitude of x below which log(1 + x) is computed by a series, because 1 + x would lose digits of x."""
 _NEAR_EXPONENTIAL = 0.4
 _NEAR_SINE = 1.0
 _SMALLEST = 1.2e-38
-"""The smallest float32 value that a chip does not round to zero."""
+"""The smallest positive float32 value that a chip does not round to zero."""
 
 UFUNCS.update(
     degrees=lambda x: x * (180.0 / math.pi),
@@ -37,13 +37,13 @@ def _leg(x: Any) -> Any:
 
 
 def _beyond(size: Any) -> Any:
-    """Return by how much the argument of the logarithm in arcsinh exceeds 1."""
+    """Return y for arcsinh(x) = log(1 + y), where ``size`` is x and not negative."""
     squared = np.square(size)
     return size + squared / (np.sqrt(squared + 1.0) + 1.0)
 
 
 def _polynomial(x: Any, *coefficients: float) -> Any:
-    """Return a polynomial without a constant term. Its coefficients begin with that of the highest power."""
+    """Return a polynomial of ``x`` without a constant term. The coefficient of the highest power comes first."""
     found = x * coefficients[0]
     for one in coefficients[1:]:
         found = (found + one) * x
@@ -56,7 +56,7 @@ def _logarithm_from_one(x: Any) -> Any:
         return found
     wide = np.log(x + 1.0)
     if x.view.node.kind == "elementwise" and x.view.node.name == "exp":
-        return wide  # softplus: the digits that 1 + exp(y) loses do not matter beside those of y
+        return wide  # softplus: the digits that 1 + exp(y) loses are small beside y
     # log(1 + x) = 2 artanh(x / (2 + x))
     ratio = x / (x + 2.0)
     near = (_polynomial(np.square(ratio), 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0) + 1.0) * (ratio * 2.0)

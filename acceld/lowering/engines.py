@@ -1,7 +1,7 @@
-"""Divide the copies of a kernel among the vector engine and the scalar engine, which run side by side.
+"""Divide the copies of a kernel between the vector engine and the scalar engine, which run at the same time.
 
-The compiler of the legacy API chooses engines by itself. That of the current API takes the vector engine unless a copy names
-another one.
+The compiler of the legacy API chooses engines by itself. The compiler of the current API takes the vector engine, unless
+a copy names another engine.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from acceld.lowering.choices import BYTES
 from acceld.lowering.statements import Block, Call, Kernel, Loop, Piece, Statement, Strided, Tile
 
 LEAST = 64
-"""Least cycles that an instruction of either engine takes."""
+"""Least number of columns that an instruction is counted with. Instructions with fewer columns take the same time."""
 VECTOR_START, SCALAR_START = 60, 190
-"""Cycles of an instruction beside one for each column, about."""
+"""About how many cycles an instruction of an engine takes in addition to one cycle for each column."""
 VECTOR_GHZ, SCALAR_GHZ = CHIPS["trn2"].vector_ghz, CHIPS["trn2"].scalar_ghz
 BYTES_PER_NS = CHIPS["trn2"].dma_engines * CHIPS["trn2"].dma_long_row_bytes_per_us / 1000
-"""Bytes that all transfers together move."""
+"""Bytes that all DMA engines together move in a nanosecond."""
 _ON_SCALAR = ("activation",)
 _ELSEWHERE = ("nc_matmul", "nc_transpose", "iota", "affine_select", "memset")
 _COPIED = ("float32", "bfloat16", "float16")
 
 
 def balanced(kernel: Kernel) -> Kernel:
-    """Return a kernel in which some copies run on the scalar engine, so that neither engine has much more work.
+    """Return a kernel with some copies moved to the scalar engine, so that it and the vector engine have similar work.
 
-    Each outermost loop is balanced by itself, because the engines wait for each other between such loops.
+    Each outermost loop is balanced separately, because the engines wait for each other between such loops.
     """
     body: list[Statement] = []
     for statement in kernel.body:
@@ -42,8 +42,9 @@ def balanced(kernel: Kernel) -> Kernel:
 
 
 def _moved(statements: Sequence[Statement]) -> set[int]:
-    """Return the ids of the copies that run on the scalar engine: none if transfers take longer than the vector engine, because
-    a copy on the scalar engine takes longer.
+    """Return the ids of the copies that are moved to the scalar engine.
+
+    A copy takes longer on the scalar engine. So no copy is moved if transfers take longer than the vector engine's work.
     """
     vector = scalar = transfers = 0.0
     copies: list[tuple[Call, float, float]] = []
@@ -66,7 +67,7 @@ def _moved(statements: Sequence[Statement]) -> set[int]:
             if _of_floats(call, multiplied) or _scales(call):
                 copies.append((call, on_vector, on_scalar))
     moved: set[int] = set()
-    # What the tensor engine waits for is moved first.
+    # Copies that the tensor engine waits for are moved first.
     for call, on_vector, on_scalar in sorted(copies, key=lambda one: _scales(one[0])):
         if max(transfers, scalar + on_scalar) <= vector - on_vector:
             scalar, vector = scalar + on_scalar, vector - on_vector
@@ -75,7 +76,7 @@ def _moved(statements: Sequence[Statement]) -> set[int]:
 
 
 def _calls(statements: Iterable[Statement], trips: int) -> Iterator[tuple[Call, int]]:
-    """Yield each instruction, and how often it runs."""
+    """Yield (instruction, how often it runs) for each instruction. ``trips`` is how often the statements run."""
     for statement in statements:
         if isinstance(statement, Loop):
             yield from _calls(statement.body, trips * statement.count)
@@ -84,7 +85,7 @@ def _calls(statements: Iterable[Statement], trips: int) -> Iterator[tuple[Call, 
 
 
 def _columns(call: Call) -> int:
-    """Return how many elements of a partition an instruction writes, or reads if those are more."""
+    """Return how many elements of each partition an instruction reads or writes, whichever number is greater."""
     sizes = [1]
     for value in (call.dst, *(value for _, value in call.args)):
         if isinstance(value, Piece):
@@ -95,7 +96,7 @@ def _columns(call: Call) -> int:
 
 
 def _scales(call: Call) -> bool:
-    """Return True if an instruction multiplies values in PSUM by one number, and nothing else."""
+    """Return True if an instruction only multiplies values in PSUM by a number."""
     given = dict(call.args)
     data = given.get("data")
     plain = call.operation == "tensor_scalar" and set(given) == {"data", "op0", "operand0"}
@@ -109,14 +110,17 @@ def _scales(call: Call) -> bool:
 
 
 def _bytes(call: Call) -> int:
-    """Return how many bytes a transfer moves."""
+    """Return how many bytes a DMA transfer moves."""
     source = dict(call.args).get("src")
     block = call.dst if isinstance(call.dst, Block) else source
     return math.prod(n for _, n in block.pattern) * BYTES[block.tensor.dtype] if isinstance(block, Block) else 0
 
 
 def _of_floats(call: Call, multiplied: set[Tile]) -> bool:
-    """Return True for a copy of floats to a tile of ``multiplied``. The scalar engine copies floats without a change."""
+    """Return True if an instruction copies floats to a tile in ``multiplied``, the operands of matrix products.
+
+    Only floats can be copied on the scalar engine without a change of their values.
+    """
     source = dict(call.args).get("src")
     if call.operation != "tensor_copy" or isinstance(call.dst, Block) or not isinstance(source, Piece | Strided):
         return False
@@ -125,7 +129,7 @@ def _of_floats(call: Call, multiplied: set[Tile]) -> bool:
 
 
 def _placed(statements: Iterable[Statement], moved: set[int]) -> list[Statement]:
-    """Return statements in which the copies whose ids are in ``moved`` name the scalar engine."""
+    """Return the statements with the scalar engine named in each copy whose id is in ``moved``."""
     made: list[Statement] = []
     for statement in statements:
         if isinstance(statement, Loop):

@@ -1,7 +1,6 @@
-"""Keep values on the chip from one loop nest to the next: copy them from the tile that was stored, instead of loading them
-from HBM again.
+"""Replace loads from HBM by copies between tiles, where a tile on the chip still has the values.
 
-A way through HBM takes two transfers one after the other, and an instruction between two tiles takes a small part of that.
+A way through HBM takes two transfers one after the other. A copy between two tiles takes a small part of that time.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from acceld.lowering.statements import (
 )
 
 WIDEST = 8 * 1024
-"""Most bytes of a partition that one tile may take whose values are used again."""
+"""Most bytes of each partition that one tile may take if its values are used after its loop nest."""
 ROOM = 16 * 1024
-"""Bytes of a partition for all such tiles together, which live longer than their loop nest."""
+"""Most bytes of each partition that all tiles together may take whose values are used after their loop nests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class _Held:
 
 
 def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
-    """Return a kernel that loads no value that a tile still has, and stores no value that nothing reads.
+    """Return a kernel with copies in place of loads of values that a tile still has, and without stores that nothing reads.
 
     ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
     """
@@ -57,7 +56,10 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
 
 
 class _Pass:
-    """One pass over the statements of a kernel, in the order in which they run."""
+    """Go over the statements of a kernel in the order in which they run, and replace loads by copies.
+
+    ``trips`` has the number of trips of each loop, by the loop's variable.
+    """
 
     def __init__(self, trips: Mapping[str, int], sizes: Mapping[str, int], fresh: Callable[[str], str]) -> None:
         self.trips, self.sizes, self.fresh = trips, sizes, fresh
@@ -65,7 +67,10 @@ class _Pass:
         self.stored: list[Block] = []
 
     def block(self, statements: Iterable[Statement], held: list[_Held]) -> list[Statement]:
-        """Return statements of one body. ``held`` has what tiles still have before them, and is changed by them."""
+        """Return the statements of one body, with loads replaced by copies.
+
+        ``held`` has the values that tiles have before the statements, and is updated to those that they have after them.
+        """
         made: list[Statement] = []
         for statement in statements:
             if isinstance(statement, Loop):
@@ -89,10 +94,10 @@ class _Pass:
         return made
 
     def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
-        """Return what a step of a loop can have of the step before, in tiles that are declared before the loop, and the piece
-        that each step leaves there.
+        """Return the values that a step of a loop can keep on the chip for the next step.
 
-        The part of the first step has to be stored before the loop.
+        Each value comes with the piece that a step stores. The value lies in a new tile, which has to be declared before
+        the loop. What the first step reads must have been stored before the loop.
         """
         found: list[tuple[_Held, Piece]] = []
         stores = [one for one in loop.body if isinstance(one, Call) and isinstance(one.dst, Block)]
@@ -116,10 +121,13 @@ class _Pass:
         return found
 
     def _call(self, call: Call, held: list[_Held]) -> Call:
-        """Return an instruction, or the copy on the chip that replaces a load."""
+        """Return an instruction; for a load of values that a tile still has, return a copy from this tile.
+
+        ``held`` has the values that tiles still have, and is updated by the instruction.
+        """
         source = dict(call.args).get("src")
         if isinstance(call.dst, Block):
-            # Further stores to a tensor may overwrite what a tile was stored to.
+            # The new store may overwrite elements of the tensor that tiles were stored to before.
             held[:] = [one for one in held if one.block.tensor != call.dst.tensor]
             self.stored.append(call.dst)
             if isinstance(source, Piece) and self._fits(source, call.dst):
@@ -146,19 +154,23 @@ class _Pass:
         return Call("tensor_copy", call.dst, (("src", found[1]),))
 
     def _fits(self, piece: Piece, block: Block) -> bool:
-        """Return True if a stored piece has whole columns of a tile, so that other parts of it can be found."""
+        """Return True if copies from ``piece`` can replace later loads from ``block``, to which the piece is stored.
+
+        The piece must begin on the first partition of an SBUF tile, and the store must not convert its values.
+        """
         tile = piece.tile
         plain = piece.spans[0].start == Affine() and all(span.count is None for span in piece.spans[1:-1])
         return plain and tile.dtype == block.tensor.dtype and tile.space == "sbuf" and not piece.bits_as
 
     def _room(self, tile: Tile) -> bool:
-        """Return True if there is room for one more tile that lives longer."""
+        """Return True if ``tile`` is small enough, and fits beside all other tiles that are used after their loop nests."""
         size = {one: math.prod(one.shape[1:]) * self.sizes[one.dtype] for one in {*self.used, tile}}
         return size[tile] <= WIDEST and sum(size.values()) <= ROOM
 
     def _part(self, held: _Held, block: Block) -> Piece | Strided | None:
-        """Return the part of a tile that has the elements of ``block``; None if the tile lacks some of them, or has them on
-        other partitions.
+        """Return the part of a held tile that has the elements of ``block`` in HBM.
+
+        Return None if the tile lacks some elements, or has them on other partitions.
         """
         (step, rows), *columns = block.pattern
         (own_step, own_rows), *own = held.block.pattern
@@ -173,7 +185,7 @@ class _Pass:
         ends = [0] * len(axes)
 
         def moved(by: int, count: int) -> int | None:
-            """Return how far ``count`` steps of ``by`` elements move along the tile, each; None if that is not possible."""
+            """Return the distance in the tile for a step of ``by`` elements in HBM; None if ``count`` steps do not fit."""
             if count == 1 or by == 0:
                 return 0
             for at, (own_by, extent, stride) in enumerate(axes):
@@ -204,7 +216,10 @@ class _Pass:
 
 
 def _as_part(piece: Piece, rows: int, offset: Affine, pattern: Sequence[tuple[int, int]]) -> Piece | Strided:
-    """Return strided columns of a piece's tile, as a range if they lie beside each other."""
+    """Return ``rows`` partitions of a piece's tile, with the columns of ``pattern`` from ``offset`` on.
+
+    Contiguous columns are returned as a Piece, others as Strided.
+    """
     between = piece.spans[1:-1]
     if len(pattern) == 1 and pattern[0][0] == 1:
         return Piece(piece.tile, (Span(Affine(), rows), *between, Span(offset, pattern[0][1])))

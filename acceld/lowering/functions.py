@@ -1,5 +1,6 @@
-"""Lower numpy's functions of arrays: element-wise functions made of simpler ones, folds (reductions), scans,
-and views.
+"""Lower numpy's functions of arrays: composed element-wise functions, reductions, sorts, scans and views.
+
+The tracer calls these functions in place of numpy's while a reference runs.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ from acceld.lowering.constants import LARGEST, counted, finite, placed
 from acceld.lowering.graph import INDEX, NEUTRAL, Node, View, elementwise, fill, reduced, scanned, whole
 
 _TURN_TOP = 6.28125
-"""Leading bits of 2 pi. Its product with a whole number of up to ``_MOST_TURNS`` is exact in float32."""
+"""Leading bits of 2 pi. The product of this number and a whole number up to ``_MOST_TURNS`` is exact in float32."""
 _MOST_TURNS = 2**15
 _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
 _EXPONENT_BITS = 7
-"""Bits of an exponent of float32 by which a number can be multiplied."""
+"""Number of bits of an exponent's magnitude that ``np.ldexp`` uses. A greater exponent is clipped to 127."""
 MOST_SORTED = 512
-"""Limit on the elements along an axis of which every two are compared."""
+"""Most elements along an axis that ``np.argsort`` takes, because a kernel compares every two of them."""
 MOST_APART, MOST_MEDIAN = 8, 25
-"""Most elements along an axis that are sorted, and of which the middle is found, as one array for each element."""
+"""Most elements along an axis for which a sort, and a median, uses a separate array for each element of the axis."""
 LONGEST_ROW = 4096
-"""Most elements of a row that are sorted beside each other on the chip."""
+"""Most elements of a row that is sorted by a network on the chip."""
 _WIDENING = ("add", "mul", "sum", "product")
-"""Folds and scans of integers whose results numpy holds in a wider type."""
+"""Reductions and scans whose results numpy holds in a wider type if the operands are narrow integers."""
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -92,7 +93,7 @@ UFUNCS.update(
 
 
 def _of_numbers(chosen: np.ufunc, x: Any, y: Any) -> Any:
-    """Return the greater or smaller of two values. If one of them is NaN, return the other one."""
+    """Return the greater or the smaller of two values, as ``chosen`` says. If one value is NaN, return the other value."""
     found = chosen(x, y)
     for one, other in ((x, y), (y, x)):
         if kind_of(one) == "f" and isinstance(one, Traced):
@@ -101,7 +102,10 @@ def _of_numbers(chosen: np.ufunc, x: Any, y: Any) -> Any:
 
 
 def _bitwise(name: str, x: Any, y: Any) -> Any:
-    """Return an operation on the bits of integers, as int32; of truth values, the logical operation."""
+    """Return the bitwise operation ``name`` of two integer arrays, as int32.
+
+    Of two boolean arrays, return the logical operation. ``name`` is ``and``, ``or``, ``xor`` or a shift.
+    """
     ufunc = getattr(np, name if "shift" in name else f"bitwise_{name}")
     if known(x, y):
         return evaluated(ufunc, ufunc.__name__, (x, y), {})
@@ -114,7 +118,7 @@ def _bitwise(name: str, x: Any, y: Any) -> Any:
 
 
 def _integers(value: Any) -> Any:
-    """Return an operand of an operation on bits: a number, or a view whose type is int32."""
+    """Return an operand of a bitwise operation: a number, or a view that is converted to int32 if it has another type."""
     found = operand(value)
     if not isinstance(found, View) or found.dtype == "int32":
         return found
@@ -130,8 +134,9 @@ def _floor(x: Any) -> Any:
 
 
 def _below(x: Any) -> Any:
-    """Return the greatest whole number that is at most ``x``. It is computed on the chip, even if ``x`` is a
-    constant.
+    """Return the greatest whole number that is at most ``x``, element by element.
+
+    The kernel computes the result, even if ``x`` is a constant.
     """
     # An engine's cast to an integer may round up or down, so the result is compared with the value.
     number = whole(elementwise("copy", [operand(x)], "int32", line_now()))
@@ -153,9 +158,10 @@ def _cosine(x: Any) -> Any:
 
 
 def _sine_of_sum(x: Any, more: float) -> Any:
-    """Return the sine of ``x + more``.
+    """Return the sine of ``x + more``, in radians. ``more`` is 0 for a sine, and pi / 2 for a cosine of ``x``.
 
-    Whole turns are subtracted first, because the scalar engine computes sines of -pi to pi only.
+    Whole turns are subtracted first, because the scalar engine takes angles from -pi to pi only. Raise NotLowered if
+    ``x`` is a constant of more than ``_MOST_TURNS`` turns.
     """
     held = x.known()
     if held is not None and held.size == 1:
@@ -204,7 +210,10 @@ def _rounded(a: Any, decimals: int = 0) -> Any:
 
 
 def _quotient(x: Any, y: Any, name: str) -> Any:
-    """Return ``x // y`` of integers, or for a positive number ``y``. Messages call the numpy function ``name``."""
+    """Return ``x // y``. Raise NotLowered for floats unless ``y`` is a positive number.
+
+    ``name`` is the numpy function that the error names.
+    """
     positive = not isinstance(y, Traced) and isinstance(y, int | float | np.number) and y > 0
     if not positive:
         if "f" in (kind_of(x), kind_of(y)):
@@ -220,7 +229,7 @@ def _quotient(x: Any, y: Any, name: str) -> Any:
 
 
 def _quotient_of_integers(x: Any, y: Any) -> Any:
-    """Return ``x // y``; 0 where ``y`` is 0, as in numpy."""
+    """Return ``x // y`` of integers. The result is 0 where ``y`` is 0, as in numpy."""
     sign, size = np.sign(y), np.abs(y)
     above = x * sign
     found = _below(wrapped(above).astype(np.float32) / wrapped(np.maximum(size, 1)).astype(np.float32))
@@ -245,7 +254,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 def _whole_number(found: Any, x: Any, y: Any) -> Any:
-    """Return a quotient or a rest with the kind that numpy gives it: an integer for integers."""
+    """Return ``found``, a quotient or remainder of ``x`` and ``y``, as an integer array if both operands are integers."""
     return Traced(wrapped(found).view, "i") if "f" not in (kind_of(x), kind_of(y)) else found
 
 
@@ -254,7 +263,7 @@ def _with_exponent(x1: Any, x2: Any) -> Any:
     held = x2.known() if isinstance(x2, Traced) else np.asarray(x2)
     if held is not None and not held.ndim:
         return x1 * np.ldexp(1.0, int(held))
-    # a product of exact powers of two, one for each bit of the exponent
+    # The result is a product of exact powers of two, one for each bit of the exponent.
     size = np.minimum(np.abs(x2), 2**_EXPONENT_BITS - 1)
     power = x1
     for bit in range(_EXPONENT_BITS):
@@ -273,7 +282,10 @@ def _ones_of(x: Any) -> Any:
 
 
 def _by_segments(name: str, array: Any, indices: Any, axis: int) -> Any:
-    """Return the folds of the parts of an array that begin at ``indices``, as ``np.add.reduceat`` and the like do."""
+    """Return reductions of parts of an array that begin at ``indices``, as ``np.add.reduceat`` does.
+
+    ``name`` is the ufunc, such as ``add``. Raise NotLowered if the indices depend on an input.
+    """
     given = indices.known() if isinstance(indices, Traced) else np.asarray(indices)
     if given is None:
         return refused(f"np.{name}.reduceat at positions that depend on an input", "sum what np.where chooses")
@@ -326,8 +338,9 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def _weak(value: Any) -> Any:
-    """Return what numpy looks at to promote types: the number itself for a Python number, otherwise the value's
-    dtype.
+    """Return the argument of ``np.result_type`` for a value: a Python number itself, else bool, int64 or float64.
+
+    numpy lets a Python number take the dtype of the arrays beside it.
     """
     if type(value) in (int, float):
         return value
@@ -362,12 +375,14 @@ def _astype(
     return a if not copy and kind == a.kind and view == a.view else Traced(view, kind)
 
 
-# -- folds and scans
+# -- reductions and scans
 
 
 def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, initial: Any = None) -> Any:
-    """Return the fold (reduction) of an array over the given axes. ``keepdims``, ``where`` and ``initial`` are
-    numpy's.
+    """Return the reduction of an array over the given axes: ``add``, ``mul``, ``max`` or ``min``.
+
+    ``keepdims``, ``where`` and ``initial`` mean the same as in numpy. Raise AxisError for an axis that the array lacks,
+    and NotLowered for a ``where`` without a value to start from.
     """
     given: Any = wrapped(a)
     if where is not True:
@@ -381,7 +396,7 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     if view.dtype == "bool":
         view = whole(elementwise("copy", [view], "float32", line_now()))
     if not view.shape and axis in (0, -1):
-        axis = ()  # numpy allows this axis for a number, whose fold is the number
+        axis = ()  # numpy allows this axis for an array without axes, and returns its element
     axes = range(len(view.shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for one in axes:
         if not -len(view.shape) <= one < len(view.shape):
@@ -394,7 +409,10 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
 
 
 def _summed_in(name: str, view: View) -> str:
-    """Return the type in which values are folded: wider than their own for sums and products of narrow integers."""
+    """Return the dtype in which the reduction or scan ``name`` of a view is computed.
+
+    Sums and products of narrow integers use int32 or uint32. Everything else uses the view's dtype.
+    """
     wide = "uint32" if view.dtype.startswith("u") else "int32"
     return wide if name in _WIDENING and view.dtype in NARROW_INTEGERS else view.dtype
 
@@ -510,7 +528,10 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 
 
 def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Any:
-    """Return the position along an axis at which the maximum or minimum is found first."""
+    """Return the position of the first maximum or minimum along an axis, as int32. ``name`` is ``max`` or ``min``.
+
+    An ``axis`` of None stands for the flattened array.
+    """
     shape = a.shape
     if axis is None or not shape:
         a, axis = a.reshape(-1), 0
@@ -532,11 +553,11 @@ def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
-    """Return (``a`` with ``axis`` last, hits [..., rank, element], that axis) to sort along an axis.
+    """Return (array with the sorted axis last, hits [..., rank, element], number of the sorted axis) for a stable sort.
 
-    A hit is True where the element has the rank: the count of the elements that sort before it. Of equal
-    elements the earlier one sorts first. Every two elements are compared, so NotLowered is raised for more than
-    ``MOST_SORTED`` elements.
+    A hit is True where the element has the rank. The rank of an element is the number of elements that sort before it.
+    Of equal elements, the earlier element sorts first. Every two elements are compared, so NotLowered is raised for more
+    than ``MOST_SORTED`` elements. ``name`` is the numpy function that the error names.
     """
     if axis is None:
         a, axis = wrapped(a).reshape(-1), 0
@@ -565,7 +586,10 @@ def _sorted(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = N
 
 
 def _in_order(x: Any, name: str) -> Any:
-    """Return an array with each row along the last axis sorted. Messages call the numpy function ``name``."""
+    """Return an array that is sorted along the last axis, smallest first.
+
+    Raise NotLowered for more than ``LONGEST_ROW`` elements. ``name`` is the numpy function that the error names.
+    """
     extent = x.shape[-1]
     if extent <= MOST_APART:
         return np.stack(_apart_in_order(x), axis=-1)
@@ -581,7 +605,7 @@ def _in_order(x: Any, name: str) -> Any:
 
 
 def _apart_in_order(x: Any) -> list[Any]:
-    """Return the elements of each row along the last axis, as one array for each rank."""
+    """Return an array sorted along the last axis, as a list of arrays: the smallest elements first."""
     found = [x[..., at] for at in range(x.shape[-1])]
     for distance, places in network.stages(len(found)):
         for low in places:
@@ -610,7 +634,10 @@ def _sorting(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = 
 
 
 def _order(a: Any, axis: Any, name: str) -> Any:
-    """Return the positions that sort an array. Of equal elements the earlier one comes first."""
+    """Return the positions that sort an array along an axis, smallest first. Equal elements keep their order.
+
+    Raise NotLowered for more than ``MOST_SORTED`` elements. ``name`` is the numpy function that the error names.
+    """
     x, hits, at = _by_rank(a, axis, name)
     found = np.where(hits, positions(hits.shape, x.ndim), 0.0).max(axis=-1)
     return Traced(wrapped(np.moveaxis(found, -1, at)).view, "i")
@@ -641,7 +668,10 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
-    """Return a running fold along an axis, such as cumsum. ``name`` is a key of ``instructions.SCANS``."""
+    """Return a scan along an axis, such as a cumulative sum. An ``axis`` of None stands for the flattened array.
+
+    ``name`` is ``sum``, ``product``, ``greatest`` or ``least``.
+    """
     given = wrapped(a) if dtype is None else wrapped(a).astype(dtype)
     if axis is None or not given.shape:
         given, axis = given.reshape(-1), 0
@@ -734,7 +764,10 @@ def _transposed(a: Any, *axes: Any, **named: Any) -> Any:
 
 
 def _shaping(name: str, *parameters: str) -> None:
-    """Register a numpy function that returns a view of its first argument. ``parameters`` are its other parameters."""
+    """Register the numpy function ``name``, which returns a view of its first argument.
+
+    ``parameters`` are the names of the function's other parameters. A call with another named argument raises NotLowered.
+    """
     function = getattr(np, name)
 
     def viewed(a: Any, *args: Any, **named: Any) -> Any:
@@ -788,7 +821,10 @@ FUNCTIONS["trace"] = lambda a, offset=0, axis1=0, axis2=1: np.diagonal(a, offset
 
 
 def new(shape: Any, dtype: Any, value: Any) -> Traced:
-    """Return a new array of ``shape`` that is filled with ``value``; without values if that is None."""
+    """Return a new traced array of ``shape`` that is filled with ``value``. None leaves the array without values.
+
+    Raise NotLowered if ``value`` is NaN.
+    """
     wanted = (int(shape),) if isinstance(shape, int | np.integer | Traced) else tuple(int(n) for n in shape)
     given = np.dtype(dtype)
     kind = kind_named(given.kind)
@@ -866,7 +902,7 @@ def _appended(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 
 _REPEATING = ("edge", "reflect", "symmetric", "wrap")
-"""Modes of ``np.pad`` whose borders are elements of the array."""
+"""Modes of ``np.pad`` that fill the border with elements of the array."""
 
 
 @lowers("pad")
@@ -969,7 +1005,7 @@ def positions(shape: tuple[int, ...], axis: int) -> Traced:
 
 
 def _triangle(a: Any, k: int, upper: bool) -> Any:
-    """Return ``a`` with zeros below diagonal ``k`` (``upper``) or above it (not ``upper``)."""
+    """Return ``a`` with zeros below diagonal ``k`` if ``upper`` is True, else with zeros above diagonal ``k``."""
     if a.ndim < 2:
         a = np.broadcast_to(a, (a.shape[0], a.shape[0]))
     rows, columns = a.shape[-2:]
@@ -994,7 +1030,7 @@ def _upper(m: Any, k: int = 0) -> Any:
 
 @lowers("diag")
 def _diagonal(v: Any, k: int = 0) -> Any:
-    """Return diagonal ``k`` of a matrix; of a row, a matrix with this row on the diagonal and 0 elsewhere."""
+    """Return diagonal ``k`` of a matrix. Of a vector, return a matrix with the vector on diagonal ``k``, else 0."""
     if v.ndim == 2:
         return np.diagonal(v, k)
     extent = v.shape[0] + abs(k)

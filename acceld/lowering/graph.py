@@ -1,4 +1,4 @@
-"""Define the graph of a reference: nodes of eight kinds, and strided views of their results."""
+"""Define the graph of a traced reference: nodes of eight kinds, and strided views of their results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Fake:
 
 
 class NotLowered(UsageError):
-    """Report a construct of a reference that can not be lowered. The message names the line and the construct."""
+    """Report a construct of a reference that is not lowered. The message names the line and the construct."""
 
     def __init__(self, what: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {what}" if line else what)
@@ -55,12 +55,12 @@ def dense(shape: Sequence[int]) -> Shape:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value of the graph. Its result is stored densely in row-major order; a View reads a part of it.
+    """Describe a value of the graph. The elements of its result are dense in row-major order. A View reads a part of them.
 
-    - ``name`` is the function of an elementwise, reduce or scan node, and the argument's name of an input.
-    - ``folded`` is the number of last axes of the operands over which a reduce or dot sums.
-    - A ``buffer`` is the state of an array after its last operand was stored to ``target``. If it has two operands, the
-      other one is the state before.
+    - ``name`` is the function of an ``elementwise``, ``reduce`` or ``scan`` node, and the argument's name of an ``input``.
+    - ``folded`` is the number of last axes of the operands that a ``reduce`` or ``dot`` node sums over.
+    - A ``buffer`` is the state of an array after a store: the last operand was stored to ``target``. If the node has two
+      operands, the first operand is the previous state.
     - A ``gather`` reads a row of a table for each element of its first operand. Its second operand is row 0 of the table,
       repeated, and ``folded`` is the number of axes of a row.
     """
@@ -82,18 +82,21 @@ class Node:
 
     @property
     def views(self) -> list[View]:
-        """Return the operands that are views. The other operands are numbers."""
+        """Return the operands that are views. All other operands are numbers."""
         return [arg for arg in self.args if isinstance(arg, View)]
 
     @property
     def size(self) -> int:
-        """Return the number of elements of the result."""
+        """Return the number of elements of the node's result."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A strided part of a node's result: element ``i`` lies at ``offset + sum(i[axis] * strides[axis])``."""
+    """Describe a strided part of a node's result.
+
+    Element ``i`` of the view is element ``offset + sum(i[axis] * strides[axis])`` of the result.
+    """
 
     node: Node
     shape: Shape
@@ -101,7 +104,7 @@ class View:
     offset: int = 0
 
     def __call__(self, *args: object, **further: object) -> None:
-        """Raise TypeError: a reference that calls ``x.view()`` gets here, because the tracer's arrays have views."""
+        """Raise TypeError, because a reference that calls ``x.view()`` of a traced array calls the array's View."""
         raise TypeError("ndarray.view is not lowered; use x.copy() for the same elements, x.astype() for another type")
 
     @property
@@ -116,10 +119,10 @@ class View:
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 
     def mapped(self, function: Callable[[Any], Any]) -> View:
-        """Apply ``function``, such as a transposition, to an array with this view's shape and strides, and
-        return it as a view.
+        """Return the view that ``function``, such as a transposition, makes of this view.
 
-        numpy computes the new strides; no element is read. Raise TypeError if ``function`` returns one element.
+        ``function`` takes and returns a numpy array, of which only shape and strides matter: no element is read. Raise
+        TypeError if ``function`` returns a single element.
         """
         fake = function(_ARRAY(_Fake(self.shape, self.strides)))
         if not isinstance(fake, np.ndarray):
@@ -128,7 +131,7 @@ class View:
         return View(self.node, fake.shape, fake.strides, self.offset + start)
 
     def broadcast(self, shape: Sequence[int]) -> View:
-        """Return the view repeated to ``shape`` by numpy's rules. Raise NotLowered if the shapes do not fit."""
+        """Return the view broadcast to ``shape`` by numpy's rules. Raise NotLowered if the shapes do not fit."""
         wanted = tuple(shape)
         if wanted == self.shape:
             return self
@@ -142,12 +145,12 @@ class View:
         return View(self.node, wanted, (*(0,) * lead, *kept), self.offset)
 
     def reshaped(self, shape: Sequence[int], line: int = 0) -> View:
-        """Return the elements in another shape. A copy is made if strides can not describe the new shape."""
+        """Return the view's elements in another shape. A copy is made if strides can not describe the new shape."""
         wanted = tuple(int(n) for n in _EMPTY(self.shape, "V0").reshape(tuple(shape)).shape)
         return self.in_shape(wanted) or whole(elementwise("copy", [self], line=line)).reshaped(wanted)
 
     def in_shape(self, shape: Shape) -> View | None:
-        """Return the elements in another shape; None if strides can not describe the new shape."""
+        """Return the view's elements in another shape; None if strides can not describe the new shape."""
         try:
             return self.mapped(lambda array: np.reshape(array, shape, copy=False))
         except ValueError:
@@ -163,9 +166,9 @@ def whole(node: Node) -> View:
 
 
 NEUTRAL = {"add": 0.0, "mul": 1.0}
-"""Folds that have a value for no elements, with that value."""
+"""Results of reductions over no elements, by the name of the reduction. Other reductions have no such result."""
 INDEX = Node("index", "index", (), (2**31,), "float32")
-"""Node whose result is the numbers 0, 1, 2 and so on. Positions, distances and masks are made of views of it."""
+"""Node whose result is the numbers 0, 1, 2 and so on. Views of this node are positions, distances and masks."""
 
 
 def root(node: Node) -> Node:
@@ -176,8 +179,9 @@ def root(node: Node) -> Node:
 
 
 def of_made(view: View, made: Mapping[int, Node]) -> View:
-    """Return a view of a replaced node as a view of its replacement. ``made`` has replacements by the id of the
-    old node.
+    """Return a view of a replaced node as a view of the node's replacement. Any other view is returned unchanged.
+
+    ``made`` has replacements by the id of the old node.
     """
     found = made.get(id(view.node))
     return view if found is None else View(found, view.shape, view.strides, view.offset)
@@ -203,7 +207,7 @@ def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
 
 
 def common_dtype(args: Iterable[Operand]) -> str:
-    """Return the dtype of an element-wise result: the dtype of the operands, or float32 if they have several."""
+    """Return the dtype of an element-wise result: the common dtype of the operands; float32 if their dtypes differ."""
     dtypes = {arg.dtype for arg in args if isinstance(arg, View)}
     return dtypes.pop() if len(dtypes) == 1 else "float32"
 
@@ -222,8 +226,10 @@ def fill(value: float, shape: Sequence[int], dtype: str, line: int = 0) -> Node:
 
 
 def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line: int = 0, dtype: str = "") -> View:
-    """Return a fold (add, max, min or mul) of ``operand`` over ``axes``, as a view. Its type is the operand's, or
-    ``dtype``.
+    """Return the reduction ``name`` (add, max, min or mul) of ``operand`` over ``axes``, as a view.
+
+    The result has the dtype ``dtype``; the operand's dtype if that is "". Raise NotLowered for a maximum or minimum of no
+    elements.
     """
     rank = len(operand.shape)
     over = tuple(sorted({axis % rank for axis in axes}))
@@ -242,7 +248,10 @@ def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line:
 
 
 def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
-    """Return ``left @ right`` by numpy's rules, as a view. Vectors and batches of matrices are allowed, too."""
+    """Return ``left @ right`` by numpy's rules, as a view. Vectors and batches of matrices are allowed, too.
+
+    Raise NotLowered if an operand is a number.
+    """
     if not left.shape or not right.shape:
         raise NotLowered("a matrix product of a number is not lowered; multiply by * instead", line)
     row, column = len(left.shape) == 1, len(right.shape) == 1
@@ -257,10 +266,10 @@ def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
 
 
 def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "", line: int = 0) -> Node:
-    """Return a dot node: ``left`` [batch, rows, K...] times ``right`` [batch, columns, K...] gives [batch,
-    rows, columns].
+    """Return a dot node, a batch of matrix products with the result [batch, rows, columns].
 
-    Both operands share the first ``batch`` axes. The sum is over the last ``folded`` axes (K...).
+    ``left`` is [batch, rows, K...] and ``right`` is [batch, columns, K...]. They share the first ``batch`` axes, and the
+    sum is over the last ``folded`` axes (K...).
     """
     left, right = (_multiplied(one, line) for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
@@ -272,16 +281,14 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
 
 def _multiplied(operand: View, line: int) -> View:
-    """Return an operand for the tensor engine, which takes values in memory with a float type. Other operands
-    are copied.
-    """
+    """Return an operand in a form that the tensor engine takes: floats in memory. Any other operand is copied to float32."""
     if operand.node is INDEX or operand.dtype not in ("float32", "bfloat16", "float16"):
         return whole(elementwise("copy", [operand], "float32", line))
     return operand
 
 
 def gathered(table: View, index: View, line: int = 0) -> Node:
-    """Return a node with the rows of ``table`` (along its first axis) whose numbers are in ``index``."""
+    """Return a gather node: the rows of ``table``, along its first axis, whose numbers are in ``index``."""
     held = table
     if not table.whole or table.node.kind != "input":  # a gather needs rows that are contiguous in HBM
         held = whole(stored(None, table, whole(Node("buffer", "", (), table.shape, table.dtype, line)), line))
@@ -292,15 +299,17 @@ def gathered(table: View, index: View, line: int = 0) -> Node:
 
 
 def scanned(name: str, decay: View, drive: View, dtype: str, line: int = 0) -> View:
-    """Return a scan along the last axis, as a view. ``name`` is a key of ``instructions.SCANS``."""
+    """Return a scan of ``decay`` and ``drive`` along the last axis, as a view.
+
+    ``name`` is a key of ``instructions.SCANS``, which defines each scan.
+    """
     return whole(Node("scan", name, (decay, drive), drive.shape, dtype, line))
 
 
 def stored(before: View | None, value: View, target: View, line: int = 0) -> Node:
-    """Return a buffer node: the state of an array after ``value`` was stored to ``target``, a view of the
-    array.
+    """Return a buffer node: the state of an array after ``value`` was stored to ``target``, a view of the array.
 
-    ``before`` is the state before the store; None for an array that had no values.
+    ``before`` is the state before the store; None for an array without values.
     """
     held = target.node
     args = (value.broadcast(target.shape),) if before is None else (before, value.broadcast(target.shape))
@@ -317,9 +326,9 @@ def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """Return, for each axis of a view, the step along each axis of an array of ``shape``.
+    """Return the steps of a view: for each axis of the view, a step along each axis of an array of ``shape``.
 
-    Return None if a stride is negative, or if the view steps over the end of an axis.
+    Return None if a stride is negative, or if the view steps over the end of an axis of the array.
     """
     strides = dense(shape)
     start = coordinates(view.offset, shape)
@@ -342,8 +351,7 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
 
 def box(view: View) -> list[tuple[int, int]] | None:
-    """Return the range of positions (first, end) that a view reads, along each axis of the result that it is a
-    view of.
+    """Return the range of positions (first, end) that a view reads along each axis of its node's result.
 
     The end is exclusive. Return None if a stride is negative, or if the view steps over the end of an axis.
     """
@@ -368,7 +376,7 @@ def overlap(first: View, second: View) -> bool:
 
 
 def _interleaved(first: View, second: View) -> bool:
-    """Return True if two views of one array take turns along an axis of the array, such as its even and odd elements."""
+    """Return True if two views of one array alternate along an axis of the array, as even and odd elements do."""
     steps = [*(steps_of(first, first.node.shape) or ()), *(steps_of(second, second.node.shape) or ())]
     starts = [coordinates(view.offset, view.node.shape) for view in (first, second)]
     common = (math.gcd(*along) for along in zip(*steps, strict=True))
@@ -376,11 +384,10 @@ def _interleaved(first: View, second: View) -> bool:
 
 
 def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list[Node] | None:
-    """Return the nodes in an order in which each comes after its operands and after the nodes in
-    ``before[id(node)]``.
+    """Return the nodes in an order in which each node comes after its operands and after ``before[id(node)]``.
 
-    Apart from that, the nodes keep the order in which the reference made them. Return None if there is no such
-    order.
+    Where this leaves a choice, the nodes keep the order in which the reference made them. Return None if no order is
+    possible.
     """
     readers: dict[int, list[Node]] = {}
     missing: dict[int, int] = {}
@@ -406,9 +413,7 @@ def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A reference as a graph: inputs in the order of the kernel's arguments, outputs, and the reference's
-    source lines.
-    """
+    """A traced reference: inputs in the order of the kernel's arguments, outputs, and the reference's source lines."""
 
     inputs: tuple[Node, ...]
     outputs: tuple[View, ...]
@@ -416,9 +421,9 @@ class Graph:
     _nodes: list[Node] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def nodes(self) -> list[Node]:
-        """Return all nodes on which an output depends, each after its operands.
+        """Return all nodes on which an output depends, each node after its operands.
 
-        Apart from that, they keep the order in which the reference made them.
+        Where this leaves a choice, the nodes keep the order in which the reference made them.
         """
         if self._nodes:
             return list(self._nodes)

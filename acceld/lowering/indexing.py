@@ -1,4 +1,4 @@
-"""Lower reads at arrays of positions: rows of a table, one element of each row, and constant positions."""
+"""Lower indexing by arrays of positions: rows of a table, one element of each row, constant positions, and stores."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from acceld.lowering.functions import positions
 from acceld.lowering.graph import NotLowered, Shape, fill, gathered, whole
 
 MOST_RUNS = 64
-"""Most runs of equally spaced positions in one index. Each run becomes a copy."""
+"""Most runs of equally spaced constant positions in one index. Each run becomes one copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """An index that has arrays of positions beside slices and numbers.
+    """Describe an index with arrays of positions beside slices and numbers.
 
-    ``base`` is the view that the slices and numbers select. ``arrays`` has the arrays, ``axes`` the axes of ``base`` that
-    they index. ``place`` is the position in the result's shape at which numpy inserts the axes of the arrays.
+    ``base`` is the view that the slices and numbers select. ``arrays`` has the arrays of positions, and ``axes`` has the
+    axes of ``base`` that these arrays index. ``place`` is the axis of the result at which numpy inserts the axes of the
+    arrays.
     """
 
     base: Traced
@@ -35,22 +36,25 @@ class _Named:
 
     @property
     def named(self) -> Shape:
-        """Return the shape that numpy broadcasts the arrays to."""
+        """Return the shape to which numpy broadcasts the arrays of positions."""
         return np.broadcast_shapes(*(one.shape for one in self.arrays))
 
     @property
     def rest(self) -> Shape:
-        """Return the shape of what each position selects."""
+        """Return the shape of the part that each position selects: the axes of ``base`` that no array indexes."""
         return tuple(n for axis, n in enumerate(self.base.shape) if axis not in self.axes)
 
     @property
     def shape(self) -> Shape:
-        """Return the shape of what the index selects."""
+        """Return the shape of the result of the index."""
         return (*self.rest[: self.place], *self.named, *self.rest[self.place :])
 
 
 def _named(a: Traced, key: tuple[Any, ...]) -> _Named:
-    """Return an index of ``a``, with its arrays apart. Raise NotLowered if it has a mask."""
+    """Return the index ``key`` of ``a``, with its arrays of positions separated from slices and numbers.
+
+    Raise NotLowered for a mask, and IndexError for an array of floats.
+    """
     key = tuple(wrapped(one) if has_traced(one) else np.asarray(one) if isinstance(one, list) else one for one in key)
     at = next((place for place, one in enumerate(key) if one is Ellipsis), len(key))
     filled = a.ndim - sum(one is not None and one is not Ellipsis for one in key)
@@ -61,7 +65,7 @@ def _named(a: Traced, key: tuple[Any, ...]) -> _Named:
         raise NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", line_now())
     if any(kind_of(one) != "i" and one.size for one in arrays):
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
-    # Of the axes of arrays, numpy puts first those of arrays that something separates from another array or number.
+    # numpy puts the axes of the arrays first if a slice or a new axis stands between arrays or numbers.
     advanced = [at for at, one in enumerate(key) if at in places or isinstance(one, int | np.integer)]
     apart = advanced[-1] - advanced[0] >= len(advanced) and any(one.ndim for one in arrays)
     others = tuple(slice(None) if at in places else one for at, one in enumerate(key))
@@ -71,7 +75,7 @@ def _named(a: Traced, key: tuple[Any, ...]) -> _Named:
 
 
 def _moved(a: Any, axes: Sequence[int], to: Sequence[int]) -> Any:
-    """Return a view of an array whose ``axes`` are moved, as np.moveaxis does."""
+    """Return a view of an array with the axes ``axes`` moved to the places ``to``, as ``np.moveaxis`` does."""
     if list(axes) == list(to):
         return a
     return a.part(lambda array: np.moveaxis(array, tuple(axes), tuple(to)))
@@ -99,7 +103,7 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
 
 
 class Constants(np.ndarray[Any, Any]):
-    """An array of constants that a reference makes. It may be indexed by positions that depend on inputs."""
+    """Let a constant array of a reference be indexed by positions that depend on inputs."""
 
     def __getitem__(self, key: Any) -> Any:
         if not has_traced([key]):
@@ -114,13 +118,16 @@ class Constants(np.ndarray[Any, Any]):
 
 
 def constant(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array of constants that may be indexed by positions that depend on inputs."""
+    """Return a constant array in a form that may be indexed by positions that depend on inputs.
+
+    An array without axes, or of another type than numbers, is returned unchanged.
+    """
     return array.view(Constants) if array.dtype.kind in "biuf" and array.ndim else array
 
 
 @lowers("ix_")
 def _crossed(*args: Any) -> tuple[Any, ...]:
-    """Return the positions of each axis, shaped so that they select every combination."""
+    """Return the positions of each axis, reshaped so that together they select every combination of positions."""
     given = [wrapped(one) if has_traced([one]) else np.asarray(one) for one in args]
     if any(kind_of(one) == "b" for one in given):
         refused("np.ix_ of a mask", "keep all elements, and choose by np.where")
@@ -128,12 +135,15 @@ def _crossed(*args: Any) -> tuple[Any, ...]:
 
 
 def _values(array: Any) -> np.ndarray[Any, Any] | None:
-    """Return the values of an array of positions; None if they depend on an input."""
+    """Return the values of an array of positions; None if the values depend on an input."""
     return array.known() if isinstance(array, Traced) else np.asarray(array)
 
 
 def _counted(array: Any, extent: int) -> Traced:
-    """Return positions on an axis, counted from its start, of an array that may be constant."""
+    """Return positions on an axis of ``extent`` elements, counted from the axis's start, as a traced array.
+
+    ``array`` has positions that may be negative, and may be constant.
+    """
     known = _values(array)
     if known is None:
         within: Traced = _within(array, extent)
@@ -143,12 +153,15 @@ def _counted(array: Any, extent: int) -> Traced:
 
 
 def _counts_rows(known: Any, rows: int) -> bool:
-    """Return True if ``known`` holds the numbers 0 to ``rows`` - 1 in order, so that it selects each row once."""
+    """Return True if ``known`` has the numbers 0 to ``rows - 1`` in order, so that it selects each row once."""
     return known is not None and known.shape == (rows,) and bool((known == np.arange(rows)).all())
 
 
 def _within(indices: Traced, extent: int) -> Any:
-    """Return positions that count from the start of an axis: ``extent`` is added to negative ones."""
+    """Return positions counted from the start of an axis: ``extent`` is added to negative positions.
+
+    Raise IndexError if the positions are not integers.
+    """
     if indices.kind != "i":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     return indices if bounds(indices.view)[0] >= 0 else np.where(indices < 0, indices + extent, indices)
@@ -193,9 +206,9 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
 
 
 def _by_distance(where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-    """Return the positions by column minus row, the least first; None if they depend on more than that distance.
+    """Return the positions in a matrix for each distance (column minus row), the least distance first.
 
-    Buckets of relative positions are such positions.
+    Return None if two positions of the same distance differ. Buckets of relative positions depend on the distance alone.
     """
     if where.ndim != 2 or not (where[1:, 1:] == where[:-1, :-1]).all():
         return None
@@ -203,22 +216,25 @@ def _by_distance(where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
 
 
 def _in_bands(by_distance: Any, shape: Shape, axis: int) -> Any:
-    """Return elements by column minus row as elements by row and column: axis ``axis`` becomes two axes."""
+    """Return elements for each distance (column minus row) as elements for each row and column.
+
+    Axis ``axis`` becomes two axes, rows and columns, of the extents ``shape``.
+    """
     windows: Any = np.lib.stride_tricks.sliding_window_view(by_distance, shape[1], axis=axis)
     return np.moveaxis(np.flip(windows, axis), -1, axis + 1)
 
 
 def _run(first: int, step: int, count: int) -> slice:
-    """Return the slice that selects ``count`` positions, beginning with ``first``."""
+    """Return the slice that selects ``count`` positions from ``first`` on, each ``step`` after the previous position."""
     end = first + step * count
     return slice(first, end if end >= 0 else None, step)
 
 
 @lowers("take_along_axis")
 def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
-    """Return the elements at the given positions along an axis.
+    """Return the elements at the given positions along an axis, as ``np.take_along_axis`` does.
 
-    Each element is computed as a sum over the axis, after all other elements were replaced by zeros.
+    The kernel computes each element as a sum over the axis in which all other elements are replaced by zeros.
     """
     if axis is None:
         return _chosen(arr.reshape(-1), indices, 0)
@@ -237,11 +253,11 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Stores:
-    """Stores to positions that arrays name, as one store of rows in each batch.
+    """Describe stores to positions that arrays give, as stores of rows in each batch.
 
-    An array that counts its axis, such as ``np.arange(n)[:, None]``, makes this axis a batch. ``into`` is the view whose axes
-    are the batches, the other named axes, and the rest. ``hits`` [batches, rows, stores] is True where a store goes to a row.
-    ``index`` is the index, and ``order`` has the axes of its arrays, those of the batches first.
+    If an array has all positions of its axis in order, such as ``np.arange(n)[:, None]``, the axis is a batch axis. The
+    axes of ``into`` are the batch axes, the other axes that arrays index, and the rest. ``hits`` [batches, rows, stores]
+    is True where a store goes to a row. ``index`` is the index. ``order`` has the axes of its arrays, batch axes first.
     """
 
     index: _Named
@@ -251,35 +267,35 @@ class _Stores:
 
     @property
     def batches(self) -> Shape:
-        """Return the extents of the batches."""
+        """Return the extents of the batch axes."""
         return self.hits.shape[:-2]
 
     @property
     def rows(self) -> Shape:
-        """Return the shape of what is stored to, with one axis for the rows of each batch."""
+        """Return the shape [batches, rows, rest] of the part of the array that an index may store to."""
         return (*self.hits.shape[:-1], *self.index.rest)
 
     def spread(self, value: Any) -> Any:
-        """Return the value of each store [batches, stores, rest]."""
+        """Return ``value`` broadcast to one value for each store, as an array [batches, stores, rest]."""
         place = self.index.place
         wide = wrapped(np.broadcast_to(value, self.index.shape))
         first = _moved(wide, [place + axis for axis in self.order], range(len(self.order)))
         return first.reshape((*self.batches, self.hits.shape[-1], *self.index.rest))
 
     def each(self, mask: Any) -> Any:
-        """Return a mask of the rows, with an axis for each axis of the rest."""
+        """Return a mask of rows with more axes, so that it can be broadcast over the elements of each row."""
         return mask.reshape((*mask.shape, *(1,) * len(self.index.rest)))
 
     def assign(self, value: Any) -> None:
-        """Store ``value``, which has all rows."""
+        """Store ``value``, an array [batches, rows, rest], to all rows."""
         self.into.assign(value.reshape(self.into.shape))
 
 
 def _stores(a: Traced, key: tuple[Any, ...]) -> _Stores:
-    """Return the stores to the positions of ``a`` that an index with arrays names."""
+    """Return the stores to the positions of ``a`` that an index with arrays selects."""
     index = _named(a, key)
     base, named = index.base, index.named
-    batches: dict[int, int] = {}  # the place of the array, the axis of the arrays that it counts
+    batches: dict[int, int] = {}  # by number of the array: the axis along which it counts
     for place, (one, axis) in enumerate(zip(index.arrays, index.axes, strict=True)):
         wide = (1,) * (len(named) - one.ndim) + tuple(one.shape)
         along = next((at for at, n in enumerate(wide) if n == base.shape[axis] == one.size), None)
@@ -304,7 +320,11 @@ def _stores(a: Traced, key: tuple[Any, ...]) -> _Stores:
 
 
 def _add_to_constant_rows(a: Traced, held: np.ndarray[Any, Any], b: Any) -> None:
-    """Add values to the rows whose constant numbers are in ``held``: a sum of each run of values for one row."""
+    """Add values to the rows of ``a`` whose constant numbers are in ``held``.
+
+    Values for the same row at equal distances are a run, which is added as one sum. Raise NotLowered for too many runs,
+    and IndexError for a number that is no row.
+    """
     if held.dtype.kind not in "iu" or (held.size and not (0 <= held.min() and held.max() < a.shape[0])):
         raise IndexError(f"a position is no integer, or out of bounds for axis 0 with size {a.shape[0]}")
     pieces = [(row, runs(np.flatnonzero(held.reshape(-1) == row))) for row in range(a.shape[0])]
@@ -318,7 +338,11 @@ def _add_to_constant_rows(a: Traced, held: np.ndarray[Any, Any], b: Any) -> None
 
 
 def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
-    """Store to constant positions on one axis, a slice for each run of equal steps. Return False for another index."""
+    """Store to constant positions on one axis, by a slice for each run of equal steps, and return True.
+
+    Return False, without a store, for any other index. Raise NotLowered for too many runs, and IndexError for a position
+    that is out of bounds.
+    """
     index = _named(a, key)
     known = _values(index.arrays[0])
     if len(index.arrays) > 1 or known is None:
@@ -327,7 +351,7 @@ def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
     where = np.where(known < 0, known + extent, known).reshape(-1)
     if where.size and not (0 <= where.min() and where.max() < extent):
         raise IndexError(f"a position is out of bounds for axis {axis} with size {extent}")
-    last = {int(row): number for number, row in enumerate(where)}  # of several stores to a row the last one remains
+    last = {int(row): number for number, row in enumerate(where)}  # the last of several stores to a row remains
     rows = np.array(list(last), dtype=np.int64)
     pieces = runs(rows)
     numbers = np.array(list(last.values()), dtype=np.int64)
@@ -348,7 +372,7 @@ def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
 
 @lowers("__setitem__")
 def _stored(a: Traced, key: tuple[Any, ...], value: Any) -> None:
-    """Store ``value`` to the positions that arrays name. Of several stores to a position the last one remains."""
+    """Store ``value`` to the positions that an index with arrays selects. The last store to a position remains."""
     if _stored_to_runs(a, key, value):
         return
     stores = _stores(a, key)
@@ -373,7 +397,7 @@ def _stored(a: Traced, key: tuple[Any, ...], value: Any) -> None:
 
 @lowers("add.at")
 def _added(a: Any, indices: Any, b: Any) -> None:
-    """Add values to the positions that arrays name, once for each time that the arrays name the position."""
+    """Add values to the positions that ``indices`` selects. A position that is selected twice gets both values."""
     key = indices if isinstance(indices, tuple) else (indices,)
     if not isinstance(a, Traced):
         refused("np.add.at to a constant array", "make the array by np.zeros")

@@ -1,6 +1,4 @@
-"""Choose instructions for element-wise nodes. Where the hardware can, one instruction does the work of several
-nodes.
-"""
+"""Choose instructions for element-wise nodes. One instruction does the work of several nodes where the hardware can."""
 
 from __future__ import annotations
 
@@ -29,13 +27,16 @@ ALU = {
     "right_shift": "right_shift",
 }
 BITWISE = frozenset({"and", "or", "xor", "left_shift", "right_shift"})
-"""Functions of the bits of integers. Their operands and results are int32."""
+"""Bitwise functions of integers. Their operands and results are int32."""
 _SHIFTS = ("left_shift", "right_shift")
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
-"""Comparisons that give the same result after the operands are swapped. All other functions commute, except ``sub`` and shifts."""
+"""For a comparison, the comparison that gives the same result with swapped operands.
+
+All other functions of two operands commute, except ``sub`` and shifts.
+"""
 
 INVERSE = {"gt": "le", "lt": "ge", "ge": "lt", "le": "gt", "eq": "ne", "ne": "eq"}
-"""Comparisons that give the opposite result."""
+"""For a comparison, the comparison of the same operands that gives the opposite result."""
 
 ACTIVATIONS = frozenset(
     "exp log sqrt rsqrt tanh sigmoid relu abs arctan sin cos sign erf gelu silu softplus square".split()
@@ -49,17 +50,16 @@ SCANS = {
 }
 """Scans by name, as (turn, step, start): ``result[i] = step(turn(decay[i], result[i - 1]), drive[i])``.
 
-``turn`` and ``step`` are operations of the instruction; ``start`` stands for the result before the first
-element.
+``turn`` and ``step`` are operations of the scan instruction. ``start`` is the value of ``result[-1]``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Operand number ``number`` of an instruction, which is operand number ``place`` of ``node``.
+    """Describe operand number ``number`` of an instruction, which is operand number ``place`` of a graph node.
 
-    ``negative``: the sign has to be changed first. ``spread``: there is one number in each row, and it has to
-    be repeated along the columns. ``bits``: the bits are read as an integer.
+    ``negative`` is True if the operand has to be multiplied by -1 first. ``spread`` is True if the operand has one number
+    in each row that has to be repeated along the columns. ``bits`` is True if the operand's bits are read as an integer.
     """
 
     number: int
@@ -80,7 +80,10 @@ Argument = Operand | float | str | bool | int
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A chosen instruction: its operands, its arguments by name, and a sum over columns that it computes as well."""
+    """Describe a chosen instruction: its name, its operands, and its arguments by name.
+
+    ``reduce`` is the node of a sum over columns that the instruction computes, too; None if there is no such sum.
+    """
 
     operation: str
     operands: tuple[Operand, ...]
@@ -90,7 +93,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Operand number ``place`` of a node."""
+    """Refer to operand number ``place`` of a graph node."""
 
     node: Node
     place: int
@@ -102,7 +105,7 @@ class _Read:
 
 
 class Surroundings(Protocol):
-    """The facts about a region that the choice of instructions depends on."""
+    """Give the facts about a region that the choice of instructions depends on."""
 
     nodes: list[Node]
     kept: set[int]
@@ -117,24 +120,26 @@ class Surroundings(Protocol):
         ...
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if operand number ``place`` of a node has one element in each row. The node has to read
-        it from HBM.
-        """
+        """Return True if a node reads one element in each row as operand number ``place``, which must come from HBM."""
         ...
 
     def stores_of(self, node: Node) -> list[int]:
-        """Return the numbers of the accesses that write a node's result to HBM."""
+        """Return the numbers of the HBM accesses that store a node's result."""
         ...
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if one pattern gives the positions that a node compares, for all rows and columns of the
-        present chunk.
+        """Return True if a node compares positions with 0, and one affine pattern gives the positions.
+
+        The pattern has to hold for all rows and columns of the chunk that is being written.
         """
         ...
 
 
 class Selection:
-    """Choose the instructions of one region."""
+    """Choose the instructions of one region.
+
+    ``sums_beside`` is True if an activation may also sum its columns in a region with matrix products.
+    """
 
     def __init__(self, nest: Surroundings, *, sums_beside: bool) -> None:
         self.nest = nest
@@ -145,9 +150,9 @@ class Selection:
                 self.readers.setdefault(id(view.node), []).append(node)
 
     def of(self, nodes: Sequence[Node]) -> dict[int, Selected]:
-        """Return the instruction of each node of a group, by the node's id.
+        """Return the instruction of each element-wise node of a group, by the node's id.
 
-        A node has no entry if the instruction of another node does its work.
+        A node has no entry if the instruction of another node does the node's work.
         """
         self.group = {id(node) for node in nodes if node.kind == "elementwise"}
         self.sums = {
@@ -168,11 +173,11 @@ class Selection:
     # -- what an operand is
 
     def _number(self, read: _Read) -> float | None:
-        """Return the number that an operand is; None if the operand is a view."""
+        """Return an operand that is a number; None if the operand is a view."""
         return read.arg if isinstance(read.arg, float) else None
 
     def _is_row(self, read: _Read) -> bool:
-        """Return True if an operand has one number in each row although the node has several columns."""
+        """Return True if an operand has one number in each row, while the node that reads it has several columns."""
         view = read.arg
         if not isinstance(view, View) or self.nest.column_width(read.node) == 1:
             return False
@@ -181,10 +186,9 @@ class Selection:
         return self.nest.column_width(view.node) == 1
 
     def _absorbable(self, read: _Read) -> Node | None:
-        """Return the node that makes an operand, if the instruction that reads the operand may do this node's
-        work, too.
+        """Return the node that computes an operand, if the instruction that reads the operand may do that node's work.
 
-        Return None if the node's value is also needed elsewhere.
+        Return None if the node's value is needed elsewhere, too.
         """
         view = read.arg
         if not isinstance(view, View) or id(view.node) not in self.group:
@@ -198,7 +202,10 @@ class Selection:
     # -- selection
 
     def _select(self, node: Node) -> Selected:
-        """Return the instruction of a node."""
+        """Return the instruction of an element-wise node. It does the work of absorbed operand nodes, too.
+
+        The absorbed nodes are added to ``taken``.
+        """
         args = [_Read(node, place) for place in range(len(node.args))]
         fused = self.sums.get(id(node))
         if node.name == "fill":
@@ -215,9 +222,7 @@ class Selection:
         return self._binary(node, args)
 
     def _by_position(self, node: Node, args: list[_Read]) -> Selected | None:
-        """Return one affine_select for a choice between a tile and a number that depends on positions; None for
-        other choices.
-        """
+        """Return one ``affine_select`` for a choice between a tile and a number by positions; None for other choices."""
         test = self._absorbable(args[0])
         numbers = [self._number(read) for read in args[1:]]
         if test is None or test.name not in INVERSE or not self.nest.counts_in_place(test):
@@ -233,8 +238,9 @@ class Selection:
         return Selected("affine_select", operands, (*chosen, ("cmp_op", ALU[name])))
 
     def _unary(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        """Return the instruction of a node with one operand. It also computes the sum over columns ``fused``,
-        if that is given.
+        """Return the instruction of a node with one operand. Raise NotLowered if no instruction computes the node.
+
+        ``fused`` is the node of a sum over columns that an activation computes, too; None if there is no such sum.
         """
         if node.name == "square" and fused is None:
             data = self._operand(0, read)
@@ -260,8 +266,9 @@ class Selection:
         )
 
     def _activation(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        """Return an activation ``f(x * scale + bias)``. Its scale and bias do the work of nodes that multiply
-        and add before ``f``.
+        """Return an activation instruction, ``f(x * scale + bias)``, for the node of function ``f``.
+
+        Scale and bias do the work of nodes that multiply and add before ``f``.
         """
         data, scale, bias, negative = read, None, None, False
         factor: float = 1.0
@@ -306,17 +313,18 @@ class Selection:
         return self._number(read) is not None or self._is_row(read)
 
     def _operand(self, number: int, read: _Read) -> Operand:
-        """Return an operand of an instruction that takes whole rows. One number in each row is repeated along
-        the columns.
-        """
+        """Return an operand for an instruction that takes all columns. One number in each row is repeated along them."""
         return Operand(number, read.node, read.place, spread=self._is_row(read))
 
     def _row_operand(self, number: int, read: _Read) -> Operand:
-        """Return an operand of an instruction that takes one number in each row as it is."""
+        """Return an operand for an instruction that takes one number in each row without repeating it."""
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
-        """Return a tensor_scalar ``x op value``. If ``x`` itself is such a step, one instruction does the two steps."""
+        """Return a ``tensor_scalar`` instruction for ``x op value``; for ``value op x`` if ``reverse`` is True.
+
+        If ``x`` is the result of such a step, too, one instruction does both steps.
+        """
         data, steps = read, [(op, value, reverse)]
         if (inner := self._absorbable(read)) is not None:
             step = self._step(inner)
@@ -338,10 +346,9 @@ class Selection:
         return Selected("tensor_scalar", tuple(operands), tuple(arguments))
 
     def _step(self, node: Node) -> tuple[_Read, str, float | _Read, bool] | None:
-        """Return (x, op, value, reversed) for a node of the form ``x op value``; None for a node of another
-        form.
+        """Return (x, op, value, reversed) for a node of the form ``x op value``; None for a node of another form.
 
-        ``value`` is a number, or has one number in each row. With ``reversed``, the node is ``value op x``.
+        ``value`` is a number, or has one number in each row. If ``reversed`` is True, the node is ``value op x``.
         """
         if node.name in ("neg", "not"):
             return (_Read(node, 0), *(("multiply", -1.0) if node.name == "neg" else ("equal", 0.0)), False)
@@ -357,7 +364,7 @@ class Selection:
         return None
 
     def _binary(self, node: Node, args: list[_Read]) -> Selected:
-        """Return the instruction of a node with two operands."""
+        """Return the instruction of a node with two operands. Raise NotLowered if no instruction computes the node."""
         if node.name == "pow":
             power = self._number(args[1])
             if power is None:

@@ -36,26 +36,26 @@ from acceld.lowering.steps import LEAST_STEPS
 from acceld.lowering.stores import COMPUTED
 
 LESS_TRAFFIC = 0.7
-"""Regions with one product each are chosen if they move at most this share of the bytes that larger regions
-would move.
+"""Greatest ratio of HBM traffic at which regions with one matrix product each are chosen over larger regions.
 
-Such regions exchange results through HBM, which takes time, so they have to save that much. Fitted.
+Regions with one product exchange results through HBM. That takes time, so they have to save at least 30 % of the bytes.
+The value is fitted.
 """
 OTHERS = 16 * 1024
-"""Bytes of a partition, beside the tiles of a loop nest, for what stays there during a whole loop over steps."""
+"""Bytes of each partition for values that stay on the chip during a whole loop over steps."""
 RESERVED = ("nki", "nisa", "nl")
-"""Names that every kernel's file defines already."""
+"""Names that the imports of every kernel's file define."""
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Greatest sizes of a kernel's pieces. With smaller pieces a kernel is simpler, and mostly slower."""
+    """Limit the sizes of a kernel's pieces. With smaller pieces, a kernel is simpler and mostly slower."""
 
     nodes: int = MOST_NODES
-    """Most nodes of a region. With 1, each value of the graph goes through HBM."""
+    """Most graph nodes of a region. With 1, each value of the graph goes through HBM."""
     columns: int = WIDEST
-    """Most columns of a chunk."""
+    """Most columns that a loop nest computes at one time."""
 
 
 LARGEST = Pieces()
@@ -72,11 +72,14 @@ def lowered(
     parameters: Sequence[str] = (),
     pieces: Pieces = LARGEST,
 ) -> Kernel:
-    """Return a kernel for an API that computes what a graph computes. Raise NotLowered if there is none.
+    """Return a kernel for an API that computes the outputs of a graph.
 
-    - ``shapes``: the kernel's shape of each argument whose shape in the reference is another one.
+    Raise NotLowered if the graph has something that is not lowered.
+
+    - ``shapes``: the kernel's shapes of arguments that have another shape in the reference, by name.
     - ``output_shapes``: the kernel's shapes of its outputs.
-    - ``parameters``: names of all parameters in order; needed only if some are numbers. Their values are in the graph.
+    - ``parameters``: names of all parameters in order. They are needed only if some parameters are numbers, whose values
+      are in the graph.
     - ``pieces``: greatest sizes of the kernel's pieces.
     """
     graph = _simplified(graph)
@@ -96,21 +99,19 @@ def lowered(
 
 @functools.lru_cache(maxsize=1)
 def _simplified(graph: Graph) -> Graph:
-    """Return a graph after simplification. The last result is kept, because it is the same for each API."""
+    """Return a simplified graph. The last result is cached, because it is the same for each API."""
     return simplified(vectorized(graph))
 
 
 @functools.lru_cache(maxsize=2)
 def _divided(graph: Graph, most_products: int, most_nodes: int) -> Division:
-    """Return the division of a graph into regions. The results of the last two calls are cached, because both APIs
-    ask for the same.
-    """
+    """Return the division of a graph into regions. The last two results are cached, because both APIs need the same."""
     return regions(graph, most_products, most_nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """The loop nests of each step of a loop, which runs ``trips`` steps one after another."""
+    """A loop over ``trips`` steps that run one after another. ``nests`` are the loop nests of one step."""
 
     build: KernelBuilder
     trips: int
@@ -119,8 +120,8 @@ class _Loop:
     def write(self) -> None:
         """Append the statements of the loop to the kernel.
 
-        Values that a step reads from the step before stay on the chip, if there is room. Operands that are the
-        same in all steps are loaded before the loop, if there is room beside the tiles of a step.
+        Values that a step reads from the previous step stay on the chip if they fit. Operands that are the same in all
+        steps are loaded before the loop if they fit beside the tiles of a step.
         """
         room, stores = OTHERS, Counter(name for nest in self.nests for name in nest.stored())
         for nest in self.nests:
@@ -136,7 +137,7 @@ class _Loop:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The parts of a kernel before they are written, and the tensors that the kernel makes and returns."""
+    """A kernel before it is written: its loop nests and loops, and the tensors that it makes and returns."""
 
     build: KernelBuilder
     parts: list[Nest | _Loop]
@@ -145,7 +146,7 @@ class _Plan:
 
     @property
     def nests(self) -> list[Nest]:
-        """Return the loop nests of all parts."""
+        """Return the loop nests of the kernel, with those inside of loops over steps."""
         return [nest for part in self.parts for nest in (part.nests if isinstance(part, _Loop) else [part])]
 
     @property
@@ -166,7 +167,7 @@ def _planned(
     most_products: int,
     pieces: Pieces,
 ) -> _Plan:
-    """Return the loop nests of a graph. Each region has at most ``most_products`` matrix products."""
+    """Return the plan of a kernel for a graph. Each region has at most ``most_products`` matrix products."""
     divided = _divided(graph, most_products, pieces.nodes)
     build = KernelBuilder([*(node.name for node in graph.inputs), *RESERVED, name])
     memory, made, returned = _memory(divided, build, shapes, output_shapes)
@@ -176,7 +177,7 @@ def _planned(
         reach = external(rolled.region, memory)
         found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
         if found.rows < PARTITIONS and SPELLINGS[api].has_patterns:
-            # Access patterns can fill partitions with parts of rows; slices can not.
+            # Access patterns, unlike slices, can spread parts of rows over more partitions.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
             found = wider if wider.rows > found.rows else found
         return found
@@ -203,8 +204,8 @@ def _planned(
 def _names(graph: Graph) -> dict[int, str]:
     """Return names for the values of a graph, by node id.
 
-    A value that a line of the reference assigns to a variable gets the name of the variable. If the line makes
-    several values, its last one gets the name.
+    A value that a line of the reference assigns to a variable gets the name of the variable. If the line computes
+    several values, only the last value gets the name.
     """
     last: dict[int, Node] = {}
     for node in graph.nodes():
@@ -226,8 +227,8 @@ def _memory(
 ) -> tuple[HbmPlacement, tuple[HbmTensor, ...], tuple[HbmTensor, ...]]:
     """Return where values lie in HBM, the tensors that the kernel makes, and the tensors that it returns.
 
-    Inputs, outputs, buffers and values that another region reads have a tensor. A value of a loop over steps has one
-    tensor for all steps.
+    Inputs, outputs, buffers and values that another region reads have a tensor. All steps of a loop share one tensor for
+    a value.
     """
     graph = divided.graph
     tensors = {id(node): HbmTensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
@@ -306,7 +307,10 @@ def external(region: Region, memory: HbmPlacement) -> list[Access]:
 
 
 def _signature(region: Region, found: Sequence[Access], memory: HbmPlacement) -> object:
-    """Return a key that is equal for regions that differ only in the offsets of their accesses."""
+    """Return a key of a region. Regions that differ only in the offsets of their HBM accesses have equal keys.
+
+    ``found`` are the HBM accesses of the region.
+    """
     place = {id(node): number for number, node in enumerate(region.nodes)}
     nodes = tuple(
         (
@@ -327,8 +331,9 @@ def _signature(region: Region, found: Sequence[Access], memory: HbmPlacement) ->
 
 
 def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
-    """Return the regions in order. Neighboring regions that differ only in offsets become one region inside of
-    loops.
+    """Return the regions in order, with neighboring regions that differ only in offsets joined to one region in loops.
+
+    ``found`` has each region with its HBM accesses.
     """
     result: list[Rolled] = []
     at = 0
@@ -347,9 +352,7 @@ def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement
 
 
 def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
-    """Return True if two of the regions store to the same element. Their order then matters, so they can not
-    become a loop.
-    """
+    """Return True if two regions may store to the same element, so that their order matters and they can not be a loop."""
     for place, first in enumerate(block[0][1]):
         if first.role == "store" and any(overlap(first.view, found[place].view) for _, found in block[1:]):
             return True
@@ -357,13 +360,13 @@ def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
 
 
 Body = Sequence[tuple[Region, list[Access]]]
-"""The regions of a step of a loop, and their accesses."""
+"""The regions of one step of a loop, each with its HBM accesses."""
 
 
 def _alike(steps: Sequence[Body], memory: HbmPlacement) -> tuple[int, int]:
-    """Return the range (first, end) of those of ``steps`` that differ only in offsets.
+    """Return the range (first, end) of steps around the middle step that differ from it only in offsets.
 
-    The last step may differ in more, because no step reads its values.
+    The last step, for example, may have other regions, because no step reads its values.
     """
     signatures = [[_signature(region, reach, memory) for region, reach in body] for body in steps]
     first = middle = len(steps) // 2
@@ -376,9 +379,9 @@ def _alike(steps: Sequence[Body], memory: HbmPlacement) -> tuple[int, int]:
 
 
 def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | None:
-    """Return the regions of one step, and how far each of their accesses moves from step to step.
+    """Return the regions of one step, with how far each of their HBM accesses moves from step to step.
 
-    Return None if there are too few steps, or if an access does not move equally far in each.
+    Return None if there are too few steps, or if an access does not move by the same distance in all steps.
     """
     if len(steps) < LEAST_STEPS:
         return None
@@ -394,7 +397,7 @@ def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | Non
 def _fitted(block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
     """Return equal regions as one region inside of one or two loops.
 
-    If their offsets do not grow as in such loops, return each region by itself.
+    If the regions' offsets are not those of such loops, return each region separately.
     """
     total = len(block)
     for inner in (1, *(d for d in range(2, total) if total % d == 0)):
@@ -408,9 +411,9 @@ def _fitted(block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) 
 def _moved(
     block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement, inner: int
 ) -> list[tuple[int, int]] | None:
-    """Return how far each access of equal regions moves in an outer loop and in an inner loop of ``inner`` trips.
+    """Return how far each HBM access of equal regions moves per trip of an outer loop and of an inner loop.
 
-    Return None if the accesses do not move as in such loops.
+    The inner loop has ``inner`` trips. Return None if the accesses do not move as in two such loops.
     """
     found = []
     for column in zip(*(reach for _, reach in block), strict=True):
@@ -425,7 +428,7 @@ def _moved(
 
 
 def _place(view: View, memory: HbmPlacement) -> tuple[int, ...]:
-    """Return the position of a view's first element along each axis of the tensor that it is a view of."""
+    """Return the position of a view's first element along each axis of the tensor in which the view's values lie."""
     if view.node is INDEX:
         return (view.offset,)
     if id(view.node) in memory.starts:
@@ -439,9 +442,9 @@ def _turns_back(steps: Sequence[int]) -> bool:
 
 
 def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) of two nested loops in which the index takes the values ``column``.
+    """Return the steps (outer, inner) with which two nested loops take the values ``column`` in order.
 
-    Return None if there are no such steps. ``inner`` is the number of trips of the inner loop.
+    ``inner`` is the number of trips of the inner loop. Return None if no steps give these values.
     """
     outer_step = column[inner] - column[0] if len(column) > inner else 0
     inner_step = column[1] - column[0] if inner > 1 else 0
@@ -450,8 +453,9 @@ def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
 
 
 def work(graph: Graph) -> tuple[int, int, int]:
-    """Return the floating-point operations of matrix products and of all other nodes, and the bytes of inputs
-    and outputs.
+    """Return (operations of matrix products, operations of all other nodes, bytes of inputs and outputs) of a graph.
+
+    Operations are floating-point operations. Each element counts 2 bytes for 16-bit floats, and 4 bytes otherwise.
     """
     products = others = 0
     for node in graph.nodes():

@@ -1,6 +1,6 @@
-"""Replace a loop over time, which tracing has unrolled, by operations on whole tensors with time as last axis.
+"""Replace an unrolled loop over time by operations on whole tensors, with time as their last axis.
 
-A value that each iteration passes on to the next becomes a scan.
+Tracing unrolls all loops. A linear recurrence, in which each iteration passes a value on to the next, becomes a scan.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from acceld.lowering.graph import Graph, Node, Operand, View, elementwise, fill, reduced, stored, whole
 
 LEAST_TRIPS = 16
-"""Loops with fewer iterations stay unrolled. Their equal regions become one loop nest later."""
+"""Least number of iterations of a loop that is replaced. Shorter loops stay unrolled: their equal regions become one
+loop nest later.
+"""
 
 
 class _NoLoopError(Exception):
-    """Report that a loop can not be replaced: its iterations differ, or pass on more than one linear recurrence."""
+    """Report that a loop can not be replaced by tensor operations.
+
+    Its iterations differ, or they pass on anything but a linear recurrence.
+    """
 
 
 def vectorized(graph: Graph) -> Graph:
-    """Return the graph after each loop over time that fills a buffer was replaced by tensor operations.
+    """Return the graph with tensor operations in place of each unrolled loop over time that fills a buffer.
 
     Loops that can not be replaced stay unrolled.
     """
@@ -67,8 +72,9 @@ def _stores(node: Node) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An operand that is node ``number`` of an iteration: of the same iteration, or of the one before if
-    ``carried``.
+    """An operand that reads node ``number`` of an iteration through ``view``.
+
+    It reads the previous iteration if ``carried`` is True, else the same iteration.
     """
 
     number: int
@@ -81,7 +87,10 @@ _Argument = float | _Step | _Outside
 
 
 class _Loop:
-    """Iterations of one loop: ``body[t][j]`` is node ``j`` of iteration ``t``."""
+    """Hold the iterations of one loop: ``body[t][j]`` is node ``j`` of iteration ``t``.
+
+    ``stores`` are the stores of the loop, one of each iteration. Raise _NoLoopError if they are not equally far apart.
+    """
 
     def __init__(self, computed: list[Node], place: dict[int, int], stores: list[Node]) -> None:
         ends = []
@@ -132,7 +141,10 @@ class _Loop:
         return whole(stored(None, result.reshaped(target.shape), target, held.line))
 
     def _arguments(self, j: int) -> list[_Argument]:
-        """Describe each operand of node ``j`` in a way that is right for all iterations."""
+        """Describe the operands of node ``j``, each by one description for all iterations.
+
+        Raise _NoLoopError if the iterations differ.
+        """
         node = self.body[0][j]
         for step in self.body:
             other = step[j]
@@ -142,8 +154,9 @@ class _Loop:
         return [self._argument(j, i) for i in range(len(node.args))]
 
     def _argument(self, j: int, i: int) -> _Argument:
-        """Describe operand ``i`` of node ``j``: a number, a value of an iteration, or a value from outside of
-        the loop.
+        """Describe operand ``i`` of node ``j``: a number, a value of an iteration, or a value from outside of the loop.
+
+        Raise _NoLoopError if the operand differs between iterations.
         """
         every: list[Operand] = [step[j].args[i] for step in self.body]
         second = every[1]
@@ -162,11 +175,10 @@ class _Loop:
         return _Step(at[1], second, at[0] == 0)
 
     def _outside(self, every: list[Operand]) -> _Outside:
-        """Return a function that gives an operand from outside of the loop for all iterations, with time as
-        last axis.
+        """Return a function that gives an operand from outside of the loop as one view, with time as last axis.
 
-        The function takes the shape to which the operand is broadcast. Raise _NoLoopError if the operand does
-        not move by equal steps from one iteration to the next.
+        The function takes the shape to which the operand is broadcast. ``every`` has the operand in each iteration. Raise
+        _NoLoopError if the operand does not move by equal steps from iteration to iteration.
         """
         views = [arg for arg in every if isinstance(arg, View)]
         steps = {b.offset - a.offset for a, b in itertools.pairwise(views)}
@@ -182,7 +194,7 @@ class _Loop:
         return over_time
 
     def _value(self, argument: _Argument, shape: Sequence[int]) -> Operand:
-        """Return an operand for all iterations, as [*shape, time]."""
+        """Return an operand of all iterations as a view of the shape [*shape, time], or as a number."""
         if isinstance(argument, float):
             return argument
         if not isinstance(argument, _Step):
@@ -196,7 +208,11 @@ class _Loop:
         return over if base.whole and view.shape == tuple(shape) else over.broadcast((*shape, self.trips))
 
     def _tensor(self, j: int, node: Node, arguments: list[list[_Argument]], carried: set[int]) -> View:
-        """Return the values of node ``j`` in all iterations, with time as last axis."""
+        """Return the values of node ``j`` in all iterations, with time as last axis.
+
+        ``carried`` has the numbers of the nodes that read the previous iteration. Raise _NoLoopError for a node that can
+        not be computed for all iterations together.
+        """
         args = arguments[j]
         states = [i for i, a in enumerate(args) if isinstance(a, _Step) and a.number in carried]
         if states:
@@ -219,7 +235,11 @@ class _Loop:
         raise _NoLoopError
 
     def _scan(self, j: int, node: Node, arguments: list[list[_Argument]], at: int) -> View:
-        """Return ``state = decay * state + drive`` for all iterations, beginning with 0, as one scan along time."""
+        """Return the states of all iterations as one scan along time: ``state = decay * state + drive``, from 0 on.
+
+        Node ``j`` adds, and its operand ``at`` is the product with the state. Raise _NoLoopError if the recurrence has
+        another form.
+        """
         step = arguments[j][at]
         assert isinstance(step, _Step)
         product = self.body[0][step.number]
@@ -240,5 +260,5 @@ class _Loop:
 
 
 def _on(target: View, node: Node) -> View:
-    """Return a view with the shape and strides of ``target``, but of ``node``."""
+    """Return a view of ``node`` with the shape, strides and offset of the view ``target``."""
     return View(node, target.shape, target.strides, target.offset)

@@ -1,4 +1,4 @@
-"""Record what a reference does with the elements that a mask selects, as long as their number does not matter."""
+"""Record operations of a reference on elements that a mask selects, if the result does not depend on their number."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "max": lambda array, mask: np.max(np.where(mask, array, -GREATEST)),
     "min": lambda array, mask: np.min(np.where(mask, array, GREATEST)),
 }
-"""Folds of selected elements, by numpy's name, as folds of the array and the mask."""
+"""Reductions of selected elements, written for the whole array and the mask, by the name of the reduction."""
 
 
 class Masked(np.lib.mixins.NDArrayOperatorsMixin):
-    """The elements of an array at which a mask is True.
+    """Stand in for the elements of an array at which a mask is True.
 
-    Their number depends on values, so this array has no shape. Element-wise functions, a few folds, and a store to the
-    elements of the same mask are recorded. Everything else is refused with the line of the index.
+    The number of these elements depends on values, so they have no known shape. Element-wise functions, a few
+    reductions, and a store to the elements of the same mask are recorded. All other uses raise NotLowered with the line
+    of the index.
     """
 
     __array_priority__ = 2000
@@ -32,13 +33,16 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         self._array, self._mask, self._line = array, mask, line
 
     def stored_by(self, mask: Any) -> Any:
-        """Return the whole array, whose elements at ``mask`` are the selected ones. Raise NotLowered for another mask."""
+        """Return the whole array, for a store of the selected elements to the elements at ``mask`` of another array.
+
+        Raise NotLowered if ``mask`` is not the mask that selected the elements.
+        """
         if not _alike(self._mask.view, mask.view):
             raise self.refusal()
         return self._array
 
     def refusal(self) -> NotLowered:
-        """Return the error for what needs the number of the elements."""
+        """Return the error for an operation that needs the number of the selected elements."""
         return NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", self._line)
 
     def __getattr__(self, name: str) -> Any:
@@ -66,7 +70,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _alike(one: View, other: View) -> bool:
-    """Return True if two masks are one value, or are computed in the same way from the same values."""
+    """Return True if two masks are the same value, or are computed by the same function of the same operands."""
     a, b = one.node, other.node
     same = a is b or (a.kind == b.kind == "elementwise" and (a.name, a.args) == (b.name, b.args))
     return same and (one.shape, one.strides, one.offset) == (other.shape, other.strides, other.offset)

@@ -1,12 +1,11 @@
-"""Write a region as a loop nest: rows on partitions, columns in chunks, operands on the chip as long as they
-fit.
+"""Write a region as a loop nest: rows lie on partitions, columns are cut into chunks, operands stay on the chip if small.
 
-Words of this module, besides those of :mod:`acceld.lowering.choices`:
+Terms of this module, besides the terms of :mod:`acceld.lowering.choices`:
 
 - A *row tile* has up to 128 rows, one on each partition. Several row tiles may share each load of a right operand.
-- A *chunk* is a range of columns that is computed at one time. A *group*, the nodes of one level and width, shares its
-  chunks.
-- *Access n* is the read or write of HBM number n of the region, ``reach[n]``.
+- A *chunk* is a range of columns that is computed at one time. The nodes of one level and width are a *group*. They
+  share their chunks.
+- *HBM access n* is the region's read or write number n of HBM. ``reach[n]`` describes this access.
 - *Turned* means transposed.
 """
 
@@ -68,18 +67,18 @@ from acceld.lowering.statements import (
 
 Pattern = tuple[tuple[int, int], ...]
 MOST_AXES = 4
-"""Most axes of the elements of a partition that an instruction takes."""
+"""Most axes of an instruction's access pattern within a partition."""
 TURNED_TOGETHER = 4
-"""Transposes that are written to one PSUM bank, from which a single copy moves them to SBUF."""
+"""Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of a group's columns.
+    """Describe a chunk: a range of columns that a group of nodes computes at one time.
 
-    ``position`` is its first column, ``size`` its number of columns, and ``number`` its number among the
-    group's chunks. ``offsets`` has, for each access of HBM, the distance from the start of a row to this
-    chunk's elements. ``inner`` has the axes of these elements.
+    ``position`` is the chunk's first column, ``size`` is its number of columns, and ``number`` counts the group's
+    chunks from 0. ``offsets`` has one entry for each HBM access: the distance from the start of a row to the chunk's
+    elements, in elements. ``inner`` has the (extent, stride) axes of these elements, for each HBM access.
     """
 
     position: Affine
@@ -90,7 +89,7 @@ class Chunk:
 
 
 class Nest(Choices):
-    """Writer of one region, or of several equal ones, as statements."""
+    """Write a region, or several equal regions inside of loops, as the statements of one loop nest."""
 
     def __init__(
         self,
@@ -112,15 +111,15 @@ class Nest(Choices):
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
         self.states: dict[object, Tile] = {}
-        """Tiles that hold what the nest reads of the step before, by the key of the access."""
+        """Tiles that hold values of the previous step, by the key of the HBM access that reads the values."""
         self.passed: dict[int, Tile] = {}
-        """The same tiles by the id of the node that the step computes them with."""
+        """Tiles that hold values of the previous step, by the id of the node that computes the values."""
         self.totals: dict[int, Tile] = {}
-        """Tiles of the sums over the rows on partitions, by the id of the node."""
+        """Tiles of the sums over the rows on partitions, by the id of the node that sums."""
         self.ones: dict[str, Tile] = {}
-        """Tiles of ones that sum over partitions in a product, by their type."""
+        """Tiles of ones, by dtype. A matrix product with ones sums over partitions."""
         self.parts_stored: dict[int, int] = {}
-        """Number of parts, of the ranges that stores fill together, that are computed, by the access that begins first."""
+        """Number of stores that have computed their part of a shared range of HBM, by the range's first store."""
 
     def write(self) -> None:
         """Append the statements of the loop nest to the kernel."""
@@ -129,19 +128,19 @@ class Nest(Choices):
         self._around(0)
 
     def unmoved(self) -> list[int]:
-        """Return the operands that stay on the chip and are the same in each step of the loop around the nest."""
+        """Return the HBM accesses whose elements stay on the chip and are the same in all steps of a loop over steps."""
         kept = [n for n in (*sorted(self.resident), *self.vectors) if self._home(n) == 0 and not self._inside(n)]
         return [n for n in kept if not self.rolled.moves[n]]
 
     def bytes_unmoved(self) -> int:
-        """Return how many bytes of a partition the operands of :meth:`unmoved` take."""
+        """Return how many bytes of each partition the operands that :meth:`unmoved` returns take."""
         return sum(
             self.reach[n].width * BYTES[self.reach[n].dtype] * (self._depth(n)[1] if n in self.resident else 1)
             for n in self.unmoved()
         )
 
     def load_unmoved(self) -> None:
-        """Load the operands of :meth:`unmoved`."""
+        """Write the loads of the operands that :meth:`unmoved` returns."""
         for n in self.unmoved():
             if n in self.resident:
                 self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
@@ -149,16 +148,16 @@ class Nest(Choices):
                 self.broadcast[n] = self._load_vector(n)
 
     def stored(self) -> list[str]:
-        """Return the name of the tensor of each store."""
+        """Return the name of the HBM tensor that each store of the nest writes, one name for each store."""
         return [self.memory.tensor(r.access.view.node).name for r in self.reach if r.access.role == "store"]
 
     def load_states(self, room: int, stores: Mapping[str, int]) -> int:
-        """Load, before the loop around the nest, the first values of the tensors that each step reads from the step before,
-        and keep them on the chip.
+        """Put values that each step reads from the previous step into tiles on the chip, and return the room that is left.
 
-        These tiles take at most ``room`` bytes of a partition. Return how many of these bytes are left.
-        ``stores`` has the number of stores to each tensor in a step. A tensor with several stores is not kept,
-        because no single store has all that the next step reads.
+        The loads stand before the loop over steps, and the tiles stay on the chip. They take at most ``room`` bytes of
+        each partition. The result is how many of these bytes are left. ``stores`` has the number of stores to each HBM
+        tensor in a step. A tensor with several stores gets no tile, because each of these stores has only a part of
+        what the next step reads.
         """
         self.part, self.block, self.first = self.rows, 1, ZERO
         for n, node in self._passed_on():
@@ -177,9 +176,10 @@ class Nest(Choices):
         return room
 
     def _passed_on(self) -> list[tuple[int, Node]]:
-        """Return the accesses by which the nest reads a value that it stored in the step before, and the value's node.
+        """Return the HBM accesses that read a value which the nest stored in the previous step.
 
-        Only values that lie on one row tile, as this step computes them, are returned.
+        Each is returned with the node that computes the value. A value is left out unless one row tile holds all of its
+        rows, with the same rows and columns in both steps.
         """
         if self.extents != [self.rows] or self.folds:
             return []
@@ -208,7 +208,7 @@ class Nest(Choices):
         return list(found.values())
 
     def write_step(self, step: str | None) -> None:
-        """Append the statements of the loop nest in a loop over steps, whose variable is ``step``."""
+        """Append the statements of the loop nest for one trip of a loop over steps. ``step`` is the loop's variable."""
         for reach, move in zip(self.reach, self.rolled.moves, strict=True):
             reach.start += variable(step) * move
         self.write()
@@ -223,9 +223,9 @@ class Nest(Choices):
         return list(dict.fromkeys(text for text in texts if text))[:12]
 
     def _around(self, level: int) -> None:
-        """Open the loops outside of the row tiles, from loop number ``level`` on, and write what is inside.
+        """Write the loops around the row tiles, from loop number ``level`` inward, and everything inside of them.
 
-        Each operand is loaded in the outermost loop where that is possible.
+        Each operand is loaded in the outermost loop where its elements are known.
         """
         for n in sorted(self.resident):
             if self._home(n) == level and not self._inside(n) and n not in self.rights:
@@ -244,7 +244,10 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
-        """Return the tile of an access that reads the same elements in the same order; None if there is none in ``loaded``."""
+        """Return the tile in ``loaded`` that already has the elements of HBM access ``n`` in the same order.
+
+        Return None if no tile has them. ``loaded`` has tiles by the number of the HBM access that they were loaded for.
+        """
         one = self.reach[n]
         for m, tile in loaded.items():
             other = self.reach[m]
@@ -259,11 +262,14 @@ class Nest(Choices):
         return None
 
     def _inside(self, n: int) -> bool:
-        """Return True if access ``n`` depends on a loop that is inside of a row tile."""
+        """Return True if the elements of HBM access ``n`` depend on a loop that is inside of a row tile."""
         return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
-        """Return inside of how many outer loops access ``n`` is loaded: of all up to the last loop that it depends on."""
+        """Return the number of loops around the load of HBM access ``n``.
+
+        The load stands inside of the innermost outer loop on which its elements depend. 0 means before all loops.
+        """
         return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
 
     def _row_loops(self) -> None:
@@ -282,8 +288,9 @@ class Nest(Choices):
         self._store_folds(self.totals)
 
     def _totals(self) -> dict[int, Tile]:
-        """Return a tile of zeros for each sum over the rows on partitions, and set the ones that the rows are multiplied
-        with.
+        """Declare a tile of zeros for each sum over the rows on partitions, and return the tiles by the node's id.
+
+        Also make the tiles of ones: a matrix product of the rows with ones sums over partitions.
         """
         found = {}
         for node in self.nodes:
@@ -298,7 +305,7 @@ class Nest(Choices):
         return found
 
     def _store_folds(self, sums: Mapping[int, Tile]) -> None:
-        """Store sums over rows to every part of HBM that needs them."""
+        """Write the stores of sums over rows. ``sums`` has the tile of each sum, by the node's id."""
         for node in self.nodes:
             if id(node) in sums:
                 for n in self.stores_of(node):
@@ -332,7 +339,11 @@ class Nest(Choices):
 
     @contextmanager
     def _inner(self, place: int) -> Iterator[None]:
-        """Open the loops over those row axes that lie inside of a row tile, from number ``place`` on."""
+        """Write the loops inside of a row tile, from loop number ``place`` inward. The ``with`` block writes the body.
+
+        These loops go over row axes that are summed over, and over row axes on which the right operands of matrix
+        products depend while the left operands do not.
+        """
         if place == len(self.inner_axes):
             for n in self.vectors:
                 if self._inside(n):
@@ -350,12 +361,16 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _dims(self, width: int) -> tuple[int, ...]:
-        """Return the shape of an SBUF tile of ``width`` columns, for all row tiles that share loads."""
+        """Return the shape of an SBUF tile of ``width`` columns: (rows, columns), or (rows, row tiles, columns).
+
+        There is an axis of row tiles if several row tiles share each load.
+        """
         return (self.part, width) if self.block == 1 else (self.part, self.block, width)
 
     def _piece(self, tile: Tile, start: Affine, size: int, row: str | None) -> Piece:
-        """Return ``size`` columns of a tile, from ``start`` on. ``row`` is the variable of the loop over row
-        tiles, if any.
+        """Return the ``size`` columns of a tile that begin at column ``start``.
+
+        ``row`` is the variable of the loop over row tiles that share loads; None if there is no such loop.
         """
         spans = [Span(ZERO, self.part), Span(start, size)]
         if len(tile.shape) == 3:
@@ -363,7 +378,7 @@ class Nest(Choices):
         return Piece(tile, tuple(spans))
 
     def _shared_rows(self) -> None:
-        """Choose the rows that are loaded whole and once, because several groups read them."""
+        """Choose the HBM accesses whose rows are loaded whole and only once, because several groups of nodes read them."""
         groups: dict[object, set[object]] = {}
         widths = {self._key(n): math.prod(e for e, _ in (*r.columns, *r.depth)) for n, r in enumerate(self.reach)}
         for n, reach in enumerate(self.reach):
@@ -385,13 +400,13 @@ class Nest(Choices):
         self.shared |= self.states.keys()
 
     def _key(self, n: int) -> object:
-        """Return a key that is equal for accesses that read the same elements."""
+        """Return a key of HBM access ``n``. Accesses that read the same elements have equal keys."""
         reach = self.reach[n]
         inner = merged([(*reach.columns, *reach.depth)]) if reach.columns or reach.depth else [()]
         return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
 
     def _level(self, level: int) -> None:
-        """Write the nodes of one level: first the nodes with one number in each row, then the groups."""
+        """Write the nodes of one level: first the nodes with one number in each row, then each group of nodes."""
         scalars = [
             n
             for n in self.nodes
@@ -423,7 +438,11 @@ class Nest(Choices):
             )
 
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
-        """Write nodes that have one number in each row."""
+        """Write the instructions of ``nodes``, whose values have one number in each row.
+
+        ``selected`` has the instruction for each element-wise node, by the node's id. ``row`` is the variable of the
+        loop over row tiles that share loads; None if there is no such loop.
+        """
         self.local: dict[int, Piece] = {}
         self.loaded: dict[object, Piece] = {}
         self.chunk = Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
@@ -439,7 +458,7 @@ class Nest(Choices):
                 self._compute(node, selected[id(node)])
 
     def _finish(self, node: Node) -> None:
-        """Combine the results that a fold has for each chunk into one result, and store it."""
+        """Combine a reduction's partial results, one for each chunk of columns, and store the combined result."""
         if id(node) not in self.parts:
             tile = self.tiles[id(node)]
         else:
@@ -456,7 +475,7 @@ class Nest(Choices):
         self._store(node, self._piece(tile, ZERO, 1, self.row))
 
     def _scalar_tile(self, node: Node) -> Tile:
-        """Return the tile of one column for a node's value. The first call declares it."""
+        """Return the tile of one column for a node's value. The first call for a node declares the tile."""
         if id(node) not in self.tiles:
             self.tiles[id(node)] = self.build.tile(
                 self._name(node), self._dims(1), "float32" if node.kind == "reduce" else node.dtype
@@ -464,7 +483,7 @@ class Nest(Choices):
         return self.tiles[id(node)]
 
     def _group(self, nodes: list[Node], width: int) -> None:
-        """Write the nodes of one group, chunk by chunk."""
+        """Write the nodes of one group, chunk by chunk. ``width`` is the number of columns of the group."""
         dots = [node for node in nodes if node.kind == "dot"]
         self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
         self._turn_lefts(dots)
@@ -499,10 +518,10 @@ class Nest(Choices):
             done += self._chunk_loops(nodes, plan, done, ordered=bool(carried))
 
     def _chunks(self, here: list[int], width: int, limit: int) -> Iterator[tuple[list[int], list[Axes], int, int]]:
-        """Yield a plan for the full chunks of a group, and if needed a plan for a smaller chunk at the end.
+        """Yield a plan for the full chunks of a group, and a second plan if a smaller chunk is left at the end.
 
-        A plan has the trips of the loops over chunks, the axes that each access in ``here`` reads, the size of
-        a chunk, and its first column. Chunks have at most ``limit`` columns.
+        A plan has the trips of the loops over chunks, the axes that each HBM access in ``here`` reads, the number of
+        columns of a chunk, and the first column. Chunks have at most ``limit`` columns.
         """
         extents: tuple[int, ...] | None = (width,) if width > 1 else ()
         for n in here:
@@ -550,8 +569,9 @@ class Nest(Choices):
     def _chunk_loops(
         self, nodes: list[Node], plan: tuple[list[int], list[Axes], int, int], done: int, ordered: bool
     ) -> int:
-        """Write the loops and statements for one plan of chunks, and return the number of chunks. ``done`` were
-        written before.
+        """Write the loops and statements for one plan of :meth:`_chunks`, and return the plan's number of chunks.
+
+        ``done`` is the number of the group's chunks that earlier plans wrote.
         """
         outer, axes, size, first = plan
         here = [
@@ -591,8 +611,9 @@ class Nest(Choices):
 
     @contextmanager
     def _nested(self, counts: Sequence[int], ordered: bool, names: list[str | None]) -> Iterator[None]:
-        """Write a loop over chunks for each of ``counts``, one inside of the other, and append their variables
-        to ``names``.
+        """Write nested loops over chunks, one for each trip count in ``counts``, and append their variables to ``names``.
+
+        The ``with`` block writes the body of the innermost loop.
         """
         if not counts:
             yield
@@ -603,7 +624,7 @@ class Nest(Choices):
                 yield
 
     def _chunk_body(self, nodes: list[Node]) -> None:
-        """Write the statements of one chunk: loads of right operands first, then each node."""
+        """Write the statements of one chunk: first the loads of right operands of matrix products, then each node."""
         rights = {}
         for node in nodes:
             if node.kind == "dot":
@@ -657,7 +678,8 @@ class Nest(Choices):
         fused = selected.reduce
         data = [self._resolved(operand) for operand in selected.operands]
         read = [data[value.number] for _, value in selected.arguments if isinstance(value, Operand)]
-        # a square reads the same piece twice
+        # These instructions can not read both operands from PSUM. A square reads one piece twice, and both reads get
+        # the copy.
         banks = [one for one in read if isinstance(one, Piece) and one.tile.space == "psum"]
         if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = self._copied(banks[0])
@@ -682,7 +704,10 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _only_chooses(self, node: Node) -> bool:
-        """Return True if a node compares, and the instructions of its group only choose between other values by it."""
+        """Return True if a node is a comparison whose result is only used as the condition of ``where``.
+
+        Such a result can be written as uint8 at once, which is the type of a predicate.
+        """
         if node.name not in INVERSE or id(node) in self.tiles or self.stores_of(node) or self.chunk.size == 1:
             return False
         reads = [
@@ -694,8 +719,9 @@ class Nest(Choices):
         return all(read == ("where", 0) for read in reads)
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if one pattern gives the positions that a node compares, for all rows and columns of the
-        present chunk.
+        """Return True if a node compares positions with 0, and one affine pattern gives the positions.
+
+        The pattern has to hold for all rows and columns of the chunk that is being written.
         """
         n = self.by_key.get((id(node), 0, "value"))
         if n is None or node.args[1] != 0.0 or self.reach[n].access.view.node is not INDEX:
@@ -703,7 +729,7 @@ class Nest(Choices):
         return not self.reach[n].scalar and n not in self.broadcast and len(self.chunk.inner[n]) == 1
 
     def _select_by_position(self, node: Node, selected: Selected) -> None:
-        """Write an affine_select: it compares positions, and takes a tile or a number."""
+        """Write an ``affine_select``, which takes an element of a tile where a position compares true, else a number."""
         n = self.by_key[(id(selected.operands[0].node), 0, "value")]
         ((extent, step),) = self.chunk.inner[n]
         offset = self._offset(n, self.row) + self.chunk.offsets[n]
@@ -719,14 +745,16 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _copied(self, bank: Piece) -> Piece:
-        """Return a copy, in SBUF, of a piece of PSUM."""
+        """Write a copy of a PSUM piece to a new SBUF tile, and return the copy."""
         copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
         self.build.call("tensor_copy", copied, src=bank)
         return copied
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
-        """Write a choice between two values: a copy of the second one, and over it a predicated copy of the
-        first one.
+        """Write a choice by a condition: copy the value for false to ``dst``, then over it the value for true.
+
+        The second copy is predicated, so it writes only elements whose condition is true.
+        ``data`` has the condition, the value for true and the value for false.
         """
         condition, first, second = (self._gathered(one) if isinstance(one, Strided) else one for one in data)
         if isinstance(second, Piece):
@@ -747,15 +775,17 @@ class Nest(Choices):
         self.build.call("tensor_copy_predicated", dst, src=first, predicate=predicate)
 
     def _gathered(self, value: Strided) -> Piece:
-        """Return a copy of strided elements, one beside the other."""
+        """Write a copy of strided elements to contiguous columns of a new tile, and return the copy."""
         made = full(self.build.tile("gathered", (self.part, self.chunk.size), value.tile.dtype))
         shape = (self.part, *(n for _, n in value.pattern))
         self.build.call("tensor_copy", _reshaped(made, shape) if len(shape) > 2 else made, src=value)
         return made
 
     def _resolved(self, operand: Operand) -> Value:
-        """Return an operand of an instruction: a number, a piece with one number in each row, or columns of
-        this chunk.
+        """Return an operand as an argument of an instruction, and write the loads and conversions that it needs.
+
+        The argument is a number, a piece with one number in each row, or the columns of the chunk that is being
+        written.
         """
         value = operand.value
         if isinstance(value, float):
@@ -774,22 +804,28 @@ class Nest(Choices):
         return found
 
     def _wide(self, piece: Piece) -> Piece:
-        """Return one number in each row as float32, because arithmetic takes no other type beside columns."""
+        """Write a conversion of one number in each row to float32, and return the result.
+
+        An instruction that combines columns with one number in each row takes that number only as float32.
+        """
         wide = full(self.build.tile("wide", (self.part, 1), "float32"))
         self.build.call("tensor_copy", wide, src=piece)
         return wide
 
     def _spread(self, piece: Piece, joined: str = "add") -> Piece:
-        """Return one number in each row, repeated along the columns of this chunk. ``joined`` joins it with zeros."""
+        """Write a tile that repeats one number in each row along the columns of the chunk, and return the tile.
+
+        ``joined`` is the operator that combines the number with zeros: ``add``, or ``bitwise_or`` to keep all bits.
+        """
         spread = full(self.build.tile("spread", (self.part, self.chunk.size), piece.tile.dtype))
         self.build.call("memset", spread, value=0.0)
         self.build.call("tensor_scalar", spread, data=spread, op0=joined, operand0=piece)
         return spread
 
     def _negative(self, operand: Operand) -> Piece:
-        """Return an operand that has one number in each row, with its sign changed.
+        """Return an operand with one number in each row, multiplied by -1.
 
-        The instruction that changes the sign stands before the chunks of the group, so it runs once.
+        The multiplication stands before the loops over chunks, so it runs only once for all chunks.
         """
         key = ("negative", operand.node.args[operand.place])
         if key not in self.rows_loaded:
@@ -805,7 +841,7 @@ class Nest(Choices):
 
     @contextmanager
     def _before_group(self) -> Iterator[None]:
-        """Write the statements of the ``with`` block before the first chunk of the present group."""
+        """Write the statements of the ``with`` block before the first chunk of the group that is being written."""
         self.build.blocks.append([])
         yield
         made = self.build.blocks.pop()
@@ -822,9 +858,7 @@ class Nest(Choices):
         self.row = held
 
     def operand(self, node: Node, place: int) -> Piece | Strided:
-        """Return operand number ``place`` of a node as a piece of a tile. It is loaded first if it is not on
-        the chip.
-        """
+        """Return operand number ``place`` of a node as a piece of a tile. An operand that is in HBM is loaded first."""
         view = node.args[place]
         assert isinstance(view, View)
         source = view.node
@@ -846,12 +880,13 @@ class Nest(Choices):
         return self._loaded(n)
 
     def _piece_of_vector(self, n: int) -> Piece:
-        """Return this chunk's columns of a row that was copied to all partitions."""
+        """Return the present chunk's columns of HBM access ``n``, whose row was copied to all partitions."""
         return Piece(self.broadcast[n], (Span(ZERO, self.part), Span(self.chunk.position, self.chunk.size)))
 
     def _loaded(self, n: int) -> Piece | Strided:
-        """Return what access ``n`` reads in this chunk, as a part of a tile. It is loaded first if it is not
-        on the chip.
+        """Return the elements of HBM access ``n`` in the present chunk, as a part of a tile.
+
+        If the elements are not on the chip, write their load first.
         """
         reach = self.reach[n]
         key = self._key(n)
@@ -877,11 +912,12 @@ class Nest(Choices):
         return self.loaded[key]
 
     def _beside(self, n: int) -> tuple[list[int], int, int]:
-        """Return accesses that read the same tensor as access ``n`` at other offsets, such as the taps of a stencil.
+        """Return the HBM accesses that one transfer of contiguous ranges can serve together with access ``n``.
 
-        Ranges of contiguous elements have the elements of all of them, and have no more elements than they have. The last two
-        results are the number of column axes that lead to the ranges, and the length of a range. Return no accesses if
-        there are no such ranges. Stores have to write all elements of their ranges.
+        They read, or store, the same tensor at other offsets, such as the taps of a stencil. The result is (accesses,
+        number of column axes that lead to the ranges, length of a range). The ranges of reads may have
+        a few elements that no read needs. Stores have to fill their ranges completely. The list of accesses is empty if
+        no ranges fit.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
         if reach.scalar or len(inner) > MOST_AXES or (not self.region.pure and reach.access.role != "store"):
@@ -912,7 +948,11 @@ class Nest(Choices):
         return [], 0, 0
 
     def _filled(self, stores: list[int], starts: set[int], inner: Axes) -> tuple[list[int], int, int]:
-        """Return what :meth:`_beside` returns, for stores that begin at ``starts``."""
+        """Return the result of :meth:`_beside` for stores: (stores, number of leading axes, length of a range).
+
+        ``stores`` are the numbers of the HBM accesses, ``starts`` their first elements, and ``inner`` their column
+        axes. The result has no stores if they do not fill contiguous ranges completely.
+        """
         if len(starts) == len(stores) and inner and inner[-1][1] > 1 and all(s > 0 for _, s in inner):
             for lead in range(len(inner)):
                 length = max(starts) - min(starts) + 1 + sum((e - 1) * s for e, s in inner[lead:])
@@ -923,7 +963,11 @@ class Nest(Choices):
         return [], 0, 0
 
     def _to_ranges(self, n: int, beside: Sequence[int], lead: int, length: int, source: Piece) -> None:
-        """Copy to its places what access ``n`` stores in this chunk, and store the ranges when all their parts are there."""
+        """Write a copy of ``source``, the value of store ``n``, into the tile of ranges that several stores share.
+
+        The last of the stores ``beside`` also writes the transfer of the ranges to HBM. ``lead`` and ``length``
+        describe the ranges, as :meth:`_beside` returns them.
+        """
         first = min(beside, key=lambda m: self.reach[m].start.constant)
         outer, inner = self.chunk.inner[n][:lead], self.chunk.inner[n]
         tensor = self.memory.tensor(self.reach[n].access.view.node)
@@ -945,7 +989,11 @@ class Nest(Choices):
             self.build.call("dma_copy", Block(tensor, offset, pattern), src=whole)
 
     def _from_ranges(self, n: int, beside: Sequence[int], lead: int, length: int) -> Strided:
-        """Return what access ``n`` reads in this chunk, as a part of the ranges of :meth:`_beside`."""
+        """Return the elements of HBM access ``n`` in the present chunk, as a part of a tile of ranges.
+
+        The reads ``beside`` share the ranges, which are loaded once. ``lead`` and ``length`` describe the ranges, as
+        :meth:`_beside` returns them.
+        """
         first = min(beside, key=lambda m: self.reach[m].start.constant)
         outer = self.chunk.inner[n][:lead]
         key = ("range", self._key(first))
@@ -957,7 +1005,11 @@ class Nest(Choices):
         return self._part_of_ranges(self.loaded[key], n, first, lead, length)
 
     def _part_of_ranges(self, held: Piece, n: int, first: int, lead: int, length: int) -> Strided:
-        """Return the part of a tile of ranges that has the elements of access ``n``; ``first`` is the access that begins first."""
+        """Return the elements of HBM access ``n`` in ``held``, a tile of contiguous ranges that several accesses share.
+
+        ``first`` is the access that begins first in the ranges. ``lead`` axes lead to the ranges, which have ``length``
+        elements each.
+        """
         outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
         behind = Affine(self.reach[n].start.constant - self.reach[first].start.constant)
         steps = dense([*(e for e, _ in outer), length])
@@ -965,9 +1017,10 @@ class Nest(Choices):
         return Strided(held.tile, self.part, behind, pattern)
 
     def _once(self, dst: Piece, n: int, axes: Axes) -> tuple[Piece, Axes]:
-        """Return where the elements of access ``n`` along ``axes`` are loaded, and the axes to load.
+        """Return the destination and the axes of the load of HBM access ``n``, so that no element is loaded twice.
 
-        Elements that ``axes`` repeat one beside the other are loaded once, to a smaller tile than ``dst``.
+        If ``axes`` repeat each element (the last stride is 0), the destination is a new tile that is smaller than
+        ``dst``, and the axes have no repetitions. Else ``dst`` and ``axes`` are returned.
         """
         apart = tuple(axis for axis in axes if axis[1])
         if not apart or axes[-1][1] or self.reach[n].access.view.node is INDEX:
@@ -976,7 +1029,10 @@ class Nest(Choices):
         return full(self.build.tile(self._source_name(n), (dst.tile.shape[0], width), dst.tile.dtype)), apart
 
     def _repeat(self, dst: Piece, loaded: Piece, axes: Axes) -> None:
-        """Copy to ``dst`` what :meth:`_once` has loaded elsewhere, with its repetitions."""
+        """Write a copy from the smaller tile of :meth:`_once` to ``dst`` that repeats elements along ``axes``.
+
+        Write nothing if ``loaded`` is ``dst``.
+        """
         if loaded == dst:
             return
         steps = iter(dense([extent for extent, stride in axes if stride]))
@@ -986,7 +1042,7 @@ class Nest(Choices):
         self.build.call("tensor_copy", shaped, src=repeated)
 
     def _whole_rows(self, n: int) -> Tile:
-        """Return a tile with the whole rows of access ``n``. They are loaded once, for all groups that read them."""
+        """Return a tile with the whole rows of HBM access ``n``. All groups of nodes that read the rows share one load."""
         key = self._key(n)
         if key not in self.rows_loaded:
             reach = self.reach[n]
@@ -1000,7 +1056,10 @@ class Nest(Choices):
         return self.rows_loaded[key]
 
     def _offset(self, n: int, row: str | None) -> Affine:
-        """Return the offset in HBM, in elements, of the first element of access ``n`` in the present row tile."""
+        """Return the offset in HBM, in elements, of the first element of access ``n`` in the present row tile.
+
+        ``row`` is the variable of the loop over row tiles that share loads; None if there is no such loop.
+        """
         reach = self.reach[n]
         offset = reach.start
         for axis, stride in enumerate(reach.strides):
@@ -1012,10 +1071,10 @@ class Nest(Choices):
         return offset + variable(row) * apart
 
     def _fetch(self, dst: Piece, n: int, further: Affine, axes: Axes, row: str | None) -> None:
-        """Load elements of access ``n`` into ``dst``.
+        """Write a load of HBM access ``n`` into ``dst``.
 
-        From each row, these are the elements along ``axes``, beginning ``further`` elements behind the row's
-        start.
+        From each row, load the elements along ``axes`` that begin ``further`` elements behind the row's start. ``row``
+        is the variable of the loop over row tiles that share loads; None if there is no such loop.
         """
         reach = self.reach[n]
         tensor = self.memory.tensor(reach.access.view.node)
@@ -1033,8 +1092,9 @@ class Nest(Choices):
         self._read(shaped, tensor, offset, pattern)
 
     def _read(self, dst: Piece, tensor: HbmTensor, offset: Affine, pattern: Pattern) -> None:
-        """Load elements from HBM into ``dst``. If ``tensor`` stands for positions, the numbers are made on the
-        chip instead.
+        """Write a load from HBM into ``dst``. If ``tensor`` stands for positions, write an ``iota`` instead.
+
+        ``offset`` is the first element, and ``pattern`` has the (stride, count) of each axis, partitions first.
         """
         if tensor is self.memory.tensor(INDEX):
             self.build.call("iota", dst, pattern=Positions(offset, pattern[0][0], pattern[1:]))
@@ -1042,9 +1102,10 @@ class Nest(Choices):
             self.build.call("dma_copy", dst, src=Block(tensor, offset, pattern))
 
     def _fetch_turned(self, dst: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
-        """Load columns whose elements lie far apart, while rows are contiguous.
+        """Load rows whose elements lie apart in HBM, while the elements of each column are contiguous.
 
-        The data are loaded transposed, and transposed back on the chip.
+        The data are loaded transposed, because long contiguous transfers are fast, and are transposed back on the chip.
+        ``axis`` is the (extent, stride) of a row.
         """
         extent, stride = axis
         for count, first, size in blocks_of(extent):
@@ -1059,7 +1120,7 @@ class Nest(Choices):
                 self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
 
     def _load_vector(self, n: int) -> Tile:
-        """Return a tile that has the one row of access ``n`` in every partition."""
+        """Load the row of HBM access ``n``, which all rows share, into every partition of a tile, and return the tile."""
         reach = self.reach[n]
         width = reach.width
         tile = self.build.tile(self._source_name(n), (min(self.rows, PARTITIONS), width), reach.dtype)
@@ -1075,9 +1136,11 @@ class Nest(Choices):
         return tile
 
     def _load_right(self, n: int, further: Affine, size: int, inner: Axes | None) -> Tile:
-        """Return a tile with a right operand as [partitions, blocks, columns].
+        """Load the right operand of a matrix product, HBM access ``n``, into a tile [partitions, blocks, columns].
 
-        The axes that the product sums over lie on partitions and blocks.
+        Return the tile. The axes that the product sums over lie on partitions and blocks. ``further`` is the distance
+        in elements to the first column that is loaded, ``size`` is the number of columns, and ``inner`` has their axes;
+        None for all columns.
         """
         reach = self.reach[n]
         access = reach.access
@@ -1120,10 +1183,10 @@ class Nest(Choices):
         return tile
 
     def _window(self, n: int, columns: Axes) -> int | None:
-        """Return the length of the contiguous range that has the columns of a right operand for all taps of a
-        convolution.
+        """Return the length of the contiguous range that has the elements of all taps of a convolution.
 
-        Return None if loading the columns of each tap by itself moves less, or if the taps do not overlap.
+        ``n`` is the HBM access of the right operand. Return None if the taps do not overlap, or if loading the columns
+        of each tap separately moves fewer elements.
         """
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
@@ -1137,9 +1200,10 @@ class Nest(Choices):
     def _turned_right(
         self, tile: Tile, where: Span, tensor: HbmTensor, offset: Affine, columns: Axes, rows: int
     ) -> None:
-        """Load a right operand that is contiguous along the axis that the product sums over.
+        """Load ``rows`` rows of a right operand that is contiguous along the axis that the matrix product sums over.
 
-        The data are loaded transposed, and transposed back on the chip.
+        The data are loaded transposed, because contiguous transfers are fast, and are transposed back on the chip.
+        ``where`` is the block of ``tile`` that gets the rows.
         """
         *outer, (extent, stride) = columns
         names: list[str | None] = []
@@ -1161,7 +1225,10 @@ class Nest(Choices):
 
     @contextmanager
     def _nested_steps(self, counts: Sequence[int], names: list[str | None]) -> Iterator[None]:
-        """Write a loop for each of ``counts``, one inside of the other, and append their variables to ``names``."""
+        """Write nested loops, one for each trip count in ``counts``, and append their variables to ``names``.
+
+        The ``with`` block writes the body of the innermost loop.
+        """
         if not counts:
             yield
             return
@@ -1171,19 +1238,22 @@ class Nest(Choices):
                 yield
 
     def _direct(self, n: int) -> bool:
-        """Return True if a left operand can be loaded from HBM so that the axis summed over lies on partitions."""
+        """Return True if a left operand needs no transpose on the chip, because its row axis has stride 1 in HBM.
+
+        ``n`` is the HBM access of the operand. Its load puts the axis that the matrix product sums over on partitions.
+        """
         reach = self.reach[n]
         return reach.strides[self.partition] == 1 and bool(reach.depth) and reach.depth[-1][1] != 1
 
     def _left_key(self, node: Node, pair: int) -> object:
-        """Return a key that is equal for products with the same left operand."""
+        """Return a key of the left operand of matrix product number ``pair`` of a node. Equal operands have equal keys."""
         view = node.views[2 * pair]
         return (id(view.node), view.offset, view.shape, view.strides)
 
     def _turn_lefts(self, dots: Sequence[Node]) -> None:
-        """Put the left operands of ``dots`` on the chip as [partitions, blocks, rows].
+        """Put the left operands of the matrix products ``dots`` into tiles [partitions, blocks, rows].
 
-        The axes that the products sum over lie on partitions and blocks.
+        The axes that the products sum over lie on partitions and blocks. Operands that have such a tile are skipped.
         """
         todo: dict[object, tuple[Node, int]] = {}
         for node in dots:
@@ -1208,7 +1278,7 @@ class Nest(Choices):
                     self._turn_tile(source or self.tiles[id(view.node)], tile, placed, part, row)
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
-        """Load a left operand from HBM so that the axis summed over lies on partitions."""
+        """Load a left operand from HBM into ``tile``, with the axis that the matrix product sums over on partitions."""
         reach = self.reach[n]
         tensor = self.memory.tensor(reach.access.view.node)
         names: list[str | None] = []
@@ -1228,14 +1298,14 @@ class Nest(Choices):
                     )
 
     def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None) -> Piece:
-        """Return one block of a left operand, which lies transposed on the chip."""
+        """Return ``rows`` partitions of one block of a left operand, which lies transposed in ``tile``."""
         spans = [Span(ZERO, rows), Span(block, None), Span(ZERO, self.part)]
         if len(tile.shape) == 4:
             spans.insert(1, Span(variable(row), None))
         return Piece(tile, tuple(spans))
 
     def _turn_tile(self, source: Tile, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
-        """Transpose rows that are on the chip into ``tile``. Several transposes share one copy out of PSUM."""
+        """Transpose the rows in ``source`` into ``tile``. Up to four transposes share one copy from PSUM to SBUF."""
         names: list[str | None] = []
         extent, step = axes[-1]
         per = -(-extent // part)
@@ -1262,15 +1332,17 @@ class Nest(Choices):
                     self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
 
     def _apart(self, tile: Tile, start: Affine, size: int, step: int, row: str | None) -> Piece | Strided:
-        """Return ``size`` columns of a tile, each ``step`` columns behind the one before."""
+        """Return every ``step``-th column of a tile from column ``start`` on, ``size`` columns in all."""
         if step == 1 or size == 1:
             return self._piece(tile, start, size, row)
         between = (variable(row),) if len(tile.shape) == 3 else ()
         return Strided(tile, self.part, start, ((step, size),), between)
 
     def _product(self, node: Node, rights: dict[int, Tile]) -> None:
-        """Write the matrix products of a dot for one chunk; PSUM accumulates these products. Their sum is copied to SBUF if
-        it is needed there.
+        """Write the matrix products of a dot node for one chunk. PSUM accumulates their sum.
+
+        The sum is copied to SBUF if it is kept, stored or converted. ``rights`` has the tiles of the right operands, by
+        HBM access.
         """
         psum = self.build.tile("product", (self.part, self.chunk.size), "float32", psum=True)
         started: list[str] = []
@@ -1315,9 +1387,7 @@ class Nest(Choices):
             self._store(node, dst)
 
     def _windowed(self, n: int, right: Tile, rows: int, names: Sequence[str | None], block: Affine) -> Strided:
-        """Return the columns of one tap of a convolution, from the contiguous range that has the columns of all
-        taps.
-        """
+        """Return the columns of one tap of a convolution in ``right``, a tile that has the columns of all taps."""
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
         offset = ZERO
@@ -1328,7 +1398,7 @@ class Nest(Choices):
         return Strided(right, rows, offset, tuple((s, e) for e, s in self.chunk.inner[n]), (block,))
 
     def _moved(self, node: Node) -> Piece:
-        """Return the piece of an SBUF tile that gets the result of a dot."""
+        """Return the piece of an SBUF tile to which the result of a dot node is copied from PSUM."""
         if id(node) in self.tiles:
             piece = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         else:
@@ -1337,14 +1407,15 @@ class Nest(Choices):
         return piece
 
     def _part_piece(self, node: Node) -> Piece:
-        """Return the piece that gets the result of a fold over this chunk."""
+        """Return the piece that gets the result of a reduction over the columns of the present chunk."""
         if id(node) in self.parts:
             return self._piece(self.parts[id(node)], self.chunk.number, 1, self.row)
         return self._piece(self.tiles[id(node)], ZERO, 1, self.row)
 
     def _partial(self, node: Node, selected: dict[int, Selected]) -> None:
-        """Write the fold over the columns of this chunk, unless another instruction of the chunk computes it
-        already.
+        """Write a reduction over the columns of the present chunk.
+
+        Write nothing if another instruction of the chunk, such as an activation with a sum, computes the reduction too.
         """
         if any(one.reduce is node for one in selected.values()):
             return
@@ -1352,7 +1423,7 @@ class Nest(Choices):
         self.build.call("tensor_reduce", self._part_piece(node), op=_FOLD[node.name], data=data, axis=1)
 
     def _scan(self, node: Node) -> None:
-        """Write a scan of this chunk. It starts from the last column of the chunk before."""
+        """Write a scan of the present chunk. The scan continues from the last column of the previous chunk."""
         if _sorts(node):
             self._sort(node)
             return
@@ -1368,7 +1439,10 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _sort(self, node: Node) -> None:
-        """Write the sort of each row of this chunk: for each stage of the network the smaller and the greater elements."""
+        """Write the sort of each row of the present chunk by a sorting network.
+
+        Each stage of the network writes the smaller and the greater elements of all its comparisons.
+        """
         data: Value = self._resolved(Operand(0, node, 0))
         assert isinstance(data, Piece | Strided)
         if isinstance(data, Strided):
@@ -1391,7 +1465,7 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:
-        """Write a gather: for each row it loads the row of a table whose number the operand has."""
+        """Write a gather: for each row, load the row of a table whose number is in the node's first operand."""
         n = self.by_key[(id(node), 1, "value")]
         table = self.reach[n].access.view
         row = math.prod(table.shape[len(table.shape) - node.folded :])
@@ -1403,7 +1477,10 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _accumulate(self, node: Node) -> None:
-        """Write the addition of this chunk to a sum over the rows of a loop, or over the rows on partitions."""
+        """Write the addition of the present chunk to a sum over rows.
+
+        The summed rows are those of a loop, or those on partitions. A matrix product with ones sums over partitions.
+        """
         data = self.operand(node, 0)
         total = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         if not self.totals:
@@ -1422,7 +1499,7 @@ class Nest(Choices):
                 self.build.call("tensor_tensor", part, data1=part, data2=full(added), op="add")
 
     def _store(self, node: Node, source: Piece) -> None:
-        """Write a node's value in this chunk to every part of HBM that needs it."""
+        """Write the stores of a node's value in the present chunk to HBM. ``source`` has the value."""
         for n in self.stores_of(node):
             beside, lead, length = self._beside(n)
             if beside:
@@ -1437,7 +1514,7 @@ class Nest(Choices):
             )
 
     def _store_rows(self, n: int, tile: Tile) -> None:
-        """Write a whole tile of sums to HBM, by access ``n``."""
+        """Write the store of a whole tile of sums over rows, by HBM access ``n``."""
         reach = self.reach[n]
         axes = merged([reach.columns])[0]
         pattern = ((reach.strides[self.partition], self.part), *((s, e) for e, s in axes))
@@ -1450,13 +1527,11 @@ class Nest(Choices):
     # -- names
 
     def _name(self, node: Node) -> str:
-        """Return a name for the tile of a node: the variable of the reference, or else a word for the node's
-        function.
-        """
+        """Return a name for a node's tile: its variable's name in the reference, else a word for the node's function."""
         return self.memory.names.get(id(node)) or _PLAIN.get(node.name, node.name)
 
     def _source_name(self, n: int) -> str:
-        """Return a name for the tile of access ``n``."""
+        """Return a name for the tile that HBM access ``n`` loads."""
         return f"{self.memory.tensor(self.reach[n].access.view.node).name}_tile"
 
 
@@ -1478,23 +1553,23 @@ _PLAIN = {
 
 
 def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:
-    """Return a piece that instructions see in ``shape``."""
+    """Return the same piece of a tile, which instructions read or write in another shape."""
     return Piece(piece.tile, piece.spans, shape)
 
 
 def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
-    """Return a piece with several columns in ``shape``; any other value is returned unchanged."""
+    """Return a piece with several columns as (``part``, *``shape``). Return any other value unchanged."""
     wide = isinstance(value, Piece) and (value.spans[-1].count or 1) > 1
     return _reshaped(value, (part, *shape)) if wide and isinstance(value, Piece) else value
 
 
 def _sorts(node: Node) -> bool:
-    """Return True if a node sorts each row, which takes all columns of the row."""
+    """Return True if a node sorts each row. Such a node needs all columns of a row in one chunk."""
     return node.kind == "scan" and node.name == "sorted"
 
 
 def _columns_of(piece: Piece, start: int, axes: Sequence[tuple[int, int]]) -> Piece | Strided:
-    """Return columns of a piece: from ``start`` on, those to which ``axes`` lead, as pairs (step, count)."""
+    """Return the columns of a piece that lie along ``axes``, pairs (step, count), from column ``start`` on."""
     if len(axes) == 1 and (axes[0][0] == 1 or axes[0][1] == 1):
         return _shifted(piece, Affine(start), axes[0][1])
     between = tuple(span.start for span in piece.spans[1:-1])
@@ -1502,6 +1577,6 @@ def _columns_of(piece: Piece, start: int, axes: Sequence[tuple[int, int]]) -> Pi
 
 
 def _shifted(piece: Piece, start: Affine, size: int) -> Piece:
-    """Return ``size`` columns of a piece, from ``start`` on."""
+    """Return the ``size`` columns of a piece that begin at column ``start``."""
     last = piece.spans[-1]
     return Piece(piece.tile, (*piece.spans[:-1], Span(last.start + start, size)))

@@ -1,4 +1,4 @@
-"""Sort by a network: a fixed list of comparisons that each put two elements in order, whatever their values are.
+"""Build sorting networks: fixed lists of comparisons, each of which puts two elements in order.
 
 The network is Batcher's odd-even merge sort (K. E. Batcher, Sorting networks and their applications, 1968).
 """
@@ -9,14 +9,14 @@ import itertools
 from collections.abc import Sequence
 
 Rectangle = tuple[int, tuple[tuple[int, int], ...]]
-"""First of some positions, and pairs (step, count) that lead to the others, the smallest step last."""
+"""A strided pattern of positions: the first position, and a pair (step, count) for each axis, the smallest step last."""
 
 
 def stages(extent: int) -> list[tuple[int, list[int]]]:
-    """Return the stages that sort ``extent`` elements, each as (distance, positions).
+    """Return the stages of a network that sorts ``extent`` elements, each as (distance, positions).
 
-    A stage puts the elements at each of its positions, and the elements at that distance behind them, in order. The pairs of
-    a stage share no element.
+    For each of its positions, a stage puts two elements in order: the element at the position, and the element at that
+    distance after it. The pairs of a stage share no element.
     """
     found = []
     merged = 1
@@ -33,7 +33,7 @@ def stages(extent: int) -> list[tuple[int, list[int]]]:
 
 
 def rectangles(positions: Sequence[int]) -> list[Rectangle]:
-    """Return ascending positions as few strided patterns of up to three axes."""
+    """Return ascending positions as a short list of strided patterns, each with up to three axes."""
     found: list[Rectangle] = [(at, ()) for at in positions]
     for _ in range(3):
         found = [one for _, alike in itertools.groupby(found, key=lambda one: one[1]) for one in _rows(list(alike))]
@@ -41,7 +41,7 @@ def rectangles(positions: Sequence[int]) -> list[Rectangle]:
 
 
 def _rows(alike: list[Rectangle]) -> list[Rectangle]:
-    """Return patterns of one form, joined along one more axis where they are equally far apart."""
+    """Return patterns with equal axes, joined along one more axis where their first positions are equally spaced."""
     found: list[Rectangle] = []
     at = 0
     while at < len(alike):

@@ -1,4 +1,4 @@
-"""Trace a numpy reference: call it with arrays that record its operations in a graph."""
+"""Trace a numpy reference: call the reference with arrays that record its operations in a graph."""
 
 from __future__ import annotations
 
@@ -43,19 +43,20 @@ def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> A
 
 
 def _positioned(array: np.ndarray[Any, Any]) -> Traced:
-    """Return constants as a traced array, which traced arrays can index and whose functions the chip can compute."""
+    """Return a constant array as a traced array. Raise NotLowered if no short formula of positions gives the array."""
     return Traced(placed(array, "float32", line_now()), kind_named(array.dtype.kind))
 
 
 def _grid(array: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]]) -> Any:
-    """Return the positions of a grid, as numpy made them, as a traced array; as a tuple if they are apart."""
+    """Return the positions of a grid, which numpy made, as one traced array; as a tuple of arrays if numpy gave a tuple."""
     parts = [_positioned(one) for one in array]
     return tuple(parts) if isinstance(array, tuple | list) else np.stack(parts)
 
 
 def _window(*shares: float) -> Callable[[int], Any]:
-    """Return a stand-in for a window function of numpy, such as ``np.hanning``. The window is a sum of cosines, and
-    ``shares`` are their coefficients.
+    """Return a replacement for a window function of numpy, such as ``np.hanning``.
+
+    The window is a sum of cosines with the coefficients ``shares``.
     """
 
     def made(M: int) -> Any:
@@ -68,7 +69,7 @@ def _window(*shares: float) -> Callable[[int], Any]:
 
 
 class _Joined:
-    """Stand in for ``np.r_`` or ``np.c_``: the parts of an index become one array."""
+    """Stand in for ``np.r_`` (``rank`` 1) or ``np.c_`` (``rank`` 2), and take traced arrays, too."""
 
     def __init__(self, original: Any, rank: int) -> None:
         self._original, self._rank = original, rank
@@ -86,7 +87,7 @@ class _Joined:
 
 
 class _Grids:
-    """Stand in for ``np.mgrid`` or ``np.ogrid``."""
+    """Stand in for ``np.mgrid`` or ``np.ogrid``, and return traced arrays."""
 
     def __init__(self, original: Any) -> None:
         self._original = original
@@ -131,7 +132,10 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
 
 
 def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
-    """Return a version of ``np.array`` or ``np.asarray`` that takes traced arrays and lists of them, too."""
+    """Return a version of ``np.array`` or ``np.asarray`` that takes traced arrays and lists of them, too.
+
+    ``copies`` is the default of the function's argument ``copy``.
+    """
 
     def made(value: Any, dtype: Any = None, **further: Any) -> Any:
         if has_traced(value):
@@ -149,16 +153,19 @@ def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
 
 
 def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of a numpy constructor, such as arange, that returns a traced array.
+    """Return a version of a numpy constructor, such as ``np.eye``, that returns a traced array.
 
-    A traced array can be indexed by other traced arrays.
+    Unlike an array of numpy, a traced array can be indexed by other traced arrays.
     """
 
     return lambda *args, **further: _positioned(original(*args, **further))
 
 
 class _Random:
-    """Stand in for ``numpy.random`` or a part of it, because a kernel has no random numbers: any use is refused."""
+    """Stand in for ``numpy.random`` or a part of it, and raise NotLowered when it is called.
+
+    A kernel has no random numbers.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -174,7 +181,7 @@ class _Random:
 
 
 def _random(value: Any) -> bool:
-    """Return True if a value is from ``numpy.random``: the module, a generator, or a function of either."""
+    """Return True if a value is the module ``numpy.random``, a random generator, or a function of one of these."""
     named = getattr(value, "__name__", "") if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     owner = getattr(value, "__self__", None)
     every = (named, type(value).__module__, type(owner).__module__)
@@ -182,9 +189,7 @@ def _random(value: Any) -> bool:
 
 
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls ``made`` for a reference, but ``original`` for modules of numpy, acceld and
-    scipy.
-    """
+    """Return a function that calls ``original`` for callers in numpy, acceld and scipy, and ``made`` for all others."""
 
     def constructed(*args: Any, **further: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
@@ -195,9 +200,9 @@ def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> C
 
 @contextlib.contextmanager
 def _traced_constructors() -> Iterator[None]:
-    """Replace numpy's constructors in the block, so that a reference gets traced arrays from them.
+    """Replace numpy's constructors in the ``with`` block, so that a reference gets traced arrays from them.
 
-    numpy itself is changed. A process that uses this must do nothing but trace.
+    The module ``numpy`` itself is changed, so the process must do nothing but trace meanwhile.
     """
     indices = np.indices
     made: dict[str, Callable[..., Any]] = {
@@ -232,8 +237,9 @@ def _traced_constructors() -> Iterator[None]:
 
 
 def _in_own_type(output: Traced) -> View:
-    """Return an output as a view, with whole numbers as int32 and truth values as bool: the engines compute both in
-    float32.
+    """Return an output as a view, with integers converted to an integer type and booleans to bool.
+
+    The engines may compute both in float32.
     """
     view = wrapped(output).view
     dtype = {"i": "int32", "b": "bool"}.get(output.kind, view.dtype)

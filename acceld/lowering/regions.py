@@ -1,8 +1,8 @@
 """Divide a graph into regions.
 
-A region is a set of nodes that work on the same rows. Each of its values is a tile [rows, columns] on the chip.
-A value stays inside of a region if its reader uses each row where it lies. Any other value goes through HBM.
-This one rule makes single regions of softmax, norms, attention, gated layers and epilogues.
+A region is a set of nodes that work on the same rows. Each value of a region is a tile [rows, columns] on the chip. A
+value stays on the chip if the node that reads it uses each row in the same place. Any other value goes through HBM.
+This rule makes a softmax, a norm, an attention, a gated layer or an epilogue a single region.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from acceld.lowering.steps import Steps, repeated, with_results_apart
 from acceld.lowering.stores import COMPUTED, in_order
 
 WIDEST_VALUES = 40 * 1024
-"""Most elements that a row of the three widest values of a region may have together, if the region has
-products.
+"""Most elements of a row of the three widest values together, for a region with matrix products.
 
-In float32 they take 160 of the 192 KiB of a partition. A region without products may be wider, because it can
-compute values again instead of keeping them.
+In float32, these elements take 160 of the 192 KiB of a partition. A region without products may be wider, because it
+can compute values again instead of keeping them.
 """
 WIDEST_PART = 4 * 1024
-"""Most columns of a value that reads parts of rows on the chip, because such a value is computed whole."""
+"""Most columns of a node that reads parts of rows on the chip, because all columns of such a node are one chunk."""
 FEW_ROWS = 32
-"""Most rows with which most partitions are idle."""
+"""Number of rows up to which most of the 128 partitions are idle."""
 LONG_ROW = 4096
-"""Least number of elements of a row for which a way through HBM takes less time than idle partitions."""
+"""Number of elements of a row from which a way through HBM takes less time than work on few partitions."""
 LEAST_COLUMNS = 64
-"""Least number of columns of a matrix product. With fewer columns the tensor engine is mostly idle."""
+"""Least number of columns of a matrix product. With fewer columns, the tensor engine is mostly idle."""
 MOST_NODES = 40
 Role = Literal["value", "left", "right", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A read or write of HBM by a region, or a node's read of another node of the same region.
+    """Describe a read or write of HBM by a region, or a node's read of another node of the same region.
 
-    ``number`` is the number of the node's operand. ``rows`` has one axis for each row axis of the region.
-    ``columns`` are the axes of the columns, and ``depth`` the axes that a dot sums over.
+    ``number`` is the number of the node's operand; -1 for a store. Axes are pairs (extent, stride). ``rows`` has one axis
+    for each row axis of the region, ``columns`` has the axes of the columns, and ``depth`` has the axes that a matrix
+    product sums over.
     """
 
     node: Node
@@ -58,7 +58,7 @@ class Access:
 
 
 def fixed_rows(node: Node) -> Axes | None:
-    """Return the row axes that a node needs; None for an element-wise node, which can have any."""
+    """Return the row axes that a node needs; None for an element-wise node, which can have any row axes."""
     if node.kind == "elementwise":
         return None
     operand = node.views[0]
@@ -74,14 +74,15 @@ class Layout:
     columns: dict[int, int]
     """Number of columns of each node, by the node's id."""
     folds: dict[int, int]
-    """For a node that sums over a row axis: the number of this axis, by the node's id. Its result has the other
-    row axes.
+    """Number of the row axis that a node sums over, by the node's id.
+
+    Only nodes that sum over a row axis are included. Their results have the other row axes.
     """
 
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """Nodes of a region in order, their layout, and the ids of the regions that have to run before it."""
+    """A region: its nodes in order, their layout, and the ids of the regions that have to run before the region."""
 
     nodes: list[Node]
     layout: Layout
@@ -89,20 +90,20 @@ class Region:
 
     @property
     def pure(self) -> bool:
-        """Return True if all nodes are element-wise. Then every axis can be a row axis."""
+        """Return True if all nodes of the region are element-wise. Then every axis can be a row axis."""
         return all(node.kind == "elementwise" for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The regions of a loop over steps: for each step its regions, in an order in which they can run."""
+    """The regions of a loop over steps. ``bodies`` has the regions of each step, in an order in which they can run."""
 
     bodies: tuple[tuple[Region, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The regions of a graph in an order in which they can run, and the steps of its loops."""
+    """A graph that is divided into regions: ``parts`` in an order in which they can run, and the ``steps`` of its loops."""
 
     parts: tuple[Region | Turns, ...]
     graph: Graph
@@ -110,7 +111,7 @@ class Division:
 
     @property
     def regions(self) -> list[Region]:
-        """Return all regions in an order in which they can run."""
+        """Return all regions, with those inside of loops over steps, in an order in which they can run."""
         return [
             region
             for part in self.parts
@@ -119,11 +120,11 @@ class Division:
 
 
 def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
-    """Return the rows that ``nodes`` share, and their columns; None if they can not be one region.
+    """Return the rows that ``nodes`` share and the columns of each node; None if the nodes can not be one region.
 
-    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` is a number of rows,
-    and makes more rows than the products have: leading axes of columns become rows, such as the image rows of a
-    convolution.
+    ``read_outside`` has the ids of nodes whose results are needed in HBM. If ``rows_in_all`` is not 0, the region gets
+    this number of rows, which is more than its matrix products have. Leading axes of columns then become rows, such as
+    the image rows of a convolution.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
@@ -172,7 +173,11 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
 
 
 def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
-    """Return the layout of element-wise ``nodes``; None unless they read each other's elements whole and in order."""
+    """Return the layout of element-wise ``nodes`` as one region.
+
+    Return None if a node reads only a part of another node or reads its elements in another order, or if the shapes of
+    the nodes have no common division into axes.
+    """
     rows: Shape | None = None
     for node in nodes:
         extents = tuple(n for n in node.shape if n != 1)
@@ -196,9 +201,9 @@ def _sums_rows(node: Node, inside: set[int]) -> bool:
 
 
 def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
-    """Return the number of the row axis over which a node sums a tile of the region.
+    """Return the number of the row axis that a node sums over; None if the operand's axes are not those of the region.
 
-    Return None if the operand's axes do not match the tile.
+    ``rows`` are the extents of the region's row axes. ``columns`` has the number of columns of each node, by its id.
     """
     operand = node.views[0]
     width = columns.get(id(operand.node))
@@ -219,10 +224,10 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
 
 @functools.lru_cache(maxsize=4096)
 def accesses(node: Node, rows: Shape) -> tuple[Access | None, ...]:
-    """Return how a node reads each of its operands in a region with these rows.
+    """Return how a node reads each of its operands in a region whose row axes have the extents ``rows``.
 
-    None stands for an operand whose rows do not match. The last results are kept, because a region's layout is
-    found again whenever a node is added.
+    None stands for an operand whose rows do not match. Results are cached, because a region's layout is computed again
+    whenever a node is added.
     """
     total = math.prod(rows)
     found: list[Access | None] = []
@@ -238,7 +243,10 @@ def accesses(node: Node, rows: Shape) -> tuple[Access | None, ...]:
 
 
 def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | None:
-    """Return how a dot reads its operand ``number`` in a region with these rows; None if the rows do not match."""
+    """Return how a matrix product reads operand ``number`` in a region whose row axes have the extents ``rows``.
+
+    Return None if the operand's rows do not match.
+    """
     left, right = node.views[2 * (number // 2) : 2 * (number // 2) + 2]
     kept = len(view.shape) - node.folded
     depth = squeezed(view.shape[kept:], view.strides[kept:])
@@ -259,13 +267,16 @@ def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | No
 
 
 def batch_axes(node: Node) -> int:
-    """Return how many leading axes the two operands of a dot share."""
+    """Return the number of batch axes of a dot node, the leading axes that its two operands share."""
     left, right = node.views[:2]
     return len(left.shape) + len(right.shape) - 2 * node.folded - len(node.shape)
 
 
 def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
-    """Return how a node writes its result to ``target`` in HBM."""
+    """Return how a node writes its result to ``target`` in HBM, as an access with the region's row axes.
+
+    ``rows`` are the extents of the row axes, and ``columns`` is the node's number of columns.
+    """
     axes = squeezed(target.shape, target.strides)
     for one in (axes, *merged([axes])):
         parts = prefix(one, math.prod(rows))
@@ -275,7 +286,7 @@ def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
 
 
 def conforms(access: Access, width: int) -> bool:
-    """Return True if an access reads whole rows of a node of its region. That node has ``width`` columns."""
+    """Return True if an access reads whole rows of another node of its region, which has ``width`` columns."""
     extents = [n for n, _ in access.rows]
     steps = [s * width for s in dense(extents)]
     if access.role == "right" or access.view.offset or [s for _, s in access.rows] != steps:
@@ -287,8 +298,9 @@ def conforms(access: Access, width: int) -> bool:
 
 
 def within_rows(access: Access, width: int) -> bool:
-    """Return True if an element-wise node reads a part of each row of another node of its region, which has
-    ``width`` columns.
+    """Return True if an access reads only a part of each row of another node of its region.
+
+    Only an element-wise node can. ``width`` is the number of columns of the node that is read.
     """
     if access.role != "value" or access.node.kind != "elementwise" or width == 1:
         return False
@@ -303,15 +315,18 @@ def within_rows(access: Access, width: int) -> bool:
 
 
 def in_place(access: Access, width: int) -> bool:
-    """Return True if an access reads each row, or a part of each row, where it lies on the chip."""
+    """Return True if an access reads each row, or a part of it, on the partition that holds the row.
+
+    ``width`` is the number of columns of the node that is read.
+    """
     return conforms(access, width) or within_rows(access, width)
 
 
 def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> Division:
-    """Divide a graph into regions. The returned graph may have further copies, which stores and loops need.
+    """Divide a graph into regions. The graph of the result may have more copies, which stores and loops need.
 
-    A region has at most ``most_nodes`` nodes and ``most_products`` matrix products. The limit on products is
-    there because the right operands of all products of a region are loaded for each row tile.
+    A region has at most ``most_nodes`` nodes and ``most_products`` matrix products. Products are limited because the
+    right operands of all products of a region may be loaded for each tile of rows.
     """
     graph, nodes, before = in_order(with_results_apart(graph))
     outputs = {id(root(view.node)) for view in graph.outputs}
@@ -328,10 +343,10 @@ def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOS
 
 
 def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tuple[Region | Turns, ...]:
-    """Return the regions with those of each loop over steps together. ``turn`` has the loop and step of each node.
+    """Return the regions, with the regions of each loop over steps joined to one part.
 
-    All regions are returned as they are if a loop's regions can not run step by step without other regions
-    between.
+    ``turn`` has (number of the loop, number of the step) of each node in a loop, by the node's id. The regions are
+    returned unchanged if other regions have to run between the steps of a loop.
     """
     if not turn:
         return tuple(found)
@@ -369,7 +384,7 @@ def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tupl
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
-    """Return how many terms the products with each left operand add, by the operand's node, offset and shape."""
+    """Return how many terms matrix products with the same left operand sum over, by that operand's node, offset and shape."""
     return {
         (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])
         for node in products
@@ -378,14 +393,14 @@ def _depths(products: Sequence[Node]) -> dict[object, int]:
 
 
 def _widest(found: Layout) -> int:
-    """Return how many elements a row of the three widest values of a region has together."""
+    """Return the number of elements of a row in the three widest values of a region together."""
     return sum(sorted(found.columns.values(), reverse=True)[:3])
 
 
 def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
-    """Return the greater numbers of rows that a region can have, ascending, by turning column axes into rows.
+    """Return numbers of rows, ascending, that a region has if column axes of a matrix product become row axes.
 
-    Axes of columns become rows from the first axis on, such as the image rows of a convolution. Each number is a
+    Column axes become row axes from the first axis on, such as the image rows of a convolution. Each number is a
     multiple of the product's own number of rows, and leaves at least :data:`LEAST_COLUMNS` columns.
     """
     left, right = product.views[:2]
@@ -401,9 +416,10 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
 
 
 def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
-    """Return True if element-wise nodes would compute long rows on few partitions, and no other node needs them there.
+    """Return True if element-wise nodes would compute long rows on few partitions without need.
 
-    In a region of their own, such nodes fill all partitions.
+    No reduction, scan or product of the region needs the results. In a region of their own, such nodes fill all
+    partitions.
     """
     if math.prod(found.rows) > FEW_ROWS or all(node.kind == "elementwise" for node in nodes):
         return False
@@ -417,13 +433,19 @@ def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
 
 
 def _own_inputs(node: Node) -> list[View]:
-    """Return the operands that a node reads row by row. A dot reads its right operands whole."""
+    """Return the operands of a node that are inputs of the graph and are read row by row.
+
+    Right operands of matrix products are left out, because they are read whole for each tile of rows.
+    """
     views = node.views[::2] if node.kind == "dot" else node.views
     return [view for view in views if view.node.kind == "input"]
 
 
 class _Division:
-    """Division of one graph into regions: node by node at first, then regions that can share rows are joined."""
+    """Divide one graph into regions: put each node into a region, then join regions that can share rows.
+
+    ``before`` has the nodes that have to run before a node, by the node's id. ``turn`` has the loop and step of a node.
+    """
 
     def __init__(
         self,
@@ -450,14 +472,15 @@ class _Division:
         self.regions: dict[int, Region] = {}
         """Regions by their ids, in the order in which they were made."""
         self.numbers: dict[int, int] = {}
-        """The number of a region in the order in which they were made, by its id."""
+        """Number of each region in the order in which regions were made, by the region's id."""
         self.home: dict[int, Region] = {}
+        """Region of each node, by the node's id."""
         self.takers: dict[View, list[Region]] = {}
-        """Regions that read a view of an input row by row, in the order in which they first did."""
+        """Regions that read a view of an input row by row, by the view."""
         self.after: dict[int, set[int]] = {}
-        """Ids of the regions whose ``before`` has a region, by the id of that region."""
+        """Ids of the regions that need a region to run first, by the id of the needed region."""
         self.levels: dict[int, int] = {}
-        """A number for each region, by its id. It is greater than the numbers of the regions in its ``before``."""
+        """Level of each region, by its id. A region's level is above the levels of all regions before the region."""
 
     def result(self) -> list[Region]:
         """Return the regions in an order in which they can run."""
@@ -469,7 +492,7 @@ class _Division:
         return self._ordered()
 
     def _outside(self, nodes: Sequence[Node]) -> set[int]:
-        """Return the ids of those of ``nodes`` whose value is an output or is read by other nodes."""
+        """Return the ids of the nodes in ``nodes`` whose value is an output or is read by a node that is not in ``nodes``."""
         inside = {id(node) for node in nodes}
         return {
             id(node)
@@ -500,7 +523,7 @@ class _Division:
         self._belongs(node, made, shared)
 
     def _belongs(self, node: Node, region: Region, shared: Iterable[View]) -> None:
-        """Record that a node is in a region, and that it reads views of inputs (``shared``) row by row."""
+        """Record that a node is in a region. ``shared`` are the views of inputs that the node reads row by row."""
         self.home[id(node)] = region
         for view in shared:
             self.takers.setdefault(view, []).append(region)
@@ -511,7 +534,7 @@ class _Division:
         self._sink(region)
 
     def _sink(self, region: Region) -> None:
-        """Raise the levels of a region, and of the regions after it, above the levels of the regions before."""
+        """Raise the level of a region above the levels of the regions before it, and then those of all later regions."""
         todo = [id(region)]
         while todo:
             key = todo.pop()
@@ -521,7 +544,7 @@ class _Division:
                 todo += self.after[key]
 
     def _fit(self, nodes: list[Node]) -> Layout | None:
-        """Return the layout of ``nodes`` as one region; None if they can not be one."""
+        """Return the layout of ``nodes`` as one region; None if the nodes can not or should not be one region."""
         inside = {id(node) for node in nodes}
         if len({self.turn.get(key) for key in inside}) > 1:  # steps that are alike need regions that are alike
             return None
@@ -558,14 +581,17 @@ class _Division:
         return found
 
     def _above(self, key: int, later: Iterable[int]) -> bool:
-        """Return True if the region ``key`` is one of the regions ``later``, or has to run before one of them."""
+        """Return True if the region with id ``key`` is in ``later``, or has to run before a region in ``later``.
+
+        ``later`` has ids of regions.
+        """
         seen = set(later)
         todo = list(seen)
         while todo:
             one = todo.pop()
             if one == key:
                 return True
-            # A region at a lower level than that of ``key`` does not come after it.
+            # A region on a lower level than the region ``key`` can not come after the region ``key``.
             found = {each for each in self.regions[one].before if self.levels[each] >= self.levels[key]} - seen
             seen |= found
             todo += found
@@ -574,23 +600,22 @@ class _Division:
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
         """Return the regions that have to run before ``nodes``.
 
-        These are regions that make values which the nodes read, and regions that use elements which the nodes
-        overwrite.
+        Such a region computes a value that a node reads, or uses elements that a node overwrites.
         """
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
     def _cycle(self, region: Region, node: Node) -> bool:
-        """Return True if ``region``, with ``node`` added, would have to run both before and after some other region."""
+        """Return True if a region with ``node`` added would have to run both before and after some other region."""
         needs = {id(other) for other in self._needs([node])} - {id(region)}
         through_hbm = any(view.node.kind == "buffer" and region in self._writers(view) for view in node.views)
         return through_hbm or self._above(id(region), needs)
 
     def _join(self) -> None:
-        """Join regions that can share rows, until no two regions can.
+        """Join regions that can share rows, until no two regions can be joined.
 
-        A region is joined only with a region that has to run before it. Regions are tried in the order in which
-        they were made.
+        A region is joined only with a region that has to run before it. Regions are tried in the order in which they
+        were made.
         """
         every = list(self.regions.values())
         changes = [0] * len(every)
@@ -613,7 +638,7 @@ class _Division:
                     break
 
     def _join_stores(self) -> None:
-        """Join element-wise regions whose results take turns in one array, so that they are stored in contiguous rows."""
+        """Join element-wise regions whose results alternate in one array, so that one store writes contiguous rows."""
         last: dict[object, Region] = {}
         for array, target, value in self.stores:
             region = self.home[id(value)]
@@ -629,7 +654,7 @@ class _Division:
             last[key] = region
 
     def _joined(self, earlier: Region, later: Region) -> bool:
-        """Put the nodes of a region into a later region and return True, or return False if that is not possible."""
+        """Move the nodes of an earlier region into a later region, and return True. Return False if that is not possible."""
         if self._above(id(earlier), later.before - {id(earlier)}):
             return False
         nodes = sorted((*earlier.nodes, *later.nodes), key=lambda node: self.place[id(node)])

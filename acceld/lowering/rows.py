@@ -1,6 +1,7 @@
-"""Lower a function of one row to all rows of an array, as ``np.apply_along_axis`` calls it.
+"""Lower ``np.apply_along_axis``: apply a function of one row to all rows of an array together.
 
-The function is traced once, with one row. Then each node that depends on the row gets the axes of the rows in front.
+The function is traced once, with a single row. Then each node that depends on the row gets the axes of all rows before
+its own axes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def _along(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs
 
 
 class _Rows:
-    """The nodes of a function of one row, repeated for all rows of ``rows``."""
+    """Repeat the nodes of a function of one row for all rows.
+
+    ``row`` is the input node for one row, ``rows`` is the view of all rows, and ``result`` is the function's result.
+    """
 
     def __init__(self, row: Node, rows: View, result: View) -> None:
         self.row, self.rows, self.lead = row, rows, rows.shape[:-1]
@@ -47,12 +51,15 @@ class _Rows:
     def _repeated(self, node: Node) -> Node:
         """Return a node that computes for all rows what ``node`` computes for one row."""
         if node.kind == "gather" and id(node.views[1].node) in self.own:
-            refused("rows of a row by number in np.apply_along_axis", "use np.take_along_axis on the whole array")
+            refused(
+                "indexing a row by an array of positions in np.apply_along_axis",
+                "use np.take_along_axis on the whole array",
+            )
         args = tuple(self.view(arg) if isinstance(arg, View) else arg for arg in node.args)
         return replace(node, args=args, shape=(*self.lead, *node.shape), target=self._target(node.target))
 
     def _target(self, target: View | None) -> View | None:
-        """Return the place of a store, in the array that has the results of all rows."""
+        """Return the target of a store for one row as the target of a store for all rows. Return None for None."""
         if target is None:
             return None
         held = target.node
@@ -62,7 +69,7 @@ class _Rows:
         return self.view(target)
 
     def view(self, view: View) -> View:
-        """Return a view of one row's value as a view of the values of all rows."""
+        """Return a view of a value of one row as a view of the values of all rows."""
         shape = (*self.lead, *view.shape)
         if id(view.node) not in self.own:
             return View(view.node, shape, (*(0 for _ in self.lead), *view.strides), view.offset)

@@ -1,6 +1,7 @@
-"""Rewrite a graph into one with the same results that costs less.
+"""Rewrite a graph into a graph that has the same results and costs less.
 
-For example, operations on constants are computed, and divisions become products with reciprocals.
+For example, divisions become products with reciprocals, and a sum of two matrix products becomes one product. A rule
+takes a node and the graph's :class:`Uses`. It returns the value that replaces the node, or None if it does not apply.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from acceld.lowering.regions import FEW_ROWS, LONG_ROW
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """The ids of nodes with one use, and of buffers without a later store, which rules have to know."""
+    """Hold the ids of nodes with a single use (``once``) and of buffers that no later store changes (``lasting``)."""
 
     once: set[int] = field(default_factory=set)
     lasting: set[int] = field(default_factory=set)
@@ -42,22 +43,22 @@ class Uses:
 
 Rule = Callable[[Node, Uses], View | None]
 MOST_STORES = 256
-"""Most stores to one buffer that are compared with each other."""
+"""Most stores to one buffer whose overlap is checked, because every two of them are compared."""
 MOST_FOLDED = 9
-"""Most elements of a window that is folded step by step."""
+"""Most elements of a window whose reduction becomes element-wise operations."""
 MOST_TERMS = 64
-"""Most terms of a product that may be computed element by element."""
+"""Most terms of a matrix product that may become element-wise products and sums."""
 PRODUCT, LEAST_CYCLES, BANK_COLUMNS = 1000, 64, 512
-"""Cycles of the vector engine that a small product takes, the least that an instruction takes, the columns of a product."""
+"""Three figures for an estimate: cycles of a small matrix product, least cycles of an instruction of the vector engine,
+most columns of a matrix product.
+"""
 MOST_PARTS = 1024
-"""Most parts into which such a fold is divided. The second fold combines them on one partition."""
+"""Most parts into which a long reduction is divided. A second reduction combines the parts on one partition."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
 def simplified(graph: Graph) -> Graph:
-    """Return the graph after every rule of this module was applied. Nodes that compute the same value become
-    one node.
-    """
+    """Return the graph after all rewriting rules. Nodes that compute the same value become one node."""
     return _swept(_swept(_swept(_without_dead_stores(graph), RULES), LAST), LONG)
 
 
@@ -103,8 +104,9 @@ def _without_dead_stores(graph: Graph) -> Graph:
 
 
 def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
-    """Return the graph after one pass. In a pass, the first rule that applies replaces each node, and equal
-    nodes become one.
+    """Return the graph after one pass of ``rules``, which has the rules by the kind of node.
+
+    The first rule that applies to a node replaces it. Nodes that compute the same value become one node.
     """
     counts = Counter(id(view.node) for node in graph.nodes() for view in node.views)
     counts.update(id(view.node) for view in graph.outputs)
@@ -137,13 +139,18 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
 
 
 def _moved(arg: Operand, made: dict[int, View]) -> Operand:
-    """Return an operand after replacements: a view of the value that replaces the old one. Numbers stay unchanged."""
+    """Return an operand after replacements. A view becomes a view of the replacement of its node. A number is unchanged.
+
+    ``made`` has replacements by the id of the old node.
+    """
     return _moved_view(arg, made) if isinstance(arg, View) else arg
 
 
 def _moved_view(view: View, made: dict[int, View]) -> View:
-    """Return a view of a replaced node as a view of its replacement. ``made`` has replacements by the id of the
-    old node.
+    """Return a view of a replaced node as a view of the node's replacement.
+
+    ``made`` has replacements by the id of the old node. If strides can not describe the view, the replacement is copied
+    first, and the copy is entered in ``made``.
     """
     base = made.get(id(view.node))
     if base is None:
@@ -191,7 +198,10 @@ def _held(node: Node, made: dict[int, View]) -> View | None:
 
 
 def _identity(node: Node) -> object:
-    """Return a key that is equal for nodes that compute the same value; None for a node that must not be shared."""
+    """Return a key of a node. Nodes that compute the same value have equal keys.
+
+    Return None for an input, an index or a buffer, which must not be merged with another node.
+    """
     if node.kind in ("input", "index", "buffer"):
         return None
     args = tuple(
@@ -201,8 +211,9 @@ def _identity(node: Node) -> object:
 
 
 def _cheaper(node: Node, uses: Uses, rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
-    """Return the value with which the first rule that applies replaces the node; the node's own value if no
-    rule applies.
+    """Return the replacement of a node by the first rule that applies; the node's own value if no rule applies.
+
+    ``rules`` has rules by the kind of node; None stands for :data:`RULES`.
     """
     for rule in (RULES if rules is None else rules).get(node.kind, ()):
         found = rule(node, uses)
@@ -212,14 +223,14 @@ def _cheaper(node: Node, uses: Uses, rules: Mapping[str, tuple[Rule, ...]] | Non
 
 
 def _derived(node: Node, name: str, args: list[Operand]) -> Node:
-    """Return an element-wise node ``name`` with the type, shape, source line and order of ``node``."""
+    """Return an element-wise node of function ``name`` with the dtype, shape, source line and order of ``node``."""
     made = elementwise(name, args, node.dtype, node.line, node.shape)
     made.order = node.order
     return made
 
 
 def _copied(node: Node, uses: Uses) -> View | None:
-    """Replace a copy by its operand, if the copy changes no type."""
+    """Replace a copy by its operand if the copy keeps the dtype and no later store changes the operand."""
     if node.name == "copy" and isinstance(node.args[0], View) and node.args[0].dtype == node.dtype:
         source = node.args[0]
         fixed = source.node.kind != "buffer" or not source.node.args or id(source.node) in uses.lasting
@@ -228,7 +239,7 @@ def _copied(node: Node, uses: Uses) -> View | None:
 
 
 def _made_narrow(node: Node, uses: Uses) -> View | None:
-    """Let the instruction that computes a value convert it to a narrow integer type, instead of a copy."""
+    """Drop a copy to a narrow integer type: the instruction that computes the copied value converts it."""
     view = node.args[0]
     if node.name != "copy" or node.dtype not in NARROW_INTEGERS or not isinstance(view, View) or not view.whole:
         return None
@@ -241,7 +252,7 @@ def _made_narrow(node: Node, uses: Uses) -> View | None:
 
 
 def _constant(node: Node, uses: Uses) -> View | None:
-    """Replace an operand all of whose elements are one constant by a number."""
+    """Replace each operand whose elements are all the same constant by a number."""
     if node.name == "fill" or not any(_number(arg) is not None for arg in node.views):
         return None
     args = [arg if (number := _number(arg)) is None else number for arg in node.args]
@@ -251,7 +262,7 @@ def _constant(node: Node, uses: Uses) -> View | None:
 
 
 def _number(arg: Operand) -> float | None:
-    """Return the number that all elements of an operand are; None if they differ or are not known."""
+    """Return the constant that all elements of an operand equal; None if the operand is not made by ``fill``."""
     if isinstance(arg, View) and arg.node.name == "fill" and arg.node.kind == "elementwise":
         return float(arg.node.args[0])  # type: ignore[arg-type]  # a fill's operand is a number
     return None
@@ -270,7 +281,7 @@ def _narrow(node: Node, uses: Uses) -> View | None:
 
 
 def _uncast(view: View) -> View:
-    """Return the view that was cast to float32; a view that is not such a cast is returned unchanged."""
+    """Return the bfloat16 or float16 view that was cast to float32. A view that is no such cast is returned unchanged."""
     inner = view.node
     narrow = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
     if isinstance(narrow, View) and inner.dtype == "float32" and narrow.dtype in ("bfloat16", "float16"):
@@ -301,7 +312,7 @@ def _power(node: Node, uses: Uses) -> View | None:
 
 
 def _one_or_zero(node: Node, uses: Uses) -> View | None:
-    """Replace a choice between 1 and 0 by the comparison that it depends on, whose value is 1 or 0."""
+    """Replace ``where(comparison, 1, 0)`` by the comparison, whose value is 1 or 0 already."""
     if node.name != "where" or node.args[1:] != (1.0, 0.0):
         return None
     test = node.args[0]
@@ -310,8 +321,9 @@ def _one_or_zero(node: Node, uses: Uses) -> View | None:
 
 
 def _negation(node: Node, uses: Uses) -> View | None:
-    """Replace the negation of a comparison by the opposite comparison. A comparison of its result with 0 is a
-    negation, too.
+    """Replace the negation of a comparison by the opposite comparison: ``not (a < b)`` becomes ``a >= b``.
+
+    ``(a < b) == 0`` is a negation, too.
     """
     view = node.args[0]
     negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
@@ -343,7 +355,7 @@ def _divided(node: Node, uses: Uses) -> View | None:
 
 
 def _reciprocal(below: View, node: Node) -> View:
-    """Return the reciprocals of a view. Along axes that only repeat elements, each is computed once."""
+    """Return the reciprocals of a view's elements. Along axes that repeat elements, each reciprocal is computed once."""
     small = below.mapped(lambda array: array[(*(slice(0, 1) if s == 0 else slice(None) for s in array.strides), ...)])
     made = elementwise("recip", [small], node.dtype, node.line)
     made.order = node.order
@@ -369,7 +381,7 @@ def _scaled_sum(node: Node, uses: Uses) -> View | None:
 
 
 def _small_fold(node: Node, uses: Uses) -> View | None:
-    """Replace a fold over a few elements that are not neighbors, as in pooling, by element-wise operations."""
+    """Replace a reduction of a few elements that are not all neighbors, as in pooling, by element-wise operations."""
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
@@ -401,7 +413,7 @@ def _through(view: View, argument: View) -> View | None:
 
 
 def _wide(node: Node, uses: Uses) -> View | None:
-    """Drop casts to float32 before a product, because the tensor engine adds in float32 anyway."""
+    """Drop casts to float32 before a matrix product, because the tensor engine adds in float32 anyway."""
     args = [_uncast(view) for view in node.views]
     if tuple(args) == node.args or len({arg.dtype for arg in args}) != 1:
         return None
@@ -411,7 +423,7 @@ def _wide(node: Node, uses: Uses) -> View | None:
 
 
 def _gathered(node: Node, uses: Uses) -> View | None:
-    """Let a product read the source of a copy instead of the copy, if a strided view of the source has the elements."""
+    """Let a matrix product read an input instead of a copy of the input, if a strided view of the input has the elements."""
     if len(node.args) != 2:
         return None
     batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
@@ -438,14 +450,14 @@ def _gathered(node: Node, uses: Uses) -> View | None:
 
 
 def _lead(shape: tuple[int, ...], elements: int) -> int:
-    """Return the least number of leading axes that have ``elements`` elements together."""
+    """Return the least number of leading axes of ``shape`` whose extents multiply to ``elements``."""
     return next(count for count in range(len(shape) + 1) if math.prod(shape[:count]) == elements)
 
 
 def _opened(view: View, source: View, axes: range) -> View | None:
-    """Return a view of ``source`` that has the elements of ``view``, which reads a copy of ``source``.
+    """Return a view of ``source`` that has the elements of ``view``. ``view`` reads a copy of ``source``.
 
-    Axes in ``axes`` may be divided into several. Return None if no strided view has these elements.
+    Each axis in ``axes`` may become several axes. Return None if no strided view has these elements.
     """
     strides = dense(source.shape)
     shape: list[int] = []
@@ -476,9 +488,9 @@ def _opened(view: View, source: View, axes: range) -> View | None:
 
 
 def _turned(node: Node, uses: Uses) -> View | None:
-    """Let an element-wise node keep the order of axes in which its operands are computed, and turn its result instead.
+    """Compute an element-wise node in its operands' order of axes, and transpose its result instead of the operands.
 
-    The operands then need no way through HBM. The last axis stays last, so that results are stored in contiguous rows.
+    The operands can then stay on the chip. The last axis stays last, so that results are stored in contiguous rows.
     """
     orders = set()
     for view in node.views:
@@ -499,7 +511,7 @@ def _turned(node: Node, uses: Uses) -> View | None:
 
 
 def _summed(node: Node, uses: Uses) -> View | None:
-    """Replace a sum of two matrix products by one product with more terms, because PSUM adds products."""
+    """Replace a sum of two matrix products by one node with the operands of both, because PSUM adds up products."""
     if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
         return None
     first, second = (view.node for view in node.views)
@@ -513,10 +525,10 @@ def _summed(node: Node, uses: Uses) -> View | None:
 
 
 def _by_elements(node: Node, uses: Uses) -> View | None:
-    """Replace a product of many small vectors with many small matrices by element-wise products and sums.
+    """Replace a batch of many small matrix products by element-wise products and sums.
 
-    Such is a convolution of each channel by itself. The tensor engine would compute one of them after another, each with
-    one row or one column.
+    A depthwise convolution is an example. The tensor engine would compute the products one after another, each with a
+    single row or a single column. The rule applies if an estimate of cycles says that element-wise work takes less time.
     """
     if len(node.views) != 2:
         return None
@@ -554,17 +566,19 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
 
 
 def _overlaps(view: View, folded: int) -> bool:
-    """Return True if neighboring results read some of the same elements of a product's operand, as in a convolution."""
+    """Return True if neighboring results of a matrix product share elements of an operand, as in a convolution.
+
+    ``folded`` is the number of last axes of the operand ``view`` that the product sums over.
+    """
     kept = len(view.shape) - folded
     axes = list(zip(view.shape, view.strides, strict=True))
     return any(s > 0 and t > 0 and t % s == 0 and t // s < n for n, s in axes[:kept] for _, t in axes[kept:])
 
 
 def _rolled_terms(node: Node, uses: Uses) -> View | None:
-    """Replace the terms of a product that read at equal distances, such as the taps of a convolution, by one
-    term.
+    """Replace several products that read at equal distances, such as the taps of a convolution, by one product.
 
-    The one term sums over further axes, along which the old terms lie.
+    The node adds up these products. The new product sums over one or two more axes, which go from tap to tap.
     """
     lefts, rights = (_in_one_buffer(side) for side in (node.views[::2], node.views[1::2]))
     terms = len(lefts)
@@ -595,8 +609,10 @@ def _rolled_terms(node: Node, uses: Uses) -> View | None:
 
 
 def _in_one_buffer(views: list[View]) -> list[View]:
-    """Return views of one buffer and of values that were stored to it, such as the middle tap of a padded array, as views
-    of the buffer; other views unchanged.
+    """Return ``views`` as views of one buffer, if all of them read the buffer or values that were stored to it.
+
+    For example, the middle tap of a padded array may read the array itself. Return ``views`` unchanged if one of them
+    reads anything else.
     """
     buffer = next((view.node for view in views if view.node.kind == "buffer" and view.node.args), None)
     if buffer is None or all(view.node is buffer for view in views):
@@ -606,7 +622,10 @@ def _in_one_buffer(views: list[View]) -> list[View]:
 
 
 def _as_stored(view: View, buffer: Node) -> View | None:
-    """Return a view of a value as a view of the buffer to which the value was stored; None if the buffer lacks it."""
+    """Return a view of a value as a view of the buffer to which the value was stored.
+
+    Return None if the value was never stored to the buffer, was converted, or was overwritten since.
+    """
     node, later = buffer, list[View]()
     while node.kind == "buffer" and node.args and node.target is not None:
         value = node.args[-1]
@@ -623,9 +642,9 @@ def _as_stored(view: View, buffer: Node) -> View | None:
 
 
 def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) of two nested loops in which the index takes the values ``offsets``.
+    """Return the steps (outer, inner) with which two nested loops take the values ``offsets`` in order.
 
-    Return None if there are no such steps. ``inner`` is the number of trips of the inner loop.
+    ``inner`` is the number of trips of the inner loop. Return None if no steps give these values.
     """
     outer_step = offsets[inner] - offsets[0] if len(offsets) > inner else 0
     inner_step = offsets[1] - offsets[0] if inner > 1 else 0
@@ -634,7 +653,7 @@ def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
 
 
 def _scaled_product(node: Node, uses: Uses) -> View | None:
-    """Scale the results of a product instead of the rows of its left operand, if there are fewer results."""
+    """Scale the rows of a matrix product's result instead of the rows of its left operand, if the result is smaller."""
     if len(node.args) != 2:
         return None
     left, right = node.views
@@ -662,7 +681,10 @@ def _scaled_product(node: Node, uses: Uses) -> View | None:
 
 
 def _cut_depth(node: Node, uses: Uses) -> View | None:
-    """Replace a product with more terms than a partition has room for by a sum of products with fewer terms."""
+    """Replace a matrix product with more than ``DEEPEST`` terms by a sum of products with fewer terms.
+
+    Operands with more terms do not fit a partition.
+    """
     left = node.views[0]
     kept = len(left.shape) - node.folded
     total = math.prod(left.shape[kept:])
@@ -685,8 +707,10 @@ def _cut_depth(node: Node, uses: Uses) -> View | None:
 
 
 def _folded_apart(node: Node, uses: Uses) -> View | None:
-    """Fold over rows first and over a few neighbors afterwards, if other elements lie between the rows, as in a norm of
-    groups of the last axis. In one fold, each partition would have a few elements.
+    """Replace a reduction by two: first over rows, then over a few neighboring elements.
+
+    The rule applies if elements of other results lie between the rows, as in a norm over groups of the last axis. A
+    single reduction would have only a few elements on each partition.
     """
     source = node.views[0]
     kept = len(source.shape) - node.folded
@@ -711,7 +735,7 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
     own = dense(made.shape)
 
     def placed(axis: tuple[int, int]) -> int:
-        """Return the stride of an axis of the source in the result of the first fold."""
+        """Return the stride, in the result of the first reduction, of an axis of the operand."""
         return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
 
     ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]
@@ -722,9 +746,10 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
 
 
 def _folded_twice(node: Node, uses: Uses) -> View | None:
-    """Fold many elements into few results by two folds, because each result would be computed on one partition.
+    """Replace a reduction of many elements into few results by two reductions, so that more partitions have work.
 
-    The first fold has a result for each of at least 64 parts.
+    A single reduction would compute each result on one partition. The first of the two reductions has at least 64
+    results.
     """
     source = node.views[0]
     kept = len(source.shape) - node.folded
@@ -747,9 +772,9 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
 
 
 def _parts_of(axes: Axes) -> Iterator[int]:
-    """Yield numbers of parts into which a long fold may be divided, the best first.
+    """Yield numbers of parts into which a long reduction over ``axes`` may be divided, the best number first.
 
-    Parts that are rows of the operand come first, because what computes the rows can then be in the same loop nest.
+    Numbers that make each part a row of the operand come first. Then one loop nest can compute the rows and reduce them.
     """
     natural = list(itertools.accumulate((n for n, _ in axes), operator.mul))
     yield from (count for count in natural[:-1] if PARTITIONS <= count <= MOST_PARTS)
@@ -758,7 +783,10 @@ def _parts_of(axes: Axes) -> Iterator[int]:
 
 
 def _from_product(node: Node) -> bool:
-    """Return True if a node folds columns of a matrix product, as in an attention, which one loop nest computes."""
+    """Return True if a node reduces the rows of a matrix product, as the softmax of an attention does.
+
+    One loop nest computes such a product with its reduction.
+    """
     todo = [view.node for view in node.views]
     while todo:
         one = todo.pop()
@@ -772,8 +800,9 @@ def _from_product(node: Node) -> bool:
 
 
 def _counted_operands(node: Node, uses: Uses) -> View | None:
-    """Return a product whose operands that count, as np.arange does, are read from memory, because the tensor engine can
-    not make them; None if it has no such operand.
+    """Copy operands of a matrix product that are positions, such as ``np.arange``, to memory.
+
+    The tensor engine can not compute positions. Return None if no operand is positions.
     """
     held = [whole(elementwise("copy", [v], "float32", node.line)) if v.node is INDEX else v for v in node.views]
     if held == node.views:
@@ -800,11 +829,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _by_elements, _gathered, _scaled_product),
 }
-"""Rules that are applied first, by kind of node, in this order."""
+"""Rules that are applied first, by the kind of node. The first rule that applies to a node is taken."""
 
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_counted_operands, _rolled_terms)}
-"""Rules that are applied after :data:`RULES`, when sums of products have become single products."""
+"""Rules that are applied after :data:`RULES`, when sums of matrix products have become single nodes."""
 
 LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_apart, _folded_twice)}
-"""Rules that are applied at the end, because they undo results of other rules."""
+"""Rules that are applied last, because they undo what other rules do."""

@@ -1,4 +1,7 @@
-"""Print a kernel as source text for one of the two APIs: results, accesses, loops and calls are written differently."""
+"""Print a kernel as source text for the API ``nki`` or ``nki_legacy`` (``neuronxcc.nki``).
+
+The two APIs differ in how a call returns its result, how an access is written, and who chooses engines.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +35,19 @@ WIDTH = 120
 _TYPED = frozenset(
     "activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor tensor_tensor_scan".split()
 )
-"""Legacy calls whose result has the dtype of the operands, unless they get a ``dtype``."""
+"""Calls of the legacy API whose result has the dtype of the operands, unless the call has an argument ``dtype``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The ways in which an API writes a kernel's source, where the two APIs differ."""
+    """Describe how an API writes the parts of a kernel's source in which the two APIs differ."""
 
     imports: tuple[str, ...]
     returns_results: bool
-    """True if a call returns the instruction's result; False if it takes a ``dst``."""
+    """True if a call returns the instruction's result; False if the call takes its destination as ``dst``."""
 
     has_patterns: bool
-    """True if an access can be written as strides and counts; False if it needs an index for each axis."""
+    """True if an access can be written as strides and counts; False if each axis needs an index."""
 
     sums_beside: bool
     """True if an activation may also sum its columns in a region with products.
@@ -82,11 +85,11 @@ _SIGNS = {
     "equal": "==",
     "not_equal": "!=",
 }
-"""Python's operators for the comparisons of instructions."""
+"""Python's comparison operators, by the names of the comparisons in ``nki.language``."""
 
 
 def printed(kernel: Kernel, api: str) -> str:
-    """Return the source of a kernel for an API."""
+    """Return the source of a kernel for an API, ``nki`` or ``nki_legacy``."""
     return _Printer(kernel, SPELLINGS[api]).text()
 
 
@@ -117,7 +120,7 @@ def printed_by_shape(kernels: Sequence[tuple[Mapping[str, tuple[int, ...]], Kern
 
 
 class _Printer:
-    """Printer of one kernel for an API."""
+    """Print one kernel for an API."""
 
     def __init__(self, kernel: Kernel, spelling: Spelling) -> None:
         self.kernel = kernel
@@ -127,13 +130,13 @@ class _Printer:
         self.lines: list[str] = []
 
     def text(self) -> str:
-        """Return the source of the whole file."""
+        """Return the source of the whole file with the kernel."""
         kernel = self.kernel
         lines = [*self.head(), "", "", "@nki.jit", f"def {kernel.name}({', '.join(kernel.parameters)}):", *self.body()]
         return "\n".join(lines) + "\n"
 
     def head(self) -> list[str]:
-        """Return the lines with the file's docstring and imports."""
+        """Return the first lines of the file: its docstring and imports."""
         doc = textwrap.fill(self.kernel.doc, WIDTH - 8) if self.kernel.doc else "A lowered kernel."
         return [f'"""{doc}"""', "", *self.spelling.imports]
 
@@ -149,7 +152,7 @@ class _Printer:
         return self.lines
 
     def _put(self, depth: int, text: str) -> None:
-        """Append a line. A line that is too long is broken at its brackets."""
+        """Append a line at an indentation of ``depth`` levels. A line that is too long is broken at its brackets."""
         line = "    " * depth + text
         if len(line) <= WIDTH or "(" not in text or text.startswith("#"):
             self.lines.append(line)
@@ -166,7 +169,7 @@ class _Printer:
         self.lines.append("    " * depth + ")" + tail)
 
     def _statements(self, statements: Iterable[Statement], depth: int) -> None:
-        """Append the lines of statements."""
+        """Append the lines of ``statements`` at an indentation of ``depth`` levels."""
         for statement in statements:
             match statement:
                 case Note(text):
@@ -225,9 +228,10 @@ class _Printer:
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
 
     def _in_slices(self, call: Call) -> Call:
-        """Return a transfer whose part of HBM slices can select, if that is possible after its axes are divided.
+        """Return a DMA transfer with its axes divided so that slices can select its elements in HBM.
 
-        A compiler sees from slices, better than from strides, which transfers touch the same elements.
+        A compiler sees better from slices than from strides which transfers touch the same elements. Return the transfer
+        unchanged if slices select its elements already, or can not select them.
         """
         source = dict(call.args).get("src")
         block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
@@ -274,7 +278,7 @@ class _Printer:
         )
 
     def _gathered(self, call: Call, source: Gathered) -> str:
-        """Return a gather of rows as text."""
+        """Return a gather of table rows, whose numbers are in a tile, as text."""
         tensor = source.tensor
         rows = math.prod(tensor.shape) // source.row
         table = tensor.name if tensor.shape == (rows, source.row) else f"{tensor.name}.reshape(({rows}, {source.row}))"
@@ -294,7 +298,7 @@ class _Printer:
     def _transfer(self, call: Call) -> str:
         """Return a load or store of the legacy API as text.
 
-        If slices can not select the elements in HBM, source and destination are written with index grids.
+        If slices can not select the elements in HBM, the source and the destination are written with index grids.
         """
         source = dict(call.args)["src"]
         block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
@@ -323,7 +327,7 @@ class _Printer:
         return str(tuple(span.count for span in piece.spans if span.count is not None))
 
     def _value(self, name: str, value: Value) -> str:
-        """Return an argument of an instruction as text. ``name`` is the argument's name."""
+        """Return the value of an instruction's argument ``name`` as text."""
         match value:
             case Piece():
                 return self._piece(value)
@@ -389,7 +393,7 @@ class _Printer:
 
 
 def _opening(text: str) -> int:
-    """Return the position of the innermost bracket that is not closed at the end of ``text``."""
+    """Return the position of the innermost bracket in ``text`` that is not closed."""
     depth = 0
     for at in range(len(text) - 1, -1, -1):
         depth += (text[at] in ")]}") - (text[at] in "([{")
@@ -410,7 +414,7 @@ def _arguments(text: str) -> list[str]:
 
 
 def _nl(dtype: str) -> str:
-    """Return the name of a dtype in ``nl``, such as ``nl.float32``."""
+    """Return the name of a dtype in ``nki.language``, such as ``nl.float32``."""
     return f"nl.{'bool_' if dtype == 'bool' else dtype}"
 
 
@@ -420,7 +424,7 @@ def _dtype(place: Piece | Block | Strided) -> str:
 
 
 def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
-    """Return the tiles of PSUM in which matrix products are added up."""
+    """Return the PSUM tiles in which matrix products accumulate."""
     found: set[Tile] = set()
     for statement in statements:
         if isinstance(statement, Loop):
@@ -431,7 +435,7 @@ def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
 
 
 def affine(value: Affine) -> str:
-    """Return an affine expression as text."""
+    """Return an affine expression of loop variables as Python source, such as ``2 * i + 1``."""
     parts = [name if by == 1 else f"{by} * {name}" for name, by in value.terms]
     if value.constant or not parts:
         parts.append(str(value.constant))
@@ -439,7 +443,7 @@ def affine(value: Affine) -> str:
 
 
 def _grid(count: int, place: int, rank: int) -> str:
-    """Return an ``nl.arange`` along axis ``place`` of ``rank`` axes, as text."""
+    """Return the text of an ``nl.arange(count)`` that lies along axis ``place`` of an index with ``rank`` axes."""
     return f"nl.arange({count})[{', '.join(':' if at == place else 'None' for at in range(rank))}]"
 
 
@@ -453,9 +457,9 @@ def _span(span: Span) -> str:
 
 
 def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
-    """Return the range of each axis of its tensor that a block covers; None if slices can not select the block.
+    """Return the range of each axis of the tensor that a block covers; None if slices can not select the block.
 
-    ``trips`` has the number of trips of each loop, by its variable.
+    ``trips`` has the number of trips of each loop, by the loop's variable.
     """
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
@@ -482,9 +486,10 @@ def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
 
 
 def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -> list[Affine] | None:
-    """Return the start along each axis of a tensor for an offset.
+    """Return the start along each axis of a tensor of ``shape`` for an offset in elements.
 
-    Return None if a loop variable would move it over the end of an axis.
+    Return None if a loop variable would move the start over the end of an axis. ``trips`` has the number of trips of
+    each loop, by the loop's variable.
     """
     strides = dense(shape)
     constants, rest = [], offset.constant
@@ -503,8 +508,9 @@ def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -
 
 
 def walks(block: Block) -> list[tuple[int, int]]:
-    """Return the pattern of a block, as (stride, count), divided so that each axis moves along one axis of the
-    tensor.
+    """Return the pattern of a block as pairs (stride, count), with axes divided at the ends of the tensor's axes.
+
+    After that, each pair moves along a single axis of the tensor where this is possible.
     """
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
@@ -535,7 +541,7 @@ def _gridded_piece(piece: Piece, counts: list[int]) -> str:
 
 
 def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
-    """Return positions as a sum of index grids, for the legacy API, which has no patterns."""
+    """Return positions as the text of a sum of index grids, for the legacy API, which has no patterns."""
     terms = [affine(values.offset)] if values.offset != Affine() else []
     for axis, step in enumerate((values.step, *(step for step, _ in values.pattern))):
         grid = _grid(counts[axis], axis, len(counts))
@@ -544,9 +550,10 @@ def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
 
 
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> str:
-    """Return a block as text with index grids, for the legacy API, which has no patterns.
+    """Return a block of HBM as text with index grids.
 
-    If steps cross the end of an axis, or if there is no axis, the tensor is reshaped to one axis.
+    If steps cross the end of an axis, or if the tensor has no axes, the tensor is reshaped to one axis. ``trips`` has
+    the number of trips of each loop, by the loop's variable.
     """
     walked = list(pattern)
     parts = _by_axis(block, walked, trips) if block.tensor.shape else None  # a tensor without axes has no index
@@ -560,7 +567,7 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
 
 
 def _by_axis(block: Block, walked: Sequence[tuple[int, int]], trips: Mapping[str, int]) -> list[str] | None:
-    """Return an index for each axis of a block's tensor, as text; None if the block steps over the end of an axis."""
+    """Return the text of an index for each axis of a block's tensor; None if the block steps over the end of an axis."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)

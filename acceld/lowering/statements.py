@@ -1,6 +1,6 @@
 """Represent a kernel as data that does not depend on the API: tiles, accesses, loops and instructions.
 
-Positions in accesses are affine in loop variables.
+Positions in accesses are affine expressions of loop variables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from acceld.lowering.graph import Shape
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """An integer expression: ``constant`` plus each loop variable times its coefficient."""
+    """An integer expression: ``constant`` plus the sum of loop variables times their coefficients."""
 
     constant: int = 0
     terms: tuple[tuple[str, int], ...] = ()
@@ -52,7 +52,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class HbmTensor:
-    """A tensor in HBM, with the shape that the kernel's arguments and results have."""
+    """A tensor in HBM: an argument, a result or an intermediate tensor of the kernel, with its shape in the kernel."""
 
     name: str
     shape: Shape
@@ -61,9 +61,9 @@ class HbmTensor:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``count`` positions of an axis, from ``start`` on.
+    """A range of ``count`` positions of an axis, from ``start`` on.
 
-    A ``count`` of None means the position ``start`` alone; the selected part then lacks this axis.
+    A ``count`` of None means a single position, ``start``. The selected part then lacks this axis.
     """
 
     start: Affine
@@ -72,9 +72,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a tile. ``reshaped`` is the shape in which an instruction sees it; None for its own shape.
+    """A part of a tile, selected by a range for each axis of the tile.
 
-    ``bits_as`` is the type as which an instruction reads its bits; "" for its own type.
+    ``reshaped`` is the shape in which an instruction reads or writes the part; None for the part's own shape. ``bits_as``
+    is the dtype as which an instruction reads the part's bits; "" for the tile's dtype.
     """
 
     tile: Tile
@@ -85,8 +86,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a tensor in HBM: the offset of its first element, and (stride, count) of each axis, partitions
-    first.
+    """A part of a tensor in HBM, by the offset of its first element and the (stride, count) of each axis.
+
+    The axis of the partitions comes first. Offsets and strides count elements.
     """
 
     tensor: HbmTensor
@@ -96,8 +98,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Numbers made on the chip: ``offset`` plus ``step`` times the partition, plus (step, count) along each
-    free axis.
+    """Positions, which the chip computes: ``offset`` plus ``step`` times the number of the partition, plus ``pattern``.
+
+    ``pattern`` has (step, count) for each further axis.
     """
 
     offset: Affine
@@ -107,9 +110,9 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows of a table in HBM, whose numbers are in the tile ``index``.
+    """Rows of a table in HBM whose numbers are in ``index``, a piece of a tile.
 
-    A row has ``row`` elements; ``count`` of them are read, from ``offset`` on.
+    A row has ``row`` elements. Of each row, ``count`` elements are read, from element ``offset`` on.
     """
 
     tensor: HbmTensor
@@ -121,10 +124,10 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """Strided elements in each partition of a tile: (stride, count) of each axis, from ``offset`` on along the
-    last axis.
+    """Strided elements in each partition of a tile, along the tile's last axis from ``offset`` on.
 
-    ``between`` has the indices of the axes between the partitions and the last axis.
+    ``pattern`` has (stride, count) for each axis of the elements. ``between`` has an index for each axis of the tile
+    between the partitions and the last axis.
     """
 
     tile: Tile
@@ -136,7 +139,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that is True from the second trip of the named loops on."""
+    """A condition that is False while all named loops are in their first trip, and True afterwards."""
 
     variables: tuple[str, ...]
 
@@ -146,7 +149,7 @@ Value = Piece | Strided | Block | Positions | Gathered | Condition | float | int
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An instruction: its name in ``nki.isa``, its destination, and its other arguments by name in order."""
+    """An instruction: its name in ``nki.isa``, its destination, and all other arguments with their names, in order."""
 
     operation: str
     dst: Piece | Strided | Block
@@ -155,7 +158,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Declaration of a tile."""
+    """A declaration of a tile."""
 
     tile: Tile
 
@@ -169,7 +172,7 @@ class Note:
 
 @dataclass(slots=True)
 class Loop:
-    """A loop with its body. ``ordered`` is True if an iteration needs results of the one before."""
+    """A loop with its body. ``ordered`` is True if an iteration needs results of the previous iteration."""
 
     variable: str
     count: int
@@ -182,7 +185,7 @@ Statement = Call | Declaration | Note | Loop
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel: its parameters, the tensors in HBM that it makes, its statements, and the tensors that it returns."""
+    """A kernel: its parameters, the HBM tensors that it allocates, its statements, and the tensors that it returns."""
 
     name: str
     doc: str

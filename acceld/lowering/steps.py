@@ -1,7 +1,7 @@
 """Find loops over steps, such as those of a recurrent network, that tracing has unrolled.
 
-Each step of such a loop needs values of the step before. A kernel has one loop for all steps if the steps are alike:
-then equal values of all steps lie in one tensor, one behind the other.
+Each step of such a loop needs values of the previous step. If the steps are alike, a kernel has one loop for all of
+them. One tensor then holds a value of all steps, one step after another.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from acceld.lowering.graph import Graph, Node, Operand, Shape, View, dense, elem
 from acceld.lowering.stores import COMPUTED, rebuilt
 
 LEAST_STEPS = 8
-"""Loops with fewer steps stay unrolled."""
+"""Least number of steps of a loop. Fewer steps stay unrolled."""
 MOST_UNROLLED = 256
-"""Most nodes of a loop that stays unrolled. Its values then pass from step to step on the chip."""
+"""Least number of nodes of a loop. Smaller loops stay unrolled, and their values stay on the chip."""
 LONGEST = 1024
-"""Most nodes of a step."""
+"""Most nodes of one step of a loop."""
 Codes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
@@ -28,17 +28,17 @@ Codes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 class Steps:
     """A sequence of steps, and the loops that they form. ``body[t][j]`` is node ``j`` of step ``t``.
 
-    Each of ``loops`` is a range (first, end) of steps that are alike. A step outside of all loops stays unrolled. The
-    first step often does, because it reads other values, such as the state at the beginning.
+    Each element of ``loops`` is a range (first, end) of steps that are alike. A step outside of all loops stays unrolled.
+    This often happens to the first step, because it reads other values, such as the initial state.
     """
 
     body: list[list[Node]]
     loops: tuple[tuple[int, int], ...]
 
     def columns(self) -> Iterator[list[Node]]:
-        """Yield, for each value that needs memory of its own, the nodes that compute it, one for each step.
+        """Yield a list of nodes for each value that the steps keep in memory: the node that computes it in each step.
 
-        A buffer counts if a step begins to fill it, by the node of its first store.
+        For a buffer that a step begins to fill, the list has the nodes of the first stores.
         """
         for column in zip(*self.body, strict=True):
             if column[0].kind in COMPUTED or len(column[0].args) == 1:
@@ -46,7 +46,7 @@ class Steps:
 
 
 def repeated(nodes: Sequence[Node]) -> list[Steps]:
-    """Return the steps of loops among ``nodes``, which have an order in which they can run."""
+    """Return the steps of the loops in ``nodes``, which are in an order in which they can run."""
     sequence = [node for node in nodes if node.kind not in ("input", "index")]
     if len(sequence) < MOST_UNROLLED:
         return []
@@ -70,13 +70,17 @@ def repeated(nodes: Sequence[Node]) -> list[Steps]:
 
 
 def _key(node: Node) -> object:
-    """Return a key that is equal for nodes with the same function, shape and dtype. Their operands may differ."""
+    """Return a key of a node. Nodes with the same function, shape and dtype have equal keys, whatever their operands."""
     target = None if node.target is None else (node.target.shape, node.target.strides)
     return (node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args), target)
 
 
 def _alike(codes: Codes, period: int) -> list[tuple[int, int]]:
-    """Return the ranges (first, end) in which each code occurs again after ``period`` codes, over several periods."""
+    """Return the ranges (first, end) in which each code is repeated after ``period`` codes.
+
+    ``codes`` has a number for each node, which is equal for nodes that are alike. Only ranges of at least
+    :data:`LEAST_STEPS` periods are returned.
+    """
     same = np.concatenate(([False], codes[:-period] == codes[period:], [False]))
     edges = np.flatnonzero(same[1:] != same[:-1])
     starts, ends = edges[::2], edges[1::2] + period
@@ -85,7 +89,7 @@ def _alike(codes: Codes, period: int) -> list[tuple[int, int]]:
 
 
 def _steps(sequence: Sequence[Node], start: int, end: int, period: int) -> Steps | None:
-    """Return the steps of ``period`` nodes each from ``start`` to before ``end``.
+    """Return the nodes from ``start`` to before ``end`` divided into steps of ``period`` nodes each.
 
     Return None if no values pass from step to step, or if too few steps are alike.
     """
@@ -108,19 +112,20 @@ def _steps(sequence: Sequence[Node], start: int, end: int, period: int) -> Steps
         if length >= LEAST_STEPS and length * period >= MOST_UNROLLED and _carries(body[first], first, where):
             loops.append((first, t))
         first = t
-    # a gather reads rows of a table that begins where its tensor begins
+    # A gather's table has to begin where its tensor begins, and a step's part of a tensor does not.
     gathers = any(node.kind == "gather" and id(root(node.views[1].node)) in where for step in body for node in step)
     return Steps(body, tuple(loops)) if loops and not gathers else None
 
 
 def _moving(node: Node) -> list[View]:
-    """Return the views of a node that may move from step to step."""
+    """Return the views of a node whose offsets may change from step to step: its operands, and the target of a store."""
     return node.views if node.target is None else [*node.views, node.target]
 
 
 def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
-    """Return the distance from ``start`` to the node with which a step should begin. A step has ``period`` nodes. The
-    node is chosen so that the arrays which one step hands to the next have the fewest elements.
+    """Return the distance from ``start`` to the node with which a step of ``period`` nodes should begin.
+
+    The node is chosen so that the values that a step passes on to the next step have the fewest elements.
     """
     place = {id(node): at for at, node in enumerate(sequence[start:end])}
     middle = (end - start) // period // 2 * period
@@ -138,9 +143,10 @@ def _boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> in
 
 
 def _operands(node: Node, step: int, where: dict[int, tuple[int, int]]) -> list[object]:
-    """Return a description of the operands of a step's node that compares equal for steps that are alike.
+    """Return a description of a node's operands. Descriptions of the same node in steps that are alike are equal.
 
-    The description leaves out where a view begins, because that may move from step to step.
+    The description leaves out the offset of a view, because the offset may change from step to step. ``where`` has (step,
+    number in the step) of each node, by the node's id.
     """
     found: list[object] = []
     for arg in node.args:
@@ -154,15 +160,15 @@ def _operands(node: Node, step: int, where: dict[int, tuple[int, int]]) -> list[
 
 
 def _carries(body: Sequence[Node], step: int, where: dict[int, tuple[int, int]]) -> bool:
-    """Return True if a step reads a value of an earlier step."""
+    """Return True if step number ``step``, with the nodes ``body``, reads a value of an earlier step."""
     reads = (view for node in body for view in (node.views[-1:] if node.kind == "buffer" else node.views))
     return any(where.get(id(view.node), (step, 0))[0] < step for view in reads)
 
 
 def with_results_apart(graph: Graph) -> Graph:
-    """Return the graph with a copy of each value that only some steps of a loop store or return.
+    """Return the graph with a copy of each value that only some steps of a loop store or return, such as the last state.
 
-    The state after the last step is an example. With the copies, all steps of the loop are alike.
+    With the copies, all steps of the loop are alike.
     """
     loops = repeated(graph.nodes())
     where = {
@@ -202,7 +208,7 @@ def with_results_apart(graph: Graph) -> Graph:
 
 
 def _even(stores: Sequence[Sequence[Node]]) -> bool:
-    """Return True if each step has one store, and the places of the stores are equally far apart."""
+    """Return True if each step has one store, and the offsets of the stores grow by the same distance in each step."""
     if any(len(one) != 1 for one in stores):
         return False
     targets = [one[0].target for one in stores]

@@ -1,4 +1,7 @@
-"""Order the stores to a buffer and the reads of its older states. All states of a buffer share one memory."""
+"""Order the stores to a buffer and the reads of its earlier states, because all states of a buffer share one memory.
+
+A *chain* is the list of a buffer's states, one after each store.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,16 @@ from acceld.lowering.graph import (
 )
 
 COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
-"""Kinds of nodes whose values regions compute."""
+"""Kinds of nodes whose values are computed by the regions of a kernel."""
 Change = Callable[[Node, tuple[Operand, ...]], tuple[Operand, ...]]
 
 
 def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
-    """Return the graph, its nodes in an order in which they can run, and the nodes that have to run before each
-    node.
+    """Return (graph, nodes in an order in which they can run, nodes that have to run before each node).
 
-    The last result is a dict by the node's id, and does not repeat the node's operands. In the returned graph,
-    each output and each stored value is a whole computed node or a buffer. Two kinds of values are copied, if
-    no order is right without a copy: arrays that are read after a store to them, and values that are needed
-    before they may be stored.
+    The last result is by the node's id, and leaves out the node's operands. In the returned graph, each output and each
+    stored value is a whole computed node or a buffer. If no order is right without copies, two kinds of values are
+    copied: arrays that are read after a store to them, and values that are needed before they may be stored.
     """
     graph = _with_computed_outputs(_with_turned_targets(_apart(graph)))
     if all(len(chain) < 2 for chain in _Memory(graph).chains):
@@ -52,7 +53,10 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
 
 
 def rebuilt(graph: Graph, change: Change) -> Graph:
-    """Return the graph in which each node has the operands that ``change`` returns for it."""
+    """Return a graph in which each node has the operands that ``change`` returns for the node.
+
+    ``change`` takes a node of the old graph, and the node's operands as views of new nodes.
+    """
     made: dict[int, Node] = {}
     for node in graph.nodes():
         args = change(node, tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args))
@@ -63,16 +67,16 @@ def rebuilt(graph: Graph, change: Change) -> Graph:
 
 
 def _copy(view: View, dtype: str, order: int, line: int = 0) -> View:
-    """Return a copy of a view. ``order`` says when the reference makes the copy, among its other values."""
+    """Return a copy of a view as a new node. ``order`` is the place of the copy in the order of the graph's nodes."""
     made = elementwise("copy", [view], dtype, line)
     made.order = order
     return whole(made)
 
 
 def _apart(graph: Graph) -> Graph:
-    """Return the graph in which each array that the reference stores to has a buffer of its own.
+    """Return a graph in which each array that the reference stores to has a buffer of its own.
 
-    If two arrays begin as the same state of a buffer, the later one begins as a copy of it.
+    If two arrays begin as the same state of a buffer, the later array begins as a copy of this state.
     """
     following: dict[int, list[Node]] = {}
     for node in graph.nodes():
@@ -97,9 +101,10 @@ def _apart(graph: Graph) -> Graph:
 
 
 def _order(view: View) -> tuple[int, ...] | None:
-    """Return the order in which the elements of a view lie, as numbers of its axes, if it turns a whole computed value.
+    """Return the axes of a view in their order in memory, if the view is a transposition of a whole computed value.
 
-    Return None for other views, and if the last axis does not stay last: rows of HBM would be one element long.
+    Return None for any other view. Also return None if the last axis does not stay last, because a store would then write
+    single elements.
     """
     order = tuple(sorted(range(len(view.shape)), key=lambda axis: (-view.strides[axis], axis)))
     if view.node.kind not in COMPUTED or view.whole or order[-1:] != (len(order) - 1,):
@@ -113,7 +118,7 @@ def _with_axes(view: View, order: tuple[int, ...]) -> View:
 
 
 def _with_turned_targets(graph: Graph) -> Graph:
-    """Return the graph in which turned values are stored in the order in which they are computed."""
+    """Return a graph in which transposed values are stored in the order of axes in which they are computed."""
     made: dict[int, Node] = {}
     for node in graph.nodes():
         args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args)
@@ -137,9 +142,7 @@ def _with_turned_targets(graph: Graph) -> Graph:
 
 
 def _with_computed_outputs(graph: Graph) -> Graph:
-    """Return the graph with copies, after which each output and each stored value is a whole computed node or a
-    buffer.
-    """
+    """Return the graph with copies, so that each output and each stored value is a whole computed node or a buffer."""
 
     def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
         if node.kind != "buffer" or not args:
@@ -168,7 +171,7 @@ def _with_computed_outputs(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A read of a state of a buffer, and the later stores that overwrite what it reads."""
+    """A read of a state of a buffer, with the ``later`` stores that overwrite elements of ``view``, the part read."""
 
     node: Node
     view: View
@@ -176,7 +179,7 @@ class _Read:
 
 
 class _Memory:
-    """Reads and stores of a graph's buffers, and which of them share elements."""
+    """Find which reads and stores of a graph's buffers share elements."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes()
@@ -196,7 +199,7 @@ class _Memory:
         self.boxes = [_boxes(chain) for chain in self.chains]
 
     def reads(self) -> list[_Read]:
-        """Return each read of a buffer whose elements a later store overwrites."""
+        """Return the reads of buffers whose elements a later store overwrites."""
         found = []
         for node in self.nodes:
             for view in node.views if node.kind != "buffer" else ():
@@ -208,7 +211,7 @@ class _Memory:
         return found
 
     def overwritten(self) -> dict[int, list[Node]]:
-        """Return, by the id of each store, the earlier stores to the same elements."""
+        """Return the earlier stores to the same elements for each store, by the id of the store's node."""
         found = {}
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain):
@@ -218,7 +221,7 @@ class _Memory:
         return found
 
     def before(self) -> dict[int, list[Node]]:
-        """Return, by the id of each node whose result is stored, the nodes that have to run before it."""
+        """Return the nodes that have to run before each node whose result is stored, by the node's id."""
         found: dict[int, list[Node]] = {}
         for read in self.reads():
             for store in read.later:
@@ -231,9 +234,7 @@ class _Memory:
 
 
 def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the range of positions that each store writes along each axis, in an array [stores, (first, end),
-    axes].
-    """
+    """Return the range of positions that each store of a chain writes, as an array [stores, (first, end), axes]."""
     found = []
     for node in chain:
         assert node.target is not None
@@ -243,8 +244,9 @@ def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def _overlapping(memory: _Memory, chain: int, view: View, first: int, end: int) -> list[int]:
-    """Return the numbers of the stores of a chain that may write elements of a view. Only stores from ``first`` to before
-    ``end`` count.
+    """Return the numbers of the stores of chain number ``chain`` that may write elements of a view.
+
+    Only the stores from number ``first`` to before number ``end`` are checked.
     """
     ranges = box(view) or [(0, extent) for extent in view.node.shape]
     low, high = (np.array([one[at] for one in ranges], dtype=np.int64) for at in (0, 1))
@@ -269,8 +271,7 @@ def _ancestors(node: Node) -> set[int]:
 def _with_kept_reads(graph: Graph) -> Graph:
     """Return the graph with copies of values that a store would overwrite too early.
 
-    A node may read an array as it was before a store, and also need the result of that store. The old value is
-    then copied.
+    For example, a node may read an array as it was before a store, and also need the result of this store.
     """
     above: dict[int, set[int]] = {}
     kept: dict[int, list[View]] = {}
@@ -297,9 +298,9 @@ def _with_kept_reads(graph: Graph) -> Graph:
 
 
 def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
-    """Return the graph with copies of stored values, where a node needs the value before its store may happen.
+    """Return the graph with copies of stored values that a node needs before the value may be stored.
 
-    With ``every``, all stored values are copied.
+    If ``every`` is True, all stored values are copied that have to wait for another node.
     """
     memory = _Memory(graph)
     late: set[int] = set()

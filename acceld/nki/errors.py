@@ -32,7 +32,10 @@ class KernelFailure(AcceldError):
 
 
 def placed(message: str, place: str) -> str:
-    """Return ``message`` with ``place``, a position in a helper's file, added; unchanged if ``place`` is empty."""
+    """Append ``place``, a position in a file other than the kernel's own, to an error message.
+
+    A message is returned unchanged if ``place`` is empty or if the message already ends with ``place``.
+    """
     return message if not place or message.endswith(f"({place})") else f"{message} ({place})"
 
 
@@ -44,7 +47,10 @@ class UnsupportedCall(KernelFailure):
 
 
 class LegalityError(KernelFailure):
-    """A kernel breaks a rule of the API, the SDK or the chip. Raised, or returned by the verifier."""
+    """Raised for a kernel that breaks a rule of the API, the SDK or the chip.
+
+    The verifier returns these errors in place of raising them.
+    """
 
 
 class KernelCrash(KernelFailure):

@@ -57,7 +57,7 @@ SHORT = {"language": "nl", "isa": "nisa"}
 UNARY_OPERATIONS = {
     "reciprocal": "reciprocal", "invert": "tensor_scalar", "logical_not": "tensor_scalar", "negative": "tensor_scalar",
 }  # fmt: skip
-"""The operation of functions of one tile that the scalar engine's table of functions lacks."""
+"""By function of one tile that is not an activation function: the operation that the function becomes."""
 LANGUAGE_OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(wrappers.UNARY, "activation"),
     **UNARY_OPERATIONS,
@@ -110,7 +110,7 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
     "lanes": ("shuffle_mask",),
     "transpose": ("is_transpose",),
 }
-"""For an operand or attribute of an operation, the names that calls have for it."""
+"""By name of an operand or attribute of an operation: the names of the same argument in calls."""
 
 OWN_MEANINGS: Mapping[str, str] = {
     "nisa.nc_matmul": "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate True adds to dst, False overwrites, and "
@@ -120,7 +120,7 @@ OWN_MEANINGS: Mapping[str, str] = {
     "nisa.activation": "dst = op(data * scale + bias), bias and scale immediates or (P, 1) tiles; with "
     "reduce_cmd=nisa.reduce_cmd.reset_reduce the values are also added up along the free axes into reduce_res",
 }
-"""Meanings of calls that do less than the operation that they become."""
+"""By call: the meaning of a call that does less than the operation that the call becomes."""
 
 HIDDEN: Mapping[str, str] = {
     "nl.matmul": "without transpose_x=True it first transposes x on the tensor engine and copies the transpose to SBUF",
@@ -131,13 +131,13 @@ HIDDEN: Mapping[str, str] = {
     "nisa.max8": f"{MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]} elements a partition",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""Work of a call besides the instruction that its name stands for, or the most that the call takes, by call."""
+"""By call: further instructions that the call becomes, or the number of elements that the call accepts."""
 
 LONG_ROW = 16384
-"""Bytes of a row in HBM whose transfer the start of its descriptor hardly slows down."""
+"""Length in bytes of a long row in HBM. Of its transfer the start of the DMA descriptor takes only a small part."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
-"""Traits that two operations must share for one to be able to replace the other."""
+"""Traits in which two operations must agree, or one can not replace the other."""
 
 
 def used_calls(source: str, api: str) -> frozenset[str]:
@@ -351,8 +351,9 @@ def _writing_lines() -> list[str]:
 
 
 def operation_of(call: str) -> str | None:
-    """Return the operation of the simulator that a call becomes; None if the call becomes several operations or
-    none.
+    """Return the operation of the simulator that a call becomes.
+
+    Return None for a call that becomes several operations, or no operation.
     """
     module, _, name = call.partition(".")
     if module == "nl":
@@ -421,7 +422,7 @@ def _meaning(meaning: str, operation: str, signature: str) -> str:
 
 
 def _own_words(operation: str) -> frozenset[str]:
-    """Return the names of an operation's operands and attributes, by which the text of its meaning calls them."""
+    """Return the names of operands and attributes that the text of an operation's meaning may contain."""
     one = OPS[operation]
     return frozenset({operand.name for operand in (*one.dsts, *one.srcs)} | one.attrs | {"oob", "src"})
 

@@ -16,7 +16,7 @@ from acceld.proposers.rules.records import Site, reason_at
 from acceld.proposers.rules.tuner import Tuned
 
 TOLD = 6
-"""Greatest number of applicable rewrites, and of refused ones, that models are told."""
+"""Greatest number of applicable rewrites, and of refused rewrites, that models are told."""
 
 
 SEQUENCES = 2
@@ -77,8 +77,8 @@ class BothProposer:
         return await self.models.summarize(request)
 
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:
-        """Return lines for a model's prompt: the rewrites that rules would make on the parent, and the places where
-        rules refuse.
+        """Return lines for a model's prompt: the timed sequences of rewrites on the parent, the rewrites that rules
+        would make, and the places where rules refuse.
         """
         applicable, refused = await self.rules.findings(request.parent, request.problem)
         notes = list(_timed(await self.rules.tuned(request.parent, request.problem), request.parent))
@@ -95,8 +95,8 @@ class BothProposer:
 
 
 def _timed(tuned: Sequence[Tuned], parent: Candidate) -> Iterator[str]:
-    """Yield lines with the simulated latencies of the fastest sequences of rewrites, so that a model plans for more
-    than these.
+    """Yield lines with the simulated latencies of the fastest sequences of rewrites, so that a model plans what these
+    sequences do not do.
     """
     latency_us = parent.evaluation.latency_us if parent.evaluation else None
     if not tuned or not latency_us:

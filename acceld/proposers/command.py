@@ -73,7 +73,7 @@ def command_words(configured: str) -> list[str]:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise ConfigError(f"[command] run: {error}", hint="quote it as in a shell") from error
+        raise ConfigError(f"[command] run: {error}", hint="quote the command line as in a shell") from error
     if not words:
         raise ConfigError(
             "run in [command] is empty",
@@ -116,8 +116,8 @@ class CommandProposer(Proposer):
         self._places = asyncio.Semaphore(settings.at_once)
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan without content: it says that the program decides. ``data`` of the plan holds what the program
-        is told.
+        """Return a plan whose text only says that the program decides what to change. ``data`` of the plan holds what
+        the program is told.
         """
         evaluation = request.parent.evaluation
         reported = {
@@ -185,7 +185,7 @@ class CommandProposer(Proposer):
                     tags=question.tags,
                 )
                 call = await self._ledger.intend(intent)
-                cost = cap  # unless the program reports its cost, the whole limit counts as spent
+                cost = cap  # the whole limit counts as spent, unless the program reports its cost
                 started = time.monotonic()
                 try:
                     await self._ledger.sent(call)
@@ -254,7 +254,7 @@ class CommandProposer(Proposer):
             "| file | has |",
             "|---|---|",
             f"| {name} | the kernel |",
-            "| profile.md | its latency, its bound, its hottest lines |",
+            "| profile.md | the kernel's latency, what bounds it, its hottest lines |",
             "| problem.md | the operator, its arguments and a numpy reference |",
             "| notes.md | insights of earlier rewrites, hints of a person, what was proposed before |",
         ]
@@ -301,7 +301,8 @@ async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
             )
         except OSError as error:
             raise ConfigError(
-                f"[command] run: {words[0]} can not be started: {error.strerror}", hint="acceld doctor looks for it"
+                f"[command] run: {words[0]} can not be started: {error.strerror}",
+                hint="install the program or write its path; acceld doctor tells whether it is found",
             ) from error
         code: int | None = None
         try:

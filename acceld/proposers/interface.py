@@ -11,7 +11,7 @@ from acceld.roofline import Floor
 from acceld.workloads.records import Precision
 
 NO_PLAN = "straight from the kernel"
-"""Title of the plan that stands for no plan, in a run without planner."""
+"""Title of the plans of a run without planner, which only say that the executor decides what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ProblemArgument:
 
     @property
     def text(self) -> str:
-        """The argument as models read it, such as ``x: float32 (128, 512)`` or ``eps = 1e-06``."""
+        """Return the argument as models read it, such as ``x: float32 (128, 512)`` or ``eps = 1e-06``."""
         return f"{self.name} = {self.value}" if self.shape is None else f"{self.name}: {self.dtype} {self.shape}"
 
 
@@ -61,7 +61,7 @@ class AppliedPlan:
     speedup: float | None
     """Speed-up over the kernel before this step; None if it is not known."""
     rewrites: tuple[str, ...] = ()
-    """The rewrites by rules that the step consists of; () for a plan of a model."""
+    """Names of the rewrites that make up the step, if rules made the step; () for a plan of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class PlanRequest:
     notes: tuple[str, ...] = ()
     """Notes of the search, for example that plans repeat."""
     earlier: tuple[Plan, ...] = ()
-    """Plans for the same source from earlier iterations. The new plan must differ from them."""
+    """Plans for the same source from earlier iterations. The new plan must differ from these plans."""
     nearby: tuple[Plan, ...] = ()
     """Plans for the kernels that the parent was made from, without those that led to the parent."""
     wrong: frozenset[int] = frozenset()
@@ -165,8 +165,8 @@ class FixRequest:
 
 @dataclass(frozen=True, slots=True)
 class RewritePair:
-    """A slow kernel and a fast kernel of which one was made from the other. The summarizer draws an insight from the
-    pair.
+    """A slow kernel and a fast kernel of which one was made from the other. The summarizer draws an insight from such
+    two kernels.
     """
 
     slow: Candidate
@@ -176,8 +176,8 @@ class RewritePair:
     """True if the fast kernel was made from the slow one."""
     plan: Plan | None = None
     tie_percent: float | None = None
-    """Uncertainty of the speed-up in percent, if the speed-up is less; the insight is then a hypothesis. None if the
-    speed-up is certain.
+    """Uncertainty of the speed-up in percent, if the speed-up is less than the uncertainty. Then the insight is a
+    hypothesis. None if the speed-up is certain.
     """
 
 
@@ -195,12 +195,12 @@ class SummaryRequest:
 class Proposer(Protocol):
     """Interface of everything that plans, writes, repairs and summarizes.
 
-    A class that inherits from it writes no first kernel, repairs nothing and finds no insight, unless it defines the
-    method.
+    A class that inherits from this interface writes no first kernel, repairs nothing and finds no insight, unless it
+    defines the method.
 
     A failure that is expected, such as a model that gives no answer, is a value: no plan, no code, None. BudgetError
-    pauses the run. LLMError means that a call failed after it was retried and recorded. It costs one plan or one
-    attempt; if the error is ``lasting``, it pauses the run.
+    pauses the run. LLMError means that a call failed after it was retried and recorded. The search then loses one plan
+    or one attempt. If the error is ``lasting``, the run pauses.
     """
 
     name: str

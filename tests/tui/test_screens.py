@@ -244,7 +244,7 @@ async def test_more_than_the_peak_has_its_reason_beside_it(percent: float, expla
     for lines in await pages(["2 B", "enter", "7"], (120, 40), client):
         told = " ".join(" ".join(lines).split())
         assert f"{percent} % of peak" in told
-        assert ("above 100 %: the peak counts products" in told) is explained
+        assert ("above 100 %: the kernel makes products" in told) is explained
 
 
 async def test_texts_name_the_keys_that_the_settings_gave() -> None:
@@ -447,6 +447,17 @@ async def test_the_run_asked_for_is_under_the_cursor_and_its_beam_is_open() -> N
         assert (app.current_mode, app.session.run) == ("beam", 2)
         await pressing("1")(pilot)
         assert app.screen.query_one("#runs", LineList).key == 2
+
+
+async def test_the_beam_of_an_ended_run_opens_on_the_best_and_stays_where_a_person_goes() -> None:
+    app = console(run=1)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("")(pilot)
+        run, tree = app.session.run_view, app.screen.query_one("#tree", LineList)
+        assert run is not None and run.ended and run.best is not None and run.baseline is not None
+        assert tree.key == ("candidate", run.best.candidate) != ("candidate", run.baseline.id)
+        await pressing("home 1 2")(pilot)
+        assert app.session.candidate == run.baseline.id, "the cursor is not taken away"
 
 
 async def test_a_run_that_there_is_not_leaves_the_newest_in_view() -> None:

@@ -94,7 +94,7 @@ def normalized(text: str) -> str:
 def test_a_session_at_three_sizes_looks_as_it_did(terminal: Terminal) -> None:
     terminal.until("daemon 0")
     shown = {"runs-80x24": terminal.until("A applies it")}
-    for key, name, text in (("2", "beam-80x24", "best so far"), ("3", "candidate-80x24", "c1 source")):
+    for key, name, text in (("2", "beam-80x24", "best so far"), ("3", "candidate-80x24", "c2 source")):
         terminal.tmux("send-keys", "-t", "acceld", key)
         shown[name] = terminal.until(text)
     terminal.tmux("resize-window", "-t", "acceld", "-x", "120", "-y", "40")

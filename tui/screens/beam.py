@@ -97,6 +97,8 @@ class BeamScreen(ConsoleScreen):
         self._changed: tuple[int | None, list[Text]] = (None, [])
         self._resting: Timer | None = None
         self._plot = 0
+        self._looked_at: set[int] = set()
+        """Ids of the runs whose tree has been drawn with the cursor where a person looks first."""
 
     def body(self) -> Iterable[Any]:
         with Container(id="split"):
@@ -138,6 +140,7 @@ class BeamScreen(ConsoleScreen):
         if self._folding.only_failed:
             tree.border_title = f"Failed candidates {len(lines)}"
         tree.show([one.key for one in lines], self._draw, header=self._header)
+        self._look_first(run)
         if self.session.candidate is not None:
             self.point(tree, ("candidate", self.session.candidate))
         self._select(tree.key)
@@ -146,6 +149,18 @@ class BeamScreen(ConsoleScreen):
         self.query_one("#now").refresh()
         self._show_plot()
         self._show_change()
+
+    def _look_first(self, run: RunView) -> None:
+        """Choose the best candidate of an ended run that is opened, because its result is what a person comes for.
+
+        A run that is opened while it goes on keeps the cursor where it is.
+        """
+        best = run.best.candidate if run.best and run.ended else None
+        if run.id in self._looked_at or self.session.loading or (run.ended and best not in run.candidates):
+            return
+        self._looked_at.add(run.id)
+        if best is not None and self.session.candidate in (None, run.baseline and run.baseline.id):
+            self.session.candidate = best
 
     def _why_empty(self) -> str:
         if self.session.loading:

@@ -1,7 +1,8 @@
-"""Divide a recorded module into regions. Each region is a program of its own, for which a kernel can be made.
+"""Divide a recorded PyTorch module into regions. Each region is a separate program, for which a kernel can be made.
 
-A region has matrix products that read the same value, or the products of an attention, and the calls around
-them. Between two such groups the module is divided where the fewest bytes pass from one region to the next.
+A region has a group of matrix products and the calls around them. A group is the products that read the same value, or
+the products of an attention. Between two groups, the module is cut where the fewest bytes pass from one region to the
+next.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ PRODUCTS = frozenset(
     "linear mm bmm addmm baddbmm matmul mv einsum scaled_dot_product_attention convolution conv1d conv2d conv3d "
     "conv_transpose1d conv_transpose2d conv_transpose3d".split()
 )
-"""Operators that multiply matrices."""
+"""Operators that multiply matrices, convolutions included."""
 _VIEWS = frozenset(
     "getitem view reshape _unsafe_view unflatten flatten squeeze unsqueeze permute transpose t expand slice select split "
     "split_with_sizes chunk unbind alias clone contiguous detach".split()
 )
-"""Operators that move no bytes, or only the bytes that the reader of their result reads."""
+"""Operators whose result is a view of an operand, so that they move no bytes of their own."""
 _TABLES = frozenset({"embedding", "index", "index_select"})
-"""Operators that read some rows of their first operand."""
+"""Operators that read only some rows of their first operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A region of a module: one program, and every place in the module where that program is executed."""
+    """A region of a module: one program, and every place in the module where the program runs."""
 
     name: str
     program: Program
     places: tuple[tuple[Program, tuple[str, ...]], ...]
-    """For each run of the region: its program with the module's own names, and the names of the calls in the module."""
+    """For each run of the region: the program with the names of the module's values, and the names of the calls."""
 
     @property
     def count(self) -> int:
@@ -46,7 +47,7 @@ class Part:
 
     @property
     def signature(self) -> str:
-        """Return a short text that is the same for equal regions."""
+        """Return a digest of the region's program. Regions that differ only in names have equal digests."""
         return signature(self.program)
 
     @property
@@ -58,9 +59,7 @@ class Part:
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of tables that the region does not read. Of a table of embeddings it reads only some
-        rows.
-        """
+        """Return how many bytes of its inputs the region does not read, because it reads only some rows of a table."""
         arrays = {one.name: one.array for one in self.program.inputs}
         readers: dict[str, list[Call]] = {}
         for call in self.program.calls:
@@ -80,7 +79,7 @@ def divided(program: Program) -> list[Part]:
 
 
 def signature(program: Program) -> str:
-    """Return a text that is the same for programs that differ only in names."""
+    """Return a digest of a program. Programs that differ only in names have equal digests."""
     names: dict[str, str] = {}
     for name in [
         *(i.name for i in program.inputs),
@@ -122,7 +121,9 @@ class _Division:
         self.arrays = {one.name: one.array for one in program.inputs}
         self.arrays |= {one.name: one.array for one in program.constants}
         self.free = {one.name for one in program.constants}
-        """Names of values that depend on no argument and no weight. Each region that reads such a value computes it."""
+        """Names of values that depend on no argument and no weight. Each region that reads such a value computes the
+        value.
+        """
         self.calls: list[Call] = []
         taken = {one.name: [other for other in calls if _takes(other, one)] for one in calls if len(one.results) > 1}
         for call in calls:
@@ -144,7 +145,7 @@ class _Division:
         self.calls = [one for one in self.calls if one.name not in self.free]
 
     def parts(self) -> list[Part]:
-        """Return the regions. Regions that differ only in names are one Part."""
+        """Return the regions of the program. Equal regions are one Part with several places."""
         bounds = [0, *self._cuts(), len(self.calls)]
         found: dict[str, list[tuple[Program, tuple[str, ...]]]] = {}
         for start, end in itertools.pairwise(bounds):
@@ -174,14 +175,12 @@ class _Division:
             groups = self._groups(start, end)
             for before, after in itertools.pairwise(groups):
                 between = [at for at in range(before[-1] + 1, after[0] + 1) if self.calls[at].operator != "getitem"]
-                # Of equally good places the last is taken, so that work after a product stays in the product's region.
+                # The last of equally good places is taken, so that work after a product stays in the product's region.
                 cuts.append(min(between, key=lambda at: (self._crossing(at), -at)))
         return cuts
 
     def _layers(self) -> list[tuple[int, int]]:
-        """Return ranges (first, end) of calls. A range has the calls of one layer of the module, or calls that
-        belong to no layer.
-        """
+        """Return ranges (first, end) of calls. Each range is one layer of the module, or calls between layers."""
         keys = [_layer(call.module) for call in self.calls]
         products = [key for key, call in zip(keys, self.calls, strict=True) if call.operator in PRODUCTS]
         keys = [key if products.count(key) > 1 else "" for key in keys]
@@ -197,8 +196,9 @@ class _Division:
         return found
 
     def _groups(self, start: int, end: int) -> list[list[int]]:
-        """Return the numbers of the products in a range of calls, divided into groups. One region computes one
-        group.
+        """Return groups of matrix products, by their numbers, in the calls from ``start`` to before ``end``.
+
+        Each group becomes one region.
         """
         groups: list[list[int]] = []
         reach: dict[str, set[int]] = {}
@@ -216,9 +216,10 @@ class _Division:
     def _joins(self, call: Call, behind: set[int], group: Sequence[int]) -> bool:
         """Return True if the matrix product ``call`` belongs to the region of the products in ``group``.
 
-        There are two cases. The call reads the same value as a product of the group, in the same member of a
-        list of modules. Or the call reads the result of a product of the group, and these two products have no
-        weights, as in attention.
+        There are two cases. In the first case, the call reads the same value as a product of the group, and both are in
+        the same member of a list of modules. In the second case, the call depends on the results of products of the
+        group, and none of these products has weights, as in attention. ``behind`` has the numbers of the products that
+        the call depends on.
         """
         inside = behind & set(group)
         if inside:
@@ -233,13 +234,13 @@ class _Division:
         return any(self._source(name) in self.held for name in call.reads)
 
     def _source(self, name: str) -> str:
-        """Return the name of the value that ``name`` is a view of, through any number of views."""
+        """Return the name of the value that the value ``name`` is a view of, through any number of views."""
         while name in self.by_name and self.by_name[name].operator in _VIEWS:
             name = self.by_name[name].reads[0]
         return name
 
     def _crossing(self, at: int) -> int:
-        """Return the bytes of all values that are made before call number ``at`` and read by that call or later."""
+        """Return the bytes of all values that are computed before call number ``at`` and read by this or a later call."""
         before = {call.name for call in self.calls[:at]}
         read = {name for call in self.calls[at:] for name in call.reads} | set(self.program.outputs)
         return sum(array_bytes(self.arrays[name]) for name in before & read)
@@ -247,7 +248,7 @@ class _Division:
     # what a region is
 
     def _program(self, start: int, end: int) -> Program:
-        """Return the calls from ``start`` to before ``end`` as a program of their own."""
+        """Return the calls from number ``start`` to before number ``end`` as a separate program."""
         own = self.calls[start:end]
         inside = {call.name for call in own}
         after = {name for call in self.calls[end:] for name in call.reads} | set(self.program.outputs)
@@ -269,7 +270,7 @@ class _Division:
         return Program(title, tuple(inputs), constants, calls, outputs, results=results)
 
     def _free_behind(self, own: Sequence[Call]) -> tuple[Call, ...]:
-        """Return the calls that depend on no data and whose results the calls ``own`` read, in order."""
+        """Return the calls that depend on no data and that the calls ``own`` need, directly or indirectly, in order."""
         wanted: dict[str, Call] = {}
         todo = [name for call in own for name in call.reads]
         while todo:
@@ -281,15 +282,16 @@ class _Division:
 
 
 def _filling(call: Call) -> Call:
-    """Return a call such as ``zeros_like`` as a call that reads no array, such as ``zeros``; any other call unchanged."""
+    """Return a call such as ``zeros_like`` as a call such as ``zeros``, which reads no array.
+
+    Any other call is returned unchanged.
+    """
     operator = {"zeros_like": "zeros", "ones_like": "ones", "full_like": "full"}.get(call.operator)
     return call if operator is None else replace(call, operator=operator, args=call.args[1:])
 
 
 def _filled(keys: Sequence[str]) -> list[str]:
-    """Return ``keys``, the layer of each call, without gaps: a call between calls of one layer belongs to that
-    layer.
-    """
+    """Return ``keys``, the layer of each call, without gaps: a call between two calls of a layer belongs to the layer."""
     found = list(keys)
     for key in {one for one in keys if one}:
         first, last = found.index(key), len(found) - 1 - found[::-1].index(key)
@@ -301,14 +303,17 @@ def _filled(keys: Sequence[str]) -> list[str]:
 def _layer(module: str) -> str:
     """Return the path of a module up to its first number: ``layers.3`` of ``layers.3.mlp.up (Linear)``.
 
-    Return an empty text if the path has no number.
+    Return "" if the path has no number.
     """
     found = re.match(r"(?:[A-Za-z_]\w*\.)*\d+(?=[. ])", module)
     return found[0] if found else ""
 
 
 def _numbered(module: str) -> str:
-    """Return the path of a module up to its last number: ``layers.3.experts.1`` of ``layers.3.experts.1.up (Linear)``."""
+    """Return the path of a module up to its last number: ``layers.3.experts.1`` of ``layers.3.experts.1.up (Linear)``.
+
+    Return "" if the path has no number.
+    """
     found = re.match(r"(?:.*\.)?\d+(?=[. ])", module)
     return found[0] if found else ""
 
@@ -319,7 +324,10 @@ def _name(program: Program) -> str:
 
 
 def _name_of(calls: Sequence[Call]) -> str:
-    """Return a name made of the names of the submodules that multiply. Without such names, return the last operator."""
+    """Return a name made of the names of the submodules that multiply matrices, such as ``gate_up``.
+
+    Without such names, return the name of the last operator.
+    """
     products = [call for call in calls if call.operator in PRODUCTS]
     paths = dict.fromkeys(call.module.partition(" ")[0] for call in products or calls)
     last = dict.fromkeys(re.sub(r"\.?\d+\b", "", path).rpartition(".")[2] for path in paths)

@@ -1,7 +1,7 @@
-"""Record a PyTorch module's operators with torch.export, and write its reference.
+"""Record a PyTorch module's operators with ``torch.export``, and write the module's reference in numpy.
 
-``python -m acceld.lowering.aten.export`` reads requests from its standard input, one on each line, and answers each
-with a line of JSON. It runs a user's module, so it is always a process of its own.
+``python -m acceld.lowering.aten.export`` reads one JSON request from each line of its standard input, and answers each
+request with one line of JSON. It runs a user's code, so it always runs in a separate process.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ _EXTENTS = frozenset(
     "input_length".split()
 )
 _SMALL = 24
-"""Greatest extent of images and sequences at reduced sizes. Chosen so that checks take seconds."""
+"""Greatest extent of images and sequences at reduced sizes. With this extent, a check of the reference takes seconds."""
 _ON_CHIP = {"float64": "float32", "int64": "int32"}
-"""32-bit dtypes that a chip has in place of 64-bit dtypes."""
+"""The 32-bit dtype in which a chip holds an array of a 64-bit dtype, by the name of the 64-bit dtype."""
 _WORDS = OPERATORS | RANDOM
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
-"""Most elements of a module's arguments and weights together. A larger module is not run to check its reference."""
+"""Most elements of arguments and weights together with which a module is run to check its reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A module, and the arguments of its call. ``draw`` is the file's own function that makes arguments, if it
-    has one.
+    """Describe a PyTorch module and the arguments of its call.
+
+    ``draw`` is the file's function ``get_inputs`` that makes the arguments; None if the arguments come from elsewhere.
     """
 
     title: str
@@ -66,13 +67,13 @@ class Subject:
     arguments: tuple[Any, ...]
     draw: Callable[[], Any] | None = None
     named: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that are passed by name, because a parameter before them is left at its default."""
+    """Arguments that are passed by name, because an earlier parameter keeps its default."""
 
     @property
     def places(self) -> list[tuple[tuple[str | int, ...], Any]]:
-        """Return every value in the arguments, each with its place, in the order of torch.export.
+        """Return a pair (place, value) for every value in the arguments, in the order of ``torch.export``.
 
-        A place is the name of forward's parameter, followed by the indices and keys that lead to the value in
+        A place is the name of the parameter of ``forward``, followed by the indices and keys that lead to the value in
         lists and dicts.
         """
         own = inspect.signature(self.module.forward).parameters.values()
@@ -91,10 +92,10 @@ class Subject:
 
     @property
     def others(self) -> dict[str, Any]:
-        """Return forward's arguments that are not arrays, defaults included. ``...`` stands for arrays in lists
-        and dicts.
+        """Return the arguments of ``forward`` that are not arrays, by parameter name, with defaults filled in.
 
-        Raise NotLowered for an argument that can not be written as a Python literal.
+        In lists and dicts, ``...`` stands for an array. Raise NotLowered for an argument that can not be written as a
+        Python literal.
         """
         signature = inspect.signature(self.module.forward)
         found = signature.bind(*self.arguments, **self.named)
@@ -116,14 +117,16 @@ class Subject:
 
 
 class _NotMade(NotLowered):
-    """Report that a module can not be made or recorded. The cause is not an operator that acceld does not
-    lower.
+    """Report that a module can not be made, or that ``torch.export`` can not record the module.
+
+    For an operator that acceld does not lower, NotLowered itself is raised instead.
     """
 
 
 class _Untouched(torch.overrides.TorchFunctionMode):
-    """Skip the initialization of weights while a module is made. Their values are not read, and drawing them
-    takes minutes.
+    """Skip the random initialization of weights while a module is made.
+
+    Drawing the weights of a large module takes minutes, and their values are not read.
     """
 
     _SKIPPED = frozenset(
@@ -138,15 +141,15 @@ class _Untouched(torch.overrides.TorchFunctionMode):
 
 
 def program_of(subject: Subject) -> Program:
-    """Return a module's operators as a Program.
+    """Return a module as a Program, the record of its operators.
 
-    Raise NotLowered if torch can not export the module, or if an operator is not lowered.
+    Raise NotLowered if ``torch.export`` can not record the module, or if acceld does not lower some part of it.
     """
     return recorded(exported_of(subject), subject)
 
 
 def exported_of(subject: Subject) -> ExportedProgram:
-    """Return a module as torch.export records it. Raise NotLowered if torch can not export it."""
+    """Return a module as ``torch.export`` records it. Raise NotLowered if ``torch.export`` refuses the module."""
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch.export itself calls deprecated functions of torch
@@ -163,15 +166,15 @@ def exported_of(subject: Subject) -> ExportedProgram:
 
 
 def _word(operator: Any) -> str:
-    """Return the name of an operator without its namespace and overload."""
+    """Return the name of an operator without namespace and overload: ``add`` for ``aten::add.Tensor``."""
     found: str = operator.name().split("::")[1].partition(".")[0]
     return found
 
 
 def _has_words(exported: ExportedProgram) -> bool:
-    """Return True if the table has every operator of a recorded module, and no operator writes to its operands.
+    """Return True if acceld lowers every operator of a recorded module, and no operator writes to its operands.
 
-    The module then need not be recorded a second time, with torch's decomposition into simpler operators.
+    Only other modules have to be decomposed into simpler operators.
     """
     called = {node.target for node in exported.graph.nodes if node.op == "call_function"} - {operator.getitem}
     return all(
@@ -180,7 +183,11 @@ def _has_words(exported: ExportedProgram) -> bool:
 
 
 def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:
-    """Return a recorded module as a Program. With ``values=False``, buffers are arguments instead of constants."""
+    """Return a module that ``torch.export`` recorded as a Program.
+
+    With ``values=False``, the module's buffers become inputs instead of constants, because their values are not read.
+    Raise NotLowered for a module that writes its arguments or buffers, returns no arrays, or runs a nested graph.
+    """
     kinds = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
     inputs: list[Input] = []
     constants: list[Constant] = []
@@ -193,7 +200,7 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             if spec.kind == InputKind.USER_INPUT:
                 place, given = next(user)
                 if isinstance(value, torch.Tensor):
-                    # examples made of shapes have no values
+                    # The values of an argument that was made from a shape say nothing about real data.
                     low, high = (None, None) if subject.draw is None else _bounds(given)
                     path = ".".join(map(str, place))
                     inputs.append(Input(node.name, _array(value), "argument", path, low, high, place))
@@ -251,10 +258,10 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
-    """Return an input that holds indices, with the range of indices that is valid for every operator that reads
-    it.
+    """Return an input of indices with its valid range: from 0 to the smallest extent that the indices select from.
 
-    Any other input is returned unchanged.
+    ``calls`` are the operators of the module, and ``arrays`` the shapes of their operands by name. Any other input is
+    returned unchanged.
     """
     if one.high is not None or not one.array.dtype.startswith("int"):
         return one
@@ -277,14 +284,17 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
-    """Return the least and the greatest value of an array of integers. For any other array, return (None, None)."""
+    """Return the least and the greatest value of an integer array. For any other array, return (None, None)."""
     if value.dtype.is_floating_point or not value.numel() or isinstance(value, FakeTensor):
         return None, None
     return float(value.min()), float(value.max())
 
 
 def _key(one: Any) -> str | int:
-    """Return the index or key of one step on torch's path to a value. Raise NotLowered outside of lists and dicts."""
+    """Return the index or key in one element of a PyTorch path to a value in lists and dicts.
+
+    Raise NotLowered if the element leads into any other object.
+    """
     found = getattr(one, "idx", getattr(one, "key", None))
     if not isinstance(found, str | int):
         raise NotLowered(
@@ -294,7 +304,7 @@ def _key(one: Any) -> str | int:
 
 
 def _structure(exported: ExportedProgram) -> Any:
-    """Return the structure of forward's result. The number of an output stands for each array.
+    """Return the structure of what ``forward`` returns, with the number of an output in place of each array.
 
     If the structure can not be written as a Python literal, return the name of the result's type.
     """
@@ -323,8 +333,9 @@ def _array(value: torch.Tensor) -> Array:
 
 
 def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
-    """Return a buffer as a constant that a short expression makes; None if its values have to come from a
-    checkpoint.
+    """Return a buffer as a constant that has few values or is made by a short numpy expression.
+
+    Return None if the buffer's values have to come from a checkpoint.
     """
     array = _array(held)
     kept = spec.kind == InputKind.BUFFER and spec.persistent
@@ -335,9 +346,9 @@ def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
 
 
 def _constant(name: str, held: torch.Tensor) -> Constant:
-    """Return a constant: by its values if it is short, otherwise by an expression that makes it.
+    """Return a tensor as a constant with values if it is short, else as a constant with a numpy expression.
 
-    Raise NotLowered if no short expression does.
+    Raise NotLowered if no short expression makes the tensor.
     """
     array = _array(held)
     if held.numel() <= _LONGEST_CONSTANT:
@@ -352,10 +363,10 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
 
 
 def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
-    """Return a numpy expression for an array: a triangle, equal values, or equally spaced values; None for any
-    other array.
+    """Return a numpy expression that makes a triangle, an array of equal values, or an array of equally spaced values.
 
-    ``state`` is for a buffer that a checkpoint holds; of such arrays only a triangle is recognized.
+    Return None for any other array. If ``state`` is True, a checkpoint has the array, and only a triangle gets an
+    expression.
     """
     flat = held.reshape(-1).to(torch.float64)
     rows, columns = array.shape[-2:] if len(array.shape) > 1 else (1, 0)
@@ -378,12 +389,12 @@ def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
 
 
 def _number(value: float) -> str:
-    """Return a number as Python source."""
+    """Return a number as Python source. Infinities and NaN become calls of ``float``."""
     return f"{value!r}" if np.isfinite(value) else f"float({str(value)!r})"
 
 
 def _call(node: Any) -> Call:
-    """Return a node of torch's graph as a Call."""
+    """Return an operator node of PyTorch's graph as a Call. Raise NotLowered for a node that calls no operator."""
     if node.target.__name__ == "getitem":
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
     if not hasattr(node.target, "_schema"):
@@ -407,7 +418,7 @@ def _call(node: Any) -> Call:
 
 
 def _argument(value: Any) -> Argument:
-    """Return an operand in torch's graph as an Argument. Raise NotLowered for a type that no Argument has."""
+    """Return an operand in PyTorch's graph as an Argument of a Call. Raise NotLowered for any other type of operand."""
     if isinstance(value, torch.fx.Node):
         return Named(value.name)
     if isinstance(value, list | tuple):
@@ -427,10 +438,10 @@ def _argument(value: Any) -> Argument:
 
 
 def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool = True) -> Subject:
-    """Make the module that a request names, and its arguments. Raise NotLowered if that fails.
+    """Make the module that a request names, and the arguments of its call. Raise NotLowered if that fails.
 
-    ``least`` is the greatest extent of images and sequences, if the request asks for reduced sizes. With
-    ``numbers=False``, numbers of at least 128 stay.
+    ``least`` and ``numbers`` are parameters of :func:`reduced`, if the request asks for reduced sizes: the greatest
+    extent of images and sequences, and whether integers of at least 128 become smaller.
     """
     where, _, name = request["module"].rpartition(":")
     if not where:
@@ -470,8 +481,9 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
 
 
 def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Convert a module's weights and buffers to another dtype. Unlike ``Module.to``, this works for weights
-    without memory.
+    """Convert a module's floating-point weights and buffers to another dtype.
+
+    Unlike ``Module.to``, this works for fake tensors, which have no memory.
     """
     made: dict[int, torch.nn.Parameter] = {}
     for one in module.modules():
@@ -484,10 +496,10 @@ def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return forward's arguments: a tuple of those passed by position, and a dict of those passed by name.
+    """Return the arguments of ``forward``: a tuple of positional arguments and a dict of named arguments.
 
-    An argument with a generated name gets its parameter's name. Raise NotLowered for a name that forward does
-    not have.
+    A generated name, such as ``arg0``, stands for the parameter at that position. Raise NotLowered for a name that
+    ``forward`` does not have.
     """
     signature = inspect.signature(module.forward)
     if any(one.kind == one.VAR_POSITIONAL for one in signature.parameters.values()):
@@ -507,7 +519,7 @@ def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _example(one: Mapping[str, Any]) -> Any:
-    """Return the value of a requested argument; zeros for an array."""
+    """Return the value of an argument of a request. An array is all zeros, because only its shape and dtype are given."""
     if one.get("value") is not None:
         return one["value"]
     dtype = getattr(torch, one["dtype"])
@@ -515,7 +527,7 @@ def _example(one: Mapping[str, Any]) -> Any:
 
 
 def _loaded(where: str, text: str) -> Any:
-    """Return the Python module with the source ``text``, as if it were in the file ``where``."""
+    """Run the source ``text`` as the Python file ``where``, and return it as a Python module."""
     import types
 
     module = types.ModuleType("subject")
@@ -526,12 +538,12 @@ def _loaded(where: str, text: str) -> Any:
 
 
 def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
-    """Return the source of a module with smaller sizes, by one rule for all files.
+    """Return the source of a module with smaller sizes. The rule is the same for all files.
 
-    An integer of at least 128 that is assigned at the top of the file becomes 128 plus its remainder by 128.
-    Smaller integers stay, because layers depend on them. Two exceptions: extents of images and sequences become
-    at most ``least``, and a batch of images becomes 2. With ``numbers=False``, integers of at least 128 stay, too,
-    unless they are such a batch.
+    An integer of at least 128 that is assigned at the top of the file becomes 128 plus its remainder by 128: 1000 becomes
+    232. Smaller integers stay, because layers depend on them. There are two exceptions: smaller extents of images and
+    sequences become at most ``least``, and a batch of images becomes at most 2. With ``numbers=False``, integers of at
+    least 128 stay, except for batches of images.
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -558,7 +570,7 @@ def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
 
 
 def _whole(value: ast.expr) -> int | None:
-    """Return the value of an expression that is made of integers; None for any other expression."""
+    """Return the value of an expression of integers, such as ``4 * 256``; None for any other expression."""
     try:
         found = eval(compile(ast.Expression(value), "", "eval"), {"__builtins__": {}})
     except (NameError, TypeError, ValueError, ZeroDivisionError):
@@ -583,7 +595,10 @@ def _smaller(name: str, number: int, images: bool, least: int, *, numbers: bool)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a request: the module's reference with its arguments, or the reason why it has none."""
+    """Return the answer to a request: the module's reference with its arguments, or the reason for a refusal.
+
+    The answer has ``reference``, ``arguments`` and ``difference``, or else ``refused``.
+    """
     try:
         subject, program = _recording(request)
         inputs = _inputs_program(subject, program) if subject.draw is not None else None
@@ -607,11 +622,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
-    """Return the module of a request and its program.
+    """Return the module that a request names, and its Program. Raise NotLowered if that fails.
 
-    If this fails with reduced sizes, it is tried again with larger images and sequences: extents up to 127. A
-    module that still can not be made, such as one whose groups do not divide the reduced channels, keeps its
-    numbers of at least 128.
+    If reduced sizes fail, try images and sequences with extents up to 127. If the module still can not be made, for
+    example because groups do not divide the reduced channels, keep integers of at least 128.
     """
     try:
         subject = subject_of(request)
@@ -628,10 +642,9 @@ def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
 
 
 def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a request for regions: the reference and the work of each, or the reason why there
-    are none.
+    """Return the answer to a request for a module's regions: a list of regions, or the reason for a refusal.
 
-    Weights are made without memory.
+    Each region has a reference and its work. The module is made of fake tensors, so that its weights take no memory.
     """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
@@ -643,7 +656,11 @@ def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _region(part: Part) -> dict[str, Any]:
-    """Return a region as JSON. A region without a reference has the reason and its bytes instead."""
+    """Return a region of a module as a dict for JSON.
+
+    The dict has the region's name, its number of runs, its arguments, and its reference with the work. For a region that
+    is not lowered, it has the reason and the bytes that are moved instead of the reference.
+    """
     program = part.program
     found: dict[str, Any] = {"name": part.name, "count": part.count, "dtype": part.product_dtype}
     found["arguments"] = [
@@ -672,7 +689,10 @@ def _region(part: Part) -> dict[str, Any]:
 
 
 def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
-    """Return the graph of a reference. Raise NotLowered if the reference can not be traced."""
+    """Return the graph of the reference with the source ``text``. Raise NotLowered if it can not be traced.
+
+    ``given`` has (name, (shape, dtype)) of each argument.
+    """
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "reference.py"
         path.write_text(text, encoding="utf-8")
@@ -685,7 +705,7 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
 
 
 class _Drawn(torch.nn.Module):
-    """A module without arguments. Its forward draws the arguments of another module."""
+    """Wrap a function that draws arguments as a module without arguments, so that ``torch.export`` can record it."""
 
     def __init__(self, draw: Callable[[], Any]) -> None:
         super().__init__()
@@ -696,9 +716,9 @@ class _Drawn(torch.nn.Module):
 
 
 def _inputs_program(subject: Subject, program: Program) -> Program | None:
-    """Return a program that draws the arguments which ``program`` reads, as the module's file does.
+    """Return a Program that draws the arguments that ``program`` reads, as ``get_inputs`` of the module's file does.
 
-    Return None if the file's function is not lowered. The arguments are then drawn from their shapes.
+    Return None if acceld does not lower ``get_inputs``. Arguments are then drawn by their shapes alone.
     """
     assert subject.draw is not None
     try:
@@ -712,10 +732,11 @@ def _inputs_program(subject: Subject, program: Program) -> Program | None:
 
 
 def difference(subject: Subject, program: Program, text: str) -> float | None:
-    """Return the greatest relative L2 distance, in float64, of an output of the reference from the module's
-    output.
+    """Return the greatest relative L2 distance between an output of the reference and the module's output.
 
-    Both get the data that the reference draws. Return None if the module is too large to run here.
+    Both run in float64 with the data that the reference ``text`` draws. Return None if the module has too many elements
+    to be run. Return infinity if the numbers or shapes of the outputs differ. Raise NotLowered if the module can not run
+    in float64.
     """
     sizes = sum(int(np.prod(one.array.shape)) for one in program.inputs)
     if sizes > _CHECKED_ELEMENTS:
@@ -761,10 +782,9 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
 
 
 class _Wide(torch.overrides.TorchFunctionMode):
-    """Let a module compute in float64 also where it names a narrower type of floats, or holds a tensor of one, as its
-    reference does.
+    """Let a module compute in float64 even where it names a narrower float dtype or holds a tensor of such a dtype.
 
-    A norm without ``eps`` keeps that of float32.
+    The module's reference computes in float64, too. An RMS norm without ``eps`` keeps the default ``eps`` of float32.
     """
 
     _NARROW = frozenset({torch.float32, torch.bfloat16, torch.float16})
@@ -789,7 +809,7 @@ class _Wide(torch.overrides.TorchFunctionMode):
 
 @contextlib.contextmanager
 def _wide() -> Iterator[None]:
-    """Make float64 torch's default dtype in the block, because a forward may make arrays without naming a dtype."""
+    """Make float64 the default dtype of PyTorch in the ``with`` block, because a module may make arrays without a dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -799,12 +819,12 @@ def _wide() -> Iterator[None]:
 
 
 def _floats(value: Any) -> bool:
-    """Return True for a torch tensor of floats."""
+    """Return True if a value is a PyTorch tensor of floats."""
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    """Return a numpy array as a torch tensor. Floats of any width become float64."""
+    """Return a numpy array as a PyTorch tensor. Floats of any width become float64."""
     array = np.asarray(value)
     return torch.from_numpy(
         array.astype(np.float64) if array.dtype.name in ("float32", "bfloat16", "float16") else array
@@ -812,7 +832,7 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def _distance(ours: Any, theirs: torch.Tensor) -> float:
-    """Return the relative L2 distance of an output from the expected one; infinity if the shapes differ."""
+    """Return the relative L2 distance of an output from the expected output. Return infinity if the sizes differ."""
     expected = theirs.detach().to(torch.float64).numpy().reshape(-1)
     found = np.asarray(ours, np.float64).reshape(-1)
     if found.shape != expected.shape:
@@ -821,7 +841,7 @@ def _distance(ours: Any, theirs: torch.Tensor) -> float:
 
 
 def _requests(lines: Sequence[str] | Any) -> Iterator[dict[str, Any]]:
-    """Yield the request on each line that is not empty."""
+    """Yield the JSON request of each line that is not empty."""
     for line in lines:
         if line.strip():
             yield json.loads(line)
@@ -838,7 +858,6 @@ def main() -> None:
         with contextlib.redirect_stdout(sys.stderr):
             try:
                 found = divided_answer(request) if request.get("divide") else answer(request)
-            # a defect in one module must not prevent answers to the other requests
             except Exception as error:  # noqa: BLE001  one module that breaks must not end the answers to the others
                 found = {"refused": f"{type(error).__name__}: {error}"}
         own.write(json.dumps(found) + "\n")

@@ -1,7 +1,7 @@
-"""Define the functions that references of modules call. Their source is copied into a reference, so they use numpy
-alone.
+"""Define the functions that the references of PyTorch modules call.
 
-Each keeps the dtype of its arrays, so that float64 inputs give float64 results.
+Their source is copied into a reference, so they use only numpy. Each function keeps the dtype of its arrays, so that
+float64 inputs give float64 results.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -14,8 +14,9 @@ import numpy as np
 
 
 def cast(x, dtype):
-    """Return x as dtype. float64 stays float64, because the reference is called with float64 to tell rounding from
-    errors.
+    """Return x converted to dtype. float64 stays float64 instead of a narrower float dtype.
+
+    A reference is called with float64 to tell rounding from errors, and a conversion would round.
     """
     wide = x.dtype == np.float64 and dtype in ("float32", "bfloat16", "float16")
     return x if wide else x.astype(dtype)
@@ -61,7 +62,7 @@ def root_mean_square_normalized(x, axes, eps):
 
 
 def attention(q, k, v, mask, causal, scale):
-    """Return softmax(q k^T scale + mask) v. Several heads of q share a head of k and v if those have fewer heads."""
+    """Return softmax(q k^T scale + mask) v. If k and v have fewer heads than q, several heads of q share one of theirs."""
     rows, columns = q.shape[-2], k.shape[-2]
     if q.ndim > 3 and k.shape[-3] != q.shape[-3]:
         k = np.repeat(k, q.shape[-3] // k.shape[-3], axis=-3)
@@ -77,7 +78,7 @@ def attention(q, k, v, mask, causal, scale):
 
 
 def padded(x, widths, value):
-    """Return x with a border of value around it. A negative width removes elements."""
+    """Return x with a border of value. widths has (before, after) for each axis; a negative width removes elements."""
     kept = tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(x.shape, widths, strict=True))
     grown = [(max(0, a), max(0, b)) for a, b in widths]
     x = x[kept]
@@ -92,7 +93,7 @@ def stored(x, place, value):
 
 
 def windows(x, kernel, stride, dilation):
-    """Return the windows over the last axes of x: [batch, channels, places, window]."""
+    """Return the sliding windows over the last axes of x, as an array [batch, channels, places, window]."""
     rank = len(kernel)
     wide = tuple(d * (n - 1) + 1 for n, d in zip(kernel, dilation, strict=True))
     w = np.lib.stride_tricks.sliding_window_view(x, wide, axis=tuple(range(x.ndim - rank, x.ndim)))
@@ -133,7 +134,7 @@ def convolution(x, weight, bias, stride, padding, dilation, groups):
 def transposed_convolution(x, weight, bias, stride, padding, added, dilation, groups):
     """Return the transposed convolution of x with weight [channels, out of a group, window].
 
-    It is a convolution of x after zeros are put between its elements.
+    The result is the convolution of x with zeros between its elements.
     """
     rank = weight.ndim - 2
     kernel, extents = weight.shape[2:], x.shape[2:]
@@ -153,21 +154,21 @@ def transposed_convolution(x, weight, bias, stride, padding, added, dilation, gr
 
 
 def pooled_max(x, kernel, stride, padding, dilation):
-    """Return the greatest element of each window over the last axes."""
+    """Return the greatest element of each sliding window over the last axes."""
     rank = len(kernel)
     x = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], -1e30)
     return windows(x, kernel, stride, dilation).max(axis=tuple(range(-rank, 0)))
 
 
 def pooled_mean(x, kernel, stride, padding, divisor):
-    """Return the sum of each window over the last axes, divided by divisor."""
+    """Return the sum of each sliding window over the last axes, divided by divisor."""
     rank = len(kernel)
     x = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], 0.0)
     return windows(x, kernel, stride, (1,) * rank).sum(axis=tuple(range(-rank, 0))) * (1.0 / divisor)
 
 
 def adaptively_pooled(x, extents, fold):
-    """Return the ``mean`` or ``max`` (fold) of each of the parts into which the last axes are divided."""
+    """Return the mean or max (fold) of each part of x. extents has how many parts each of the last axes is divided into."""
     for place, wanted in enumerate(extents):
         axis = x.ndim - len(extents) + place
         n = x.shape[axis]
@@ -184,10 +185,10 @@ def adaptively_pooled(x, extents, fold):
 
 
 def interpolated(x, axis, count, step, aligned):
-    """Return x with count places along an axis. Each is a mean of its two neighbors, weighted by how near they are.
+    """Return x interpolated linearly to count places along an axis.
 
-    step is the distance between new places. If aligned, the first new place is the first place of x. Otherwise
-    both axes begin at the same border, half a step before their first place.
+    step is the distance between new places, in old places. If aligned, the first new place is the first place of x.
+    Otherwise both axes begin at the same border, half a step before their first place.
     """
     n = x.shape[axis]
     first = 0.0 if aligned else 0.5 * step - 0.5
@@ -197,7 +198,7 @@ def interpolated(x, axis, count, step, aligned):
 
 
 def distances(x, y, p):
-    """Return the distance of each row of x from each row of y, by the norm p."""
+    """Return the distance of each row of x from each row of y: the p-norm of their difference."""
     apart = np.abs(x[..., :, None, :] - y[..., None, :, :])
     if p == 1.0:
         return apart.sum(axis=-1)
@@ -207,7 +208,7 @@ def distances(x, y, p):
 
 
 def distances_by_products(x, y):
-    """Return the Euclidean distance of each row of x from each row of y, from their squares and products."""
+    """Return the Euclidean distance of each row of x from each row of y, computed by a matrix product."""
     squares = np.square(x).sum(axis=-1)[..., :, None] + np.square(y).sum(axis=-1)[..., None, :]
     return np.sqrt(np.maximum(squares - 2.0 * (x @ np.swapaxes(y, -1, -2)), 0.0))
 
@@ -228,7 +229,7 @@ def greatest(x, count, axis):
 
 
 def with_rows(x, axis, index, rows, add):
-    """Return a copy of x in which rows were stored at the positions that index names along an axis, or added there."""
+    """Return a copy of x with rows stored at the positions in index along an axis; added there if add is True."""
     made = np.moveaxis(x, axis, 0).copy()
     if add:
         np.add.at(made, index, np.moveaxis(rows, axis, 0))
@@ -238,9 +239,9 @@ def with_rows(x, axis, index, rows, add):
 
 
 def with_places(x, lead, indices, values, add):
-    """Return a copy of x in which values were stored at the positions that indices give, or added there.
+    """Return a copy of x with values stored at the positions in indices; added there if add is True.
 
-    The indices belong to the axes of x after the first ``lead`` axes.
+    The indices belong to the axes of x after the first lead axes.
     """
     extents = x.shape[lead : lead + len(indices)]
     places: Any = 0
@@ -256,7 +257,10 @@ def with_places(x, lead, indices, values, add):
 
 
 def cross_entropy(x, target, label_smoothing, reduction):
-    """Return the cross entropy of logits x [batch, classes, ...]. target has class numbers, or probabilities."""
+    """Return the cross entropy of logits x [batch, classes, ...]. target has class numbers or class probabilities.
+
+    reduction is that of folded_loss.
+    """
     top = x.max(axis=1, keepdims=True)
     logs = x - top - np.log(np.exp(x - top).sum(axis=1, keepdims=True))
     if target.ndim == x.ndim:
@@ -274,7 +278,10 @@ def folded_loss(losses, reduction):
 
 
 def recurrent_gates(kind, gates, hidden_part, state, cell):
-    """Return the next state and cell of a recurrent layer. gates come from the input, hidden_part from the state."""
+    """Return the next state and cell of a recurrent layer of a kind: lstm, gru, rnn_tanh or rnn_relu.
+
+    gates is the product of the input with its weights, and hidden_part the product of the state with its weights.
+    """
     n = state.shape[-1]
     if kind == "lstm":
         both = gates + hidden_part
@@ -292,7 +299,7 @@ def recurrent_gates(kind, gates, hidden_part, state, cell):
 
 
 def recurrent(kind, x, states, cells, weights, biased, layers, both_ways, batch_first):
-    """Return the outputs, the last states and the last cells of recurrent layers."""
+    """Return the outputs, the last states and the last cells of recurrent layers of a kind, such as lstm."""
     if batch_first:
         x = np.swapaxes(x, 0, 1)
     each = 4 if biased else 2

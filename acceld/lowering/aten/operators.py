@@ -1,7 +1,7 @@
-"""Write each operator of PyTorch in numpy.
+"""Translate each operator of PyTorch (``aten``) to numpy.
 
-A table has, for each operator's name, a *writer*: a function that returns a numpy expression. A writer has the
-parameters of the operator's schema, so that the operands of a call can be bound to them.
+The table :data:`OPERATORS` has a *writer* for each operator's name: a function that returns a numpy expression. A
+writer has the parameters of the operator's schema, so that the operands of a call can be bound to them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from acceld.lowering.aten.program import Array
 from acceld.lowering.graph import NotLowered
 
 Expression = str | list[str]
-"""A numpy expression as text; for an operator with several results, a list with one expression for each."""
+"""A numpy expression as text. For an operator with several results, it is a list with one expression for each result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An operand that is an array: its name in the reference, its shape and its dtype."""
+    """Describe an array operand of a PyTorch operator: its name in the reference, its shape and its dtype."""
 
     name: str
     array: Array
@@ -36,12 +36,12 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """Return the number of axes."""
+        """Return the number of axes of the array."""
         return len(self.array.shape)
 
     @property
     def dtype(self) -> str:
-        """Return numpy's name of the dtype."""
+        """Return numpy's name of the array's dtype."""
         return self.array.dtype
 
     def __str__(self) -> str:
@@ -49,12 +49,16 @@ class Value:
 
 
 _MOST_ROWS_BY_DIFFERENCE = 25
-"""Most rows for which torch.cdist subtracts every two rows. With more rows it uses a matrix product, unless
-compute_mode forbids it.
+"""Most rows for which torch.cdist subtracts each row from each other row by default.
+
+With more rows, torch.cdist uses a matrix product.
 """
 Writer = Callable[..., Expression]
 OPERATORS: dict[str, Writer] = {}
-"""Writers by the operator's name. A writer takes the arrays of the results first, and then the operands."""
+"""Writers of numpy expressions, by the operator's name in PyTorch.
+
+A writer takes the shapes and dtypes of the results (``out``), then the operands of the call.
+"""
 
 _FORMS = {
     "__lshift__": "{0} << {1}",
@@ -145,8 +149,9 @@ _FORMS = {
     "numpy_T": "{0}.T",
     "kron": "np.kron({0}, {1})",
 }
-"""Operators whose result is one expression of the operands. ``{0}`` stands for the first operand, ``{1}`` for
-the second.
+"""Numpy expressions of the operators that need no other code, by the operator's name.
+
+``{0}`` stands for the first operand, ``{1}`` for the second.
 """
 
 _SAME = frozenset(
@@ -156,7 +161,7 @@ _SAME = frozenset(
 
 
 def writes(*names: str) -> Callable[[Writer], Writer]:
-    """Register a writer for the operators ``names``."""
+    """Return a decorator that registers a writer for the PyTorch operators ``names``."""
 
     def entered(writer: Writer) -> Writer:
         for name in names:
@@ -167,7 +172,7 @@ def writes(*names: str) -> Callable[[Writer], Writer]:
 
 
 def word(value: Any) -> str:
-    """Return an operand as a Python expression."""
+    """Return an operand as the text of a Python expression, such as ``np.inf`` or ``(1, 2)``."""
     if isinstance(value, str):
         return {"inf": "np.inf", "-inf": "-np.inf", "nan": "np.nan"}.get(value, repr(value))
     if isinstance(value, float) and not math.isfinite(value):
@@ -179,7 +184,11 @@ def word(value: Any) -> str:
 
 
 def _form(name: str, form: str) -> Writer:
-    """Return a writer that puts the operands into the expression ``form``."""
+    """Return a writer that puts an operator's operands into the expression ``form``.
+
+    An operand ``alpha``, which PyTorch has for sums, multiplies the second operand. The writer raises NotLowered for any
+    other named operand but ``dtype``.
+    """
 
     def written(out: Sequence[Array], *args: Any, alpha: Any = 1, **further: Any) -> Expression:
         if further and set(further) - {"dtype"}:
@@ -198,7 +207,7 @@ for _name, _text in _FORMS.items():
 
 @writes("pow")
 def _pow(out: Sequence[Array], self: Any, exponent: Any) -> Expression:
-    # without brackets, -2.0 ** x would be -(2.0 ** x)
+    # A negative base needs brackets: -2.0 ** x is -(2.0 ** x).
     base = word(self) if isinstance(self, Value) else f"({word(self)})"
     return f"{base} ** {word(exponent)}"
 
@@ -253,7 +262,7 @@ def _addcmul(out: Sequence[Array], self: Value, tensor1: Any, tensor2: Any, valu
 
 @writes("einsum")
 def _einsum(out: Sequence[Array], equation: str, tensors: list[Value], path: Any = None) -> Expression:
-    ordered = ", optimize=True" if len(tensors) > 1 else ""  # without it, numpy loops over all letters at once
+    ordered = ", optimize=True" if len(tensors) > 1 else ""  # numpy's default is one slow loop over all letters
     return f"np.einsum({equation!r}, {', '.join(map(str, tensors))}{ordered})"
 
 
@@ -264,7 +273,7 @@ def _clamp(out: Sequence[Array], self: Value, min: Any = None, max: Any = None) 
 
 
 def _bound(least: bool) -> Writer:
-    """Return the writer of clamp_min, if ``least``, or of clamp_max."""
+    """Return the writer of ``clamp_min`` if ``least`` is True, else the writer of ``clamp_max``."""
 
     def written(out: Sequence[Array], self: Value, bound: Any) -> Expression:
         return f"np.{'maximum' if least else 'minimum'}({self}, {word(bound)})"
@@ -346,18 +355,18 @@ def _dropout(out: Sequence[Array], input: Value, p: float, train: bool | None = 
     return [str(input)] * len(out)
 
 
-# folds
+# reductions
 
 
 def _axes(value: Value, dim: Any) -> Any:
-    """Return the axes that an operand ``dim`` names; None if it names all axes."""
+    """Return PyTorch's operand ``dim`` as numpy's argument ``axis``. None stands for all axes."""
     if dim is None or dim == []:
         return None
     return tuple(dim) if isinstance(dim, list | tuple) else dim
 
 
 def _fold(function: str) -> Writer:
-    """Return the writer of a fold (a reduction) that is the array method ``function``."""
+    """Return the writer of a reduction that is the array method ``function`` in numpy, such as ``sum``."""
 
     def written(
         out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
@@ -385,9 +394,9 @@ for _name, _text in {
 def _extreme(
     name: str, out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, other: Value | None = None
 ) -> Expression:
-    """Return the expression for torch's ``max`` or ``min`` (``name``).
+    """Return the numpy expression for ``torch.max`` or ``torch.min``. ``name`` is ``max`` or ``min``.
 
-    Torch has three forms of each: of all elements, along an axis, and of two arrays.
+    Each has three forms: over all elements, along an axis (which also gives positions), and of two arrays.
     """
     other = dim if isinstance(dim, Value) else other
     if other is not None:
@@ -403,7 +412,7 @@ for _name in ("max", "min"):
 
 
 def _spread(root: bool) -> Writer:
-    """Return the writer of the standard deviation (``root``) or of the variance (not ``root``)."""
+    """Return the writer of the standard deviation if ``root`` is True, else the writer of the variance."""
 
     def written(
         out: Sequence[Array],
@@ -479,7 +488,10 @@ def _topk(
 
 
 def _sorting(self: Value, dim: int, descending: bool) -> str:
-    """Return the expression for the positions that sort an array. Of equal elements the earlier one comes first."""
+    """Return the numpy expression for the positions that sort an array along axis ``dim``.
+
+    Equal elements keep their order.
+    """
     return f'np.argsort({"-" if descending else ""}{self}, axis={dim!r}, kind="stable")'
 
 
@@ -562,7 +574,7 @@ def _slice(
 
 
 def _range(value: Value, dim: int, start: int | None, end: int | None, step: int = 1) -> str:
-    """Return the text of an index that selects a range of axis ``dim``."""
+    """Return the text of an index, such as ``:, 2:8``, that selects a range of axis ``dim`` of an array."""
     extent = value.shape[dim]
     first = 0 if start is None else min(start, extent) if start >= 0 else max(0, extent + start)
     last = extent if end is None or end > extent else end if end >= 0 else max(0, extent + end)
@@ -649,7 +661,10 @@ def _pad(
 
 
 def _repeating_pad(mode: str, out: Sequence[Array], self: Value, padding: Sequence[int]) -> Expression:
-    """Return the expression for an array with a border of its own elements. ``mode`` is that of ``np.pad``."""
+    """Return the numpy expression for an array with a border that repeats its elements.
+
+    ``mode`` is the mode of ``np.pad``. ``padding`` lists borders as PyTorch does, from the last axis on.
+    """
     return f'np.pad({self}, {_widths(self, padding)!r}, mode="{mode}")'
 
 
@@ -664,8 +679,9 @@ def _constant_pad(out: Sequence[Array], self: Value, pad: Sequence[int], value: 
 
 
 def _widths(value: Value, pad: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the border of each axis. torch's ``pad`` lists borders from the last axis on, and only as far as
-    needed.
+    """Return the border (before, after) of each axis of an array, in elements.
+
+    ``pad`` lists borders as PyTorch does: from the last axis on. Axes that the list does not reach have no border.
     """
     widths = [(0, 0)] * value.rank
     for place in range(len(pad) // 2):
@@ -689,7 +705,7 @@ def _select_scatter(out: Sequence[Array], self: Value, src: Value, dim: int, ind
 
 
 def _filled(out: Sequence[Array], self: Value, value: Any = 0.0, *_: Any, **__: Any) -> Expression:
-    """Return an expression for an array in which every element is ``value``."""
+    """Return the numpy expression for an array of the result's shape in which every element is ``value``."""
     text = word(value)
     if isinstance(value, Value):
         held = text if value.dtype == out[0].dtype else f'cast({text}, "{out[0].dtype}")'
@@ -711,7 +727,7 @@ def _masked_fill(out: Sequence[Array], self: Value, mask: Value, value: Any) -> 
 
 
 def _new(value: str) -> Writer:
-    """Return the writer of an operator that makes an array full of ``value``."""
+    """Return the writer of an operator whose result is an array with ``value`` in every element."""
 
     def written(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
         return f'np.full({out[0].shape!r}, {value}, "{out[0].dtype}")'
@@ -748,11 +764,11 @@ def _eye(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
     return f"np.eye({rows}, {columns})"
 
 
-# random numbers, which only the drawing of inputs may use
+# Random numbers. Only functions that draw inputs may use them.
 
 
 def _random(draw: str) -> Writer:
-    """Return the writer of an operator that draws with numpy's function ``draw``."""
+    """Return the writer of an operator that draws random numbers with the function ``draw`` of ``np.random``."""
 
     def written(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
         return f'np.random.{draw}({out[0].shape!r}).astype("{out[0].dtype}")'
@@ -765,7 +781,10 @@ RANDOM: dict[str, Writer] = {
     "rand_like": _random("random_sample"),
     "randn": lambda out, *_, **__: f'np.random.standard_normal({out[0].shape!r}).astype("{out[0].dtype}")',
 }
-"""Writers of random operators. Only functions that draw inputs may use them; a module that calls one is not lowered."""
+"""Writers of operators that draw random numbers, by the operator's name.
+
+Functions that draw inputs may use these operators. A module that calls such an operator is not lowered.
+"""
 RANDOM["randn_like"] = RANDOM["randn"]
 
 
@@ -832,9 +851,9 @@ def _one_hot(out: Sequence[Array], self: Value, num_classes: int = -1) -> Expres
 
 
 def _scaled(text: str, value: Value, weight: Value | None, bias: Value | None, channels: bool) -> str:
-    """Return the expression ``text`` times the weight, plus the bias.
+    """Return the text of the expression ``text`` times the weight, plus the bias. None stands for no weight or bias.
 
-    With ``channels``, weight and bias belong to axis 1, otherwise to the last axes.
+    If ``channels`` is True, weight and bias have one element for each position of axis 1. Else their axes are the last axes of ``value``.
     """
 
     def shaped(one: Value) -> str:
@@ -872,7 +891,7 @@ def _rms_norm(
 def _grouped(
     out: Sequence[Array], value: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
 ) -> Expression:
-    """Return the expressions of a group norm."""
+    """Return the numpy expressions of a group norm over ``groups`` groups of channels."""
     batch, channels, *places = value.shape
     cut = (batch, groups, channels // groups, *places)
     axes = tuple(range(2, len(cut)))
@@ -916,7 +935,7 @@ def _channel_normalized(
     variance: Value | None,
     eps: float,
 ) -> Expression:
-    """Return the expressions of a norm with given mean and variance of each channel."""
+    """Return the numpy expressions of a norm that uses the given mean and variance of each channel."""
     cut = (1, -1, *(1,) * (value.rank - 2))
     text = f"({value} - {mean}.reshape({cut!r})) / np.sqrt({variance}.reshape({cut!r}) + {eps!r})"
     return [_scaled(text, value, weight, bias, channels=True)] + ["None"] * (len(out) - 1)
@@ -925,7 +944,7 @@ def _channel_normalized(
 def _batch_normalized(
     out: Sequence[Array], value: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Expression:
-    """Return the expressions of a norm with the mean and variance of the batch."""
+    """Return the numpy expressions of a batch norm that computes each channel's mean and variance from the batch."""
     axes = (0, *range(2, value.rank))
     text = _scaled(f"normalized({value}, {axes!r}, {eps!r})", value, weight, bias, channels=True)
     return [text] + ["None"] * (len(out) - 1)
@@ -967,13 +986,16 @@ OPERATORS["_native_batch_norm_legit_no_training"] = OPERATORS["_batch_norm_no_up
 
 
 def _every(value: Any, rank: int) -> tuple[int, ...]:
-    """Return one value for each of ``rank`` axes. A single value is given for all axes."""
+    """Return one value for each of ``rank`` axes. A single value is repeated for all axes."""
     given = (value,) if isinstance(value, int) else tuple(value)
     return given * rank if len(given) == 1 else given
 
 
 def _batched(value: Value, weight: Value) -> tuple[str, str]:
-    """Return the text of an image with a batch axis, and the index that removes this axis if it was added here."""
+    """Return the text of an image with a batch axis, and the text of an index that removes an added batch axis.
+
+    The index is "" if the image has a batch axis already, so that its rank is the weight's rank.
+    """
     return (str(value), "") if value.rank == weight.rank else (f"{value}[None]", "[0]")
 
 
@@ -1038,7 +1060,10 @@ def _convolution(
 def _borders(
     value: Value, kernel: Sequence[int], stride: Sequence[int], padding: Any, apart: Sequence[int], out: Array
 ) -> list[tuple[int, int]]:
-    """Return the border of each axis. At the end it is wider if the result includes a last window that is not full."""
+    """Return the border (before, after) of each pooled axis, in elements.
+
+    The border at the end is wider than ``padding`` if the result includes a last window that is not full (``ceil_mode``).
+    """
     rank = len(kernel)
     edges = _every(padding, rank)
     found = []
@@ -1095,7 +1120,7 @@ def _avg_pool(rank: int) -> Writer:
 
 
 def _adaptive(rank: int, fold: str) -> Writer:
-    """Return the writer of an adaptive pooling over ``rank`` axes by the fold ``mean`` or ``max``."""
+    """Return the writer of an adaptive pooling over ``rank`` axes. ``fold`` is ``mean`` or ``max``."""
 
     def written(out: Sequence[Array], self: Value, output_size: Any) -> Expression:
         text = f'adaptively_pooled({self}, {out[0].shape[-rank:]!r}, "{fold}")'
@@ -1195,7 +1220,10 @@ def _attention(
 
 
 def _distance(form: str, out: Sequence[Array], self: Value, target: Value, reduction: int = 1) -> Expression:
-    """Return a loss that is the expression ``form`` of the difference between an array and its target."""
+    """Return the numpy expression of a loss that depends on the difference between an array and its target.
+
+    ``form`` is the loss of one element, with ``{0}`` for the difference.
+    """
     return f"folded_loss({form.format(f'({self} - {target})')}, {reduction})"
 
 
@@ -1214,7 +1242,10 @@ def _huber(out: Sequence[Array], self: Value, target: Value, reduction: int = 1,
 
 
 def _rounded_corner(self: Value, target: Value, corner: float, curve: float, reduction: int) -> Expression:
-    """Return a loss that is quadratic up to the distance ``corner``, and linear beyond it."""
+    """Return the numpy expression of a loss that is quadratic up to the distance ``corner`` and linear beyond.
+
+    ``curve`` is the second derivative of the quadratic part.
+    """
     away = f"np.abs({self} - {target})"
     near, far = f"{0.5 * curve!r} * np.square({away})", f"{curve * corner!r} * ({away} - {0.5 * corner!r})"
     return f"folded_loss(np.where({away} < {corner!r}, {near}, {far}), {reduction})"
@@ -1265,7 +1296,7 @@ def _binary(
 
 
 def _recurrent(kind: str) -> Writer:
-    """Return the writer of recurrent layers of a kind, such as ``lstm``."""
+    """Return the writer of recurrent layers of ``kind``: ``lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``."""
 
     def written(
         out: Sequence[Array],
@@ -1298,9 +1329,10 @@ OPERATORS |= {"rnn_tanh": _recurrent("rnn_tanh"), "rnn_relu": _recurrent("rnn_re
 def written(
     operator: str, out: Sequence[Array], args: Sequence[Any], named: dict[str, Any], *, drawing: bool
 ) -> Expression:
-    """Return an operator in numpy. Raise NotLowered if no writer takes the operator with these operands.
+    """Return the numpy expression for a call of a PyTorch operator.
 
-    ``drawing`` allows operators that draw random numbers.
+    Raise NotLowered if no writer takes the operator with these operands. If ``drawing`` is True, operators that draw
+    random numbers are allowed.
     """
     writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
     if writer is None:
@@ -1321,11 +1353,14 @@ FUNCTIONS = {
     for name, function in vars(functions).items()
     if inspect.isfunction(function) and function.__module__ == functions.__name__
 }
-"""Source of the functions that a reference may call, by name."""
+"""Source code of the functions in ``functions.py`` that a written reference may call, by name."""
 
 
 def needed_functions(text: str) -> Iterable[str]:
-    """Return the source of each function that a text calls, directly or through others, in the order of their file."""
+    """Return the source code of each function of ``functions.py`` that a text calls, directly or through other functions.
+
+    The functions keep the order of their file.
+    """
     needed: set[str] = set()
     todo = [text]
     while todo:

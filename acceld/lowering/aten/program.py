@@ -1,4 +1,4 @@
-"""Represent the operators that a module calls as plain data, without torch."""
+"""Represent the operators that a PyTorch module calls as plain data, without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Shape and dtype (numpy's name of it) of an array."""
+    """The shape of an array, and numpy's name of its dtype."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -16,7 +16,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A reference to the value with the name ``of``: an input, a constant or the result of a call."""
+    """An operand that is the value named ``of``: an input, a constant or the result of a call."""
 
     of: str
 
@@ -27,7 +27,7 @@ Argument = Named | bool | int | float | str | list["Argument"] | None
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An argument of the module's forward, or a parameter or buffer of the module."""
+    """An input of a module: an argument of its ``forward``, or a parameter or buffer of the module."""
 
     name: str
     array: Array
@@ -37,11 +37,12 @@ class Input:
 
     low: float | None = None
     high: float | None = None
-    """Greatest value; with ``low``, the range of the values. None if it is not known."""
+    """Greatest value of the array. ``low`` is its least value. None means that the range is not known."""
 
     place: tuple[str | int, ...] = ()
-    """Place of an argument: the name of forward's parameter, then the indices and keys that lead to it in lists
-    and dicts.
+    """Place of an argument: the name of the parameter of ``forward``, then the indices and keys that lead to the array.
+
+    The indices and keys are those of lists and dicts that contain the array.
     """
 
     @property
@@ -52,7 +53,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of the module: its values in order, or ``words``, a numpy expression that makes it."""
+    """A constant of the module, given by its values in order or by ``words``, a numpy expression that makes it."""
 
     name: str
     array: Array
@@ -93,7 +94,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A module's forward: inputs, constants and calls in order, and the names of the outputs."""
+    """A record of the ``forward`` of a module: inputs, constants and calls in order, and the names of the outputs."""
 
     title: str
     inputs: tuple[Input, ...]
@@ -101,15 +102,16 @@ class Program:
     calls: tuple[Call, ...]
     outputs: tuple[str, ...]
     others: tuple[tuple[str, Any], ...] = ()
-    """Arguments of forward that are not arrays, with their values. ``...`` stands for an array on which no
-    output depends.
+    """Arguments of ``forward`` that are not arrays, with their values.
+
+    ``...`` stands for an array on which no output depends, and for an array in a list or dict.
     """
 
     results: Any = 0
-    """Structure of forward's result, with the number of an output for each array: ``0``, ``(0,)`` or ``{"y":
-    0}``.
+    """Structure of what ``forward`` returns, with the number of an output for each array.
 
-    If the structure can not be written as a Python literal, it is the name of the result's type.
+    Examples are ``0``, ``(0,)`` and ``{"y": 0}``. If the structure can not be written as a Python literal, the name of the
+    result's type stands here instead.
     """
 
     training: bool = False

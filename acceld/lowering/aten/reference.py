@@ -1,4 +1,7 @@
-"""Write a program as the text of a numpy reference: ``forward``, and ``get_inputs``, which draws arguments and weights."""
+"""Write a program as the source of a numpy reference.
+
+The reference has ``forward``, and ``get_inputs``, which draws the arguments and weights.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ _HEADER = "import math\n\nimport numpy as np\n"
 
 
 def reference_text(program: Program, inputs: Program | None = None) -> str:
-    """Return the reference of a program as text.
+    """Return the source of a program's numpy reference.
 
-    ``inputs`` is a program without arguments. Its outputs are the arguments of ``program``. Raise NotLowered,
-    with the operator's name, if an operator is not in the table.
+    ``inputs`` is a program without arguments whose outputs are the arguments of ``program``; None to draw arguments by
+    their shapes. Raise NotLowered, with the operator's name, if an operator is not lowered.
     """
     body, outputs = _Body(program).lines(drawing=False)
     drawn = _draws(program, inputs)
@@ -40,7 +43,7 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     header += _table(
         "PARAMETERS", "Weights and buffers of the module: the path of each, by the name of its argument here.", paths
     )
-    others = "Arguments of the module's forward that are not passed here, as recorded; ... for an unread array, or one in a list."
+    others = "Other arguments of the module's forward. ``...`` stands for an array that is not read, or is in a list or dict."
     header += _table("OTHERS", others, dict(program.others))
     if places := {name: one.place for name, one in zip(names, program.inputs, strict=True) if len(one.place) > 1}:
         header += _table("PLACES", "Arguments of forward that are parts of a list or dict, with their places.", places)
@@ -50,7 +53,7 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
 
 
 def _table(name: str, told: str, entries: Mapping[str, object]) -> str:
-    """Return a dict as source text, with ``told`` as its docstring."""
+    """Return the source of an assignment of the dict ``entries`` to ``name``, with ``told`` as docstring."""
     lines = "".join(f"    {key!r}: {literal(value)},\n" for key, value in entries.items())
     return f'\n{name} = {{\n{lines}}}\n"""{told}"""\n' if lines else f'\n{name} = {{}}\n"""{told}"""\n'
 
@@ -68,7 +71,7 @@ def argument_names(program: Program) -> list[str]:
 def _names(program: Program) -> dict[str, str]:
     """Return a Python name for each value of a program.
 
-    No two values have the same name, and none has the name of a keyword or of a function in the reference.
+    All names differ from each other, from Python's keywords, and from the functions in a reference.
     """
     found: dict[str, str] = {}
     taken = set(_TAKEN)
@@ -86,20 +89,23 @@ def _names(program: Program) -> dict[str, str]:
 
 
 class _Body:
-    """Writer of a program's calls, one line for each."""
+    """Write the constants and calls of a program as Python statements."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.names = _names(program)
         self.values = {one.name: Value(self.names[one.name], one.array) for one in program.inputs}
         self.several: dict[str, list[Value | None]] = {}
-        """Results of calls with several results, by the call's name. None stands for a result that is not lowered."""
+        """Results of each call that has several results, by the call's name. None stands for a result that is not lowered."""
         self.operators = {call.name: call.operator for call in program.calls}
         self.written: list[str] = []
         self.module = ""
 
     def lines(self, *, drawing: bool) -> tuple[list[str], list[str]]:
-        """Return the statements, and the names of the outputs. ``drawing`` allows calls that draw random numbers."""
+        """Return (statements of the program, names of the outputs).
+
+        If ``drawing`` is True, calls that draw random numbers are allowed.
+        """
         needed = needed_values(self.program)
         for constant in self.program.constants:
             if constant.name not in needed:
@@ -113,7 +119,7 @@ class _Body:
         return self.written, [str(self._operand(Named(name))) for name in self.program.outputs]
 
     def _operand(self, argument: Argument) -> object:
-        """Return an operand in which each name is replaced by the value of that name."""
+        """Return an operand with each name replaced by the value of that name, in nested lists, too."""
         if isinstance(argument, Named):
             return self.values[argument.of]
         if isinstance(argument, list):
@@ -121,7 +127,10 @@ class _Body:
         return argument
 
     def _call(self, call: Call, *, drawing: bool) -> None:
-        """Write the statement of one call."""
+        """Write the statements of one call, after a comment if the call is of another submodule.
+
+        Raise NotLowered if the operator is not lowered with these operands.
+        """
         if call.module != self.module:
             self.module = call.module
             self.written.append(f"    # {call.module or 'the module itself'}")
@@ -161,12 +170,12 @@ class _Body:
         self.values[call.name] = every[0]
 
     def _assign(self, name: str, text: str) -> None:
-        """Write an assignment."""
+        """Write an assignment of the expression ``text`` to ``name``."""
         self.written.append(f"    {name} = {text}")
 
 
 def needed_values(program: Program) -> set[str]:
-    """Return the names of the values that an output depends on."""
+    """Return the names of the values on which an output of a program depends, the outputs included."""
     by_name = {call.name: call for call in program.calls}
     needed: set[str] = set()
     todo = list(program.outputs)
@@ -182,13 +191,13 @@ def needed_values(program: Program) -> set[str]:
 
 
 def needed_inputs(program: Program) -> tuple[Input, ...]:
-    """Return the inputs that an output depends on, in order."""
+    """Return the inputs on which an output of a program depends, in order."""
     needed = needed_values(program)
     return tuple(one for one in program.inputs if one.name in needed)
 
 
 def _constant(words: str, values: Sequence[float], array: Array) -> str:
-    """Return a constant as a numpy expression."""
+    """Return a constant as a numpy expression: ``words`` if it is not empty, else an array of ``values``."""
     if words:
         return words
     if not array.shape:
@@ -198,7 +207,10 @@ def _constant(words: str, values: Sequence[float], array: Array) -> str:
 
 
 def _draws(program: Program, inputs: Program | None) -> list[str]:
-    """Return the statements of ``get_inputs``."""
+    """Return the statements of the reference's ``get_inputs``, which draws the inputs of a program.
+
+    ``inputs`` is a program whose outputs are the arguments; None to draw the arguments by their shapes.
+    """
     names = _names(program)
     found: list[str] = []
     drawn: list[str] = []
@@ -221,7 +233,7 @@ def _draws(program: Program, inputs: Program | None) -> list[str]:
 def _draw(one: Input) -> str:
     """Return a numpy expression that draws an input.
 
-    Weights are drawn as layers commonly initialize them, so that values keep their size through the layers.
+    Weights are drawn with the spread of a common initialization, so that activations keep their size through layers.
     """
     shape, dtype = one.array.shape, one.array.dtype
     normal = f"np.random.standard_normal({shape!r})"

@@ -1,5 +1,6 @@
-"""Ask a child process for references of PyTorch modules. This process itself imports neither torch nor a user's
-module.
+"""Ask a child process for the references and regions of PyTorch modules.
+
+The child process imports torch and the user's module, so that the calling process does not.
 """
 
 from __future__ import annotations
@@ -17,34 +18,34 @@ from acceld.child import child
 from acceld.errors import UsageError
 
 AGREES = 1e-6
-"""Greatest relative distance, in float64, between a reference and its module that still counts as equal.
+"""Greatest relative distance, in float64, at which a reference counts as equal to its module.
 
-Rounding stays far below it, and an error is far above.
+Rounding stays far below this distance, and an error is far above it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleRequest:
-    """A module (``pkg.mod:Class`` or ``file.py:Class``), how it is made, and how it is called."""
+    """Describe a PyTorch module (``pkg.mod:Class`` or ``file.py:Class``), how it is made, and how it is called."""
 
     module: str
     arguments: tuple[Mapping[str, Any], ...] = ()
-    """Name, shape and dtype of each array, in order; empty if the module's file has ``get_inputs``."""
+    """Name, shape and dtype of each array that the module takes, in order; empty if its file has ``get_inputs``."""
 
     init: Mapping[str, Any] | None = None
     """Arguments with which the class is called."""
 
     training: bool = False
     reduced: bool = False
-    """True for smaller sizes than those in the file, so that the reference can be checked on this machine."""
+    """True to use smaller sizes than the file has, so that the reference can be checked on this machine."""
 
     dtype: str = ""
-    """Dtype to which the parameters are converted. An empty text keeps their own dtypes."""
+    """Dtype to which the parameters are converted. "" keeps their own dtypes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleArgument:
-    """An argument of a module's reference."""
+    """An argument of a module's reference, which may be a weight of the module."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,18 +56,21 @@ class ModuleArgument:
 
 @dataclass(frozen=True, slots=True)
 class ModuleReference:
-    """The reference of a module as text, its arguments in order, and how far it is from the module on data."""
+    """The numpy reference of a module: its source, its arguments in order, and its difference from the module."""
 
     module: str
     text: str
     arguments: tuple[ModuleArgument, ...]
     difference: float | None
-    """Greatest relative L2 distance of an output from the module's; None if the module is too large to run here."""
+    """Greatest relative L2 distance between an output of the reference and the module's output, on drawn data.
+
+    None means that the module is too large to run on this machine.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The reason why a module has no reference."""
+    """A refusal: the module, and the reason why the module has no reference."""
 
     module: str
     why: str
@@ -74,7 +78,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRegion:
-    """A region of a module: how often the module runs it, its work, and its reference or the reason why it has none."""
+    """A region of a module: how often the module runs it, its work, and its reference or the reason of a refusal.
+
+    ``products`` and ``others`` are the floating-point operations of matrix products and of everything else.
+    """
 
     name: str
     count: int
@@ -86,15 +93,16 @@ class ModuleRegion:
     others: int
     moved_bytes: int
     text: str
-    """The reference; empty if the region has none."""
+    """Source of the region's reference; empty if the region is refused."""
     why: str
+    """Reason why the region has no reference; empty if it has a reference."""
 
 
 def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
-    """Yield the answer to each request, in order. Raise UsageError if PyTorch is not installed.
+    """Yield the reference of each requested module, or its refusal, in order. Raise UsageError without PyTorch.
 
-    One child process answers all requests. If a module ends that process, a new one answers the requests that
-    follow. A reference that differs from its module on data is refused.
+    One child process answers all requests. If a module ends the process, a new process answers the remaining requests. A
+    reference that differs from its module on data is refused.
     """
     _need_torch()
     waiting = list(requests)
@@ -104,8 +112,9 @@ def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleRefer
 
 
 def module_regions(request: ModuleRequest) -> list[ModuleRegion]:
-    """Return the regions of a module. Raise UsageError if the module can not be recorded, or if PyTorch is not
-    installed.
+    """Return the regions of a module.
+
+    Raise UsageError if the module can not be recorded, or if PyTorch is not installed.
     """
     _need_torch()
     (raw,) = _answers((request,), divide=True)
@@ -135,9 +144,9 @@ def _need_torch() -> None:
 
 
 def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the answers to the requests as the child process gave them.
+    """Yield the answers of one child process to the requests, as dicts from its JSON.
 
-    If a module ends the child process, its answer is the last.
+    If a module ends the child process, the last answer is a refusal of this module. ``divide`` asks for regions.
     """
     start = child("acceld.lowering.aten.export", *_folders(requests))
     with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
@@ -154,13 +163,18 @@ def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iter
                     heard.seek(0)
                     last = heard.read().decode(errors="replace").strip().splitlines()[-1:]
                     said = last[0] if last else "no message"
-                    yield {"refused": f"recording it ended with exit code {process.returncode}: {said}"}
+                    yield {
+                        "refused": f"the process that records the module ended with exit code {process.returncode}: {said}"
+                    }
                     return
                 yield json.loads(line)
 
 
 def _folders(requests: Sequence[ModuleRequest]) -> list[str]:
-    """Return the folders from which modules are imported: those of files, and the current folder for dotted names."""
+    """Return the folders from which the requested modules are imported.
+
+    These are the folder of each file, and the current folder for a dotted name.
+    """
     found: dict[str, None] = {}
     for one in requests:
         where = one.module.rpartition(":")[0] or one.module
@@ -169,7 +183,7 @@ def _folders(requests: Sequence[ModuleRequest]) -> list[str]:
 
 
 def _plain(request: ModuleRequest) -> dict[str, Any]:
-    """Return a request as JSON."""
+    """Return a request as a dict for JSON."""
     return {
         "module": request.module,
         "arguments": [dict(one) for one in request.arguments],
@@ -186,7 +200,9 @@ def _answer(request: ModuleRequest, raw: Mapping[str, Any]) -> ModuleReference |
         return Refused(request.module, raw["refused"])
     difference = raw["difference"]
     if difference is not None and not difference <= AGREES:
-        return Refused(request.module, f"its reference differs from it by {difference:.2g} on data: please report this")
+        return Refused(
+            request.module, f"the reference differs from the module by {difference:.2g} on data: please report this"
+        )
     return ModuleReference(request.module, raw["reference"], _arguments(raw["arguments"]), difference)
 
 

@@ -1,8 +1,8 @@
-"""Compute the scalar engine's functions of one value, in float32 or float64 as the argument is.
+"""Compute the scalar engine's functions of one value, in the dtype of the argument (float32 or float64).
 
-A function ``f(x, out)`` returns the result. If ``out`` is given, it writes the result there; ``out`` may be
-``x`` itself. The formulas are the usual definitions. The engine's own tables are less exact and not public;
-:func:`as_on_chip` models their error.
+A function ``f(x, out)`` returns its result. If ``out`` is given, the result is written to ``out``, which may be ``x``
+itself. The formulas are the usual definitions. The engine's own tables are less exact and not public;
+:func:`as_on_chip` models the error of these tables.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TERMS = 9
 
 
 def erf(x: Array) -> Array:
-    """Return the error function of ``x``, within 1e-15. It is computed in float64 and returned in the dtype of
+    """Return the error function of ``x``, within 1e-15. The result is computed in float64 and returned in the dtype of
     ``x``.
 
-    It sums Taylor's series about the nearest multiple of 1/64. The derivatives follow from ``f'' = -2 x f'`` by
+    Taylor's series about the nearest multiple of 1/64 is summed. The derivatives follow from ``f'' = -2 x f'`` by
     differentiation: ``f[n+2] = -2 x f[n+1] - 2 n f[n]``. Beyond 6 the function is 1 in float64.
     """
     wide = np.clip(np.asarray(x, np.float64), -_ERF_END, _ERF_END)
@@ -169,8 +169,8 @@ on integers.
 
 
 def activate(name: str, x: Any) -> Array:
-    """Return a new array: the function ``name`` of :data:`ACTIVATIONS` of each element of ``x``, in the dtype
-    of ``x``.
+    """Apply the function ``name`` of :data:`ACTIVATIONS` to each element of ``x``. Return a new array in the dtype of
+    ``x``.
     """
     return ACTIVATIONS[name](np.array(x), None)
 
@@ -183,8 +183,8 @@ CHIP_ERRORS = {"exp": 2.6e-6, "rsqrt": 1.46e-5} | dict.fromkeys(
 """Relative error (root mean square) of functions of trn2's scalar engine.
 
 The errors of ``rsqrt`` and ``exp`` were published with measured kernels of a norm and a softmax (KDA for Trainium,
-2026: 1.46e-5, 2.6e-6; the simulator's own are 4.8e-7, 1.3e-8). For the other functions no error is published; 1e-5 is
-assumed.
+2026: 1.46e-5, 2.6e-6; the simulator's own errors are 4.8e-7, 1.3e-8). For the other functions no error is published;
+1e-5 is assumed.
 """
 
 
@@ -196,8 +196,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "rsqrt": (2.0**-87, 2.0**97),
     "reciprocal": (2.0**-42, 2.0**42),
 }
-"""Least and greatest magnitude for which AWS documents a function of the scalar engine (its page of supported
-activation functions). An argument of 0 counts as in range for every function here; its result is the limit.
+"""Least and greatest magnitude for which AWS documents a function of the scalar engine (AWS's page of supported
+activation functions). An argument of 0 is in range for every function here; the result is then the function's limit.
 """
 _SLACK = 1 + 1e-6
 """Factor by which an argument may exceed a bound, because bounds are rounded to float32."""

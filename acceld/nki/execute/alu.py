@@ -1,4 +1,4 @@
-"""Give the arithmetic of engines on reals, as the options of an execution ask for it."""
+"""Choose the functions that compute the engines' arithmetic on reals, by the options of an execution."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ Binary = Callable[[Any, Any, "Array | None"], Array]
 
 
 def alu(context: Context, op: str) -> Binary:
-    """Return the function of two operands that is named ``op``, on reals. Raise KernelCrash for an unknown
-    name.
-    """
+    """Return the function of two real operands that ``op`` names. Raise KernelCrash for an unknown name."""
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
@@ -30,7 +28,7 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def _asking(compare: Binary, answers: Answers) -> Binary:
-    """Return the comparison ``compare`` with its answers settled by ``answers``."""
+    """Return the comparison ``compare`` with its answers passed through ``answers``, which may reverse some of them."""
 
     def settled(a: Any, b: Any, out: Array | None) -> Array:
         result = answers.settled(a, b, compare(a, b, None))
@@ -43,9 +41,10 @@ def _asking(compare: Binary, answers: Answers) -> Binary:
 
 
 def keeping(op: str, function: Binary) -> Binary:
-    """Return the function of ``op`` with NaN as the result wherever an undefined operand (NaN) decides it.
+    """Return ``function``, which computes ``op``, with NaN as the result wherever the result depends on an undefined
+    operand (NaN).
 
-    Zero times what is undefined is zero; a false operand decides an *and*, a true one an *or*.
+    Zero times an undefined operand is zero. A false operand alone decides an *and*, and a true operand an *or*.
     """
     if op not in COMPARISONS | LOGIC | {"multiply"}:
         return function
@@ -73,8 +72,9 @@ def folding(context: Context, op: str) -> Binary:
 
 
 def chosen(machine: Machine, condition: Any, yes: Any, no: Any, *, reverse: bool = False) -> Array:
-    """Return ``yes`` where the numbers ``condition`` are not zero, else ``no``; with ``reverse`` the other way round. If what
-    depends on undefined memory is traced, an undefined condition gives NaN.
+    """Return ``yes`` where the numbers ``condition`` are not zero, else ``no``; with ``reverse`` the other way round.
+
+    If undefined memory is traced, an undefined condition gives NaN.
     """
     holds = np.not_equal(condition, 0)
     result = np.where(~holds if reverse else holds, yes, no)

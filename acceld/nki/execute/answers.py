@@ -1,8 +1,9 @@
-"""Remember what the comparisons of one run said, so that another run can say the opposite where memory decides.
+"""Store the answers of one run's comparisons, so that another run can reverse the answers that undefined memory
+decides.
 
-A comparison of whole numbers hides undefined memory: random contents are hardly ever equal to the number that a kernel
-asks for. So where the operands differ between two runs with other undefined contents, the second run turns the answer
-around. A right kernel gives the same results with either answer.
+Undefined memory has other random contents in the second run. These are hardly ever equal to a whole number with which a
+kernel compares them, so both runs would give the same answer. The second run therefore reverses the answer where the
+operands differ between the runs. A right kernel gives the same results with either answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from acceld.nki.ir.numerics import Array
 
 _MOST_BYTES = 256 * 1024**2
 _FACTORS = np.uint32(2_654_435_761), np.uint32(2_246_822_519)
-"""Odd numbers by which the bits of the operands are multiplied, so that their sum differs where one of them differs."""
+"""Odd numbers, one for each operand, by which the operand's bits are multiplied before they are summed. The sum differs
+if one operand differs.
+"""
 
 
 class Answers:
@@ -30,12 +33,12 @@ class Answers:
         self._next: int | None = None
 
     def begin_again(self) -> None:
-        """Turn answers around from now on, instead of keeping them."""
+        """From now on, reverse answers where operands have changed, instead of storing answers."""
         self._next = 0
 
     def settled(self, a: Any, b: Any, answer: Array) -> Array:
-        """In the first run, store a comparison's answer and return it. In a later run, return the answer reversed where
-        the operands of the comparison have changed.
+        """Return the answer of a comparison. In the first run the answer is stored too. In a later run the answer is
+        reversed where the operands of the comparison have changed.
         """
         if self._next is None:
             self._keep(a, b, answer)
@@ -56,7 +59,7 @@ class Answers:
 
 
 def _marks(a: Any, b: Any) -> Array:
-    """Return a byte for each pair of operands, which differs for nearly all other pairs."""
+    """Return a byte for each pair of operands. Two different pairs nearly always have different bytes."""
     bits = [_bits(one) * factor for one, factor in zip((a, b), _FACTORS, strict=True)]
     return (
         ((bits[0] + bits[1]) >> np.uint32(24)).astype(np.uint8).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))
@@ -64,6 +67,6 @@ def _marks(a: Any, b: Any) -> Array:
 
 
 def _bits(operand: Any) -> Array:
-    """Return the bits of an operand: of 32-bit integers as they are, of all others in float32."""
+    """Return the bits of an operand as uint32. An operand that is not of 32-bit integers becomes float32 first."""
     whole = np.asarray(operand).dtype in (np.int32, np.uint32)
     return np.ascontiguousarray(operand, None if whole else np.float32).view(np.uint32)

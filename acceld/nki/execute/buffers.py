@@ -27,7 +27,9 @@ from acceld.nki.ir.regions import box, coefficient
 
 POISON = 0xFF
 _NEAR = 0.6
-"""Share of random values in undefined memory that are as large as a kernel's data. The others have any magnitude."""
+"""Share of random values in undefined memory that are about as large as a kernel's data. All other values have any
+magnitude.
+"""
 _DRAWN = 65_521
 """Number of different random elements that fill undefined memory before they repeat. It is a prime, so that rows of a
 tile differ.
@@ -43,11 +45,11 @@ class Layout:
     of the loops in ``dropped`` are removed from ``x``. Each iteration of a loop in ``spread`` has a copy of the
     buffer, ``spread[loop]`` elements apart.
 
-    ``refill`` is the loop at whose iterations the storage becomes undefined again. None means that it is
-    undefined only when it is allocated, -1 that every read is known to follow a write.
+    ``refill`` is the loop at whose iterations the storage becomes undefined again. It is None if the storage is
+    undefined only when it is allocated, and -1 if every read is known to follow a write.
 
-    ``defined`` is True if what the elements hold before they are written is known to reach no result. A product that
-    is the first one there overwrites them, so its destination may be undefined although the storage is filled.
+    ``defined`` is True if it is proved that no result depends on what elements hold before they are written. This
+    can hold although products add to such elements, because the first product overwrites them.
     """
 
     buffer: Buffer
@@ -67,10 +69,10 @@ class Layout:
         return self.elements * self.dtype.itemsize
 
     def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
-        """Return where ``access`` lies in the flat storage, in three parts, all counted in elements.
+        """Return where ``access`` lies in the flat storage, counted in elements: (position, change, strides).
 
-        They are the position of its first element, the change of this position per iteration of each loop, and
-        the stride of each of its axes.
+        ``position`` is that of the access's first element. ``change`` says, by loop, by how much each iteration moves
+        the position. ``strides`` has the stride of each axis of the access.
         """
         const, terms = 0, dict(self.spread)
         for start, origin, stride in zip(access.start, self.origin, self.strides, strict=True):
@@ -88,12 +90,12 @@ class Layout:
 class BufferMemory:
     """The memory of one buffer while the program runs.
 
-    ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never
+    ``array`` is the flat storage as bytes, and is empty until the memory is allocated. Elements that were never
     written hold zeros; with ``poison`` they hold NaN, and with ``poison`` and ``chance`` random finite values.
 
-    With ``adds``, some product overwrites the elements that were never written and adds to the others, so these
-    must be told apart. If undefined elements are random, ``first`` has their values; an element's entry becomes
-    poison at its first product. Otherwise ``first`` is None, and the poison in ``array`` shows which elements
+    With ``adds``, some product overwrites the elements that were never written and adds to all other elements, so the
+    two kinds must be told apart. If undefined elements are random, ``first`` has their values; an element's entry
+    becomes poison at its first product. Otherwise ``first`` is None, and the poison in ``array`` shows which elements
     were never written.
 
     With ``traces``, ``marks`` has a byte for each byte of ``array``: not zero where the content is undefined, or was
@@ -136,7 +138,7 @@ class BufferMemory:
         return self.layout.nbytes * (2 if self.traces else 1)
 
     def mark_defined(self) -> None:
-        """Record that all of the memory is defined, if what depends on undefined memory is traced."""
+        """Record that all of the memory is defined. Without ``traces`` nothing is recorded."""
         self.marks = np.zeros(self.layout.nbytes, np.uint8) if self.traces else None
 
     def fill(self) -> None:
@@ -163,16 +165,16 @@ class BufferMemory:
         self.first = self.marks = None
 
     def whole(self) -> Array:
-        """Return the storage as an array of the buffer's shape. Only allowed for a buffer that keeps its full
-        storage.
-        """
+        """Return the storage as an array of the buffer's shape. The buffer must keep its full storage."""
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
 
 
 class Chance:
-    """Random finite values for undefined memory, or the one number ``held`` in each dtype that has it. Each dtype's
-    values are drawn once, and read from a random position on each time, because a tile may become undefined in each
-    of thousands of iterations.
+    """Draw random finite values for undefined memory. With ``held`` all values are that number, in each dtype that can
+    represent the number.
+
+    The values of a dtype are drawn once, and each use begins at a random position among them. This is fast, because a
+    tile may become undefined in each of thousands of iterations.
     """
 
     def __init__(self, seed: int, held: float | None = None) -> None:
@@ -181,7 +183,7 @@ class Chance:
         self._values: dict[np.dtype[Any], Array] = {}
 
     def values(self, dtype: np.dtype[Any], count: int) -> Array:
-        """Return ``count`` values; from :data:`_DRAWN` on they repeat."""
+        """Return ``count`` values. After :data:`_DRAWN` values they repeat."""
         if dtype not in self._values:
             one = None if self._held is None else _as_held(self._held, dtype)
             self._values[dtype] = _drawn(self._random, dtype, _DRAWN) if one is None else np.full(_DRAWN, one)

@@ -18,8 +18,8 @@ _EQUALLY = "let every rank call the same collectives in the same order"
 
 
 class Ranks:
-    """Exchange tiles between ranks, which are cores that run one program: each rank brings a tile and gets
-    those of all ranks.
+    """Exchange tiles between ranks, which are cores that run one program. Each rank brings a tile and gets the tiles of
+    all ranks.
     """
 
     def __init__(self, world: int) -> None:
@@ -31,7 +31,7 @@ class Ranks:
         """Wait until every rank has brought its tile ``values``. Return the tiles of all ranks, in order of
         rank.
 
-        Raise KernelCrash if another rank failed, or if it calls another kind of collective.
+        Raise KernelCrash if another rank failed, or if another rank calls another kind of collective.
         """
         self._brought[rank] = (kind, values)
         try:
@@ -59,7 +59,7 @@ def _member(context: Context) -> Member:
     if member is None:
         crash(
             f"{context.text('kind') or 'rank_id'} needs several ranks, but the program runs as one", "collective_ranks",
-            context.instruction.line, "run it with acceld.nki.execute.ranks.execute_ranks, one array an input and rank",
+            context.instruction.line, "run it with acceld.nki.execute.ranks.execute_ranks, and give each rank its own inputs",
         )  # fmt: skip
     return member
 
@@ -73,7 +73,7 @@ def _lists(context: Context) -> list[list[int]]:
 
 
 def collective(context: Context) -> Step:
-    """Compile ``dst = collective of the ranks' tiles``."""
+    """Compile a collective operation, which writes to ``dst`` what the tiles of all ranks give, such as their sum."""
     kind, op, line = context.text("kind"), context.text("op", "add"), context.instruction.line
     axis = context.attr("axis")
     along = axis if isinstance(axis, int) else 0
@@ -102,10 +102,10 @@ def collective(context: Context) -> Step:
 
 
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
-    """Compile a collective whose sizes are read at run time: dst = parts of the flat tiles of all ranks.
+    """Compile a collective whose sizes are read at run time: ``dst`` gets parts of the flattened tiles of all ranks.
 
     Each part comes from one rank of the list of ranks. Row 3 of the metadata has the position at which each
-    part is written. Without row 3, the part of the s-th rank is written to slot s.
+    part is written. Without row 3, the part of the s-th rank is written to slot s of equal slots.
     """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
@@ -173,7 +173,10 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """Compile ``register = rank``: the rank that runs, or the rank that many steps before it in its list."""
+    """Compile ``register = rank``: the running rank, or an earlier rank in the list of ranks that has the running rank.
+
+    Operand 0 says how many steps earlier; 0 is the running rank itself.
+    """
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
         crash("rank_id has no register as its result", "register", context.instruction.line)

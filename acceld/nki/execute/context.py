@@ -1,4 +1,4 @@
-"""Give the functions that compile operations an instruction's attributes, and its operands as compiled tiles."""
+"""Hold the attributes and operands of an instruction for the functions that compile operations."""
 
 from __future__ import annotations
 

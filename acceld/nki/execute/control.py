@@ -28,7 +28,7 @@ def _register(context: Context, name: str = "register") -> int:
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
     """Return a function that reads the value of a register operation.
 
-    The value is that of the register named by the attribute ``source``; without this attribute, operand 0.
+    The value is in the register that the attribute ``source`` names. Without this attribute, operand 0 is the value.
     """
     if context.attr("source") is not None:
         number = _register(context, "source")
@@ -203,7 +203,7 @@ def xorwow(words: Array, count: int) -> Array:
 def _generators(context: Context) -> Array:
     """Return the random state of the instruction's engine, one row for each partition.
 
-    If the program has not set the state, it is drawn at random.
+    A state that the program has not set is drawn at random.
     """
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
@@ -247,15 +247,14 @@ def dropout(context: Context) -> Step:
 
 
 def nothing(context: Context) -> Step:
-    """Compile an operation that changes no values, to a step that does nothing."""
+    """Return a step that does nothing, for an operation that changes no values."""
     return lambda env, window: None
 
 
 def barrier(context: Context) -> Step:
     """Compile the wait for the other core.
 
-    Cores that run the same program run in step: each instruction runs for all cores before the next one. So for
-    them the step does nothing.
+    Cores with one program need no wait, because each instruction runs for all cores before the next instruction runs.
     """
     line = context.instruction.line
 
@@ -269,7 +268,7 @@ def barrier(context: Context) -> Step:
 def exchange(context: Context) -> Step:
     """Compile ``dst = the tile of the other core``, for two cores with different programs.
 
-    Cores with one program run in step, and the interpreter exchanges their tiles itself.
+    For two cores with one program the interpreter exchanges the tiles, and this function is not called.
     """
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
 
@@ -287,7 +286,7 @@ def quantize_mx(context: Context) -> Step:
     power-of-two scale.
 
     The scale is 2 ** (floor(log2(greatest)) - (E - 1)), where ``greatest`` is the largest magnitude in the
-    block and E is the greatest exponent of the format. This is twice the scale of the OCP standard's sample.
+    block and E is the greatest exponent of the format. This is twice the scale in the OCP standard's sample conversion.
     """
     data = context.src(0, arranged=False)
     dst, scale = context.dst(0, arranged=False), context.dst(1, arranged=False)

@@ -36,8 +36,8 @@ _EXACT_INTEGER = {
 def integer_function(context: Context, op: str) -> Callable[[Any, Any], Array] | None:
     """Return the integer form of ``op`` if this instruction computes on integers; None otherwise.
 
-    Integer forms exist for bit operations, and for sums, products, extremes and comparisons of 32-bit integers, which
-    GpSimd computes exactly. The engines that run an instruction which names none compute in float32.
+    Integer forms exist for bit operations on every engine. For sums, products, extremes and comparisons of 32-bit
+    integers they exist only if the instruction names GpSimd. Otherwise such arithmetic is computed in float32.
     """
     if op in BITWISE:
         return BITWISE[op]
@@ -79,7 +79,7 @@ def integer_reader(context: Context, number: int) -> Reader:
 def apply_integer(function: Callable[[Any, Any], Array], a: Any, b: Any) -> Array:
     """Return ``function(a, b)`` in the integer type of the tile operand. An immediate wraps around to that type.
 
-    Where a tile has NaN, because what depends on undefined memory is traced, the result is NaN.
+    If undefined memory is traced, the result is NaN where a tile has NaN.
     """
     if any(isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in (a, b)):
         return on_integers(function, a, b)
@@ -151,7 +151,7 @@ def _stages(context: Context) -> list[tuple[str, bool, int]]:
 def tensor_scalar(context: Context) -> Step:
     """Compile ``dst = (data op0 operand0) op1 operand1``, where operands are numbers or tiles.
 
-    If asked for, the results are also reduced along the free axes into reduce_res.
+    An instruction with a reduction also folds the results along the free axes into reduce_res.
     """
     ops = _stages(context)
     sink = fold_sink(context)
@@ -233,7 +233,9 @@ def _scalar_engine_function(context: Context, name: str) -> Activation:
 
 
 def activation(context: Context) -> Step:
-    """Compile ``dst = func(data * scale + bias)``. If asked for, the results are also folded into reduce_res."""
+    """Compile ``dst = func(data * scale + bias)``. An instruction with a reduction also folds the results into
+    reduce_res.
+    """
     name = context.text("func", "copy")
     dst = context.dst()
     if name == "invert":
@@ -268,8 +270,8 @@ def _is_number(context: Context, number: int, value: float) -> bool:
 
 
 def activate2(context: Context) -> Step:
-    """Compile ``dst = func((data op0 operand0) op1 operand1)``. If asked for, the results are also folded into
-    reduce_res.
+    """Compile ``dst = func((data op0 operand0) op1 operand1)``. An instruction with a reduction also folds the results
+    into reduce_res.
     """
     dst = context.dst()
     name = context.text("func", "copy")
@@ -312,8 +314,8 @@ def reciprocal(context: Context) -> Step:
 
 
 def exponential(context: Context) -> Step:
-    """Compile ``dst = exp(data - max_value)``. If asked for, the results are also reduced along the free axes
-    into reduce_res.
+    """Compile ``dst = exp(data - max_value)``. An instruction with a reduction also folds the results along the free
+    axes into reduce_res.
     """
     dst, data, most = context.dst(), context.reader(0), context.reader(1)
     sink = fold_sink(context, default_op="add")
@@ -384,7 +386,7 @@ def _pattern(context: Context) -> Callable[[Env], Array]:
 def crop(values: Array, window: Window) -> Array:
     """Return the part of ``values`` inside a window. ``values`` cover the whole iteration space.
 
-    Without a window, and for a boolean one, the result is all of ``values``.
+    The result is all of ``values`` for None and for a window that is a Mask.
     """
     if window is None or isinstance(window, Mask):
         return values

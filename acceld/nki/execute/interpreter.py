@@ -1,8 +1,8 @@
 """Run a program on data.
 
 The tree of loops is compiled once into closures over strided views. No instruction is interpreted element by
-element. A loop whose body is one accumulating matrix product runs as one larger product. So results can differ
-from a run in iteration order by the order of float32 sums, and by nothing else.
+element. A loop whose body is one accumulating matrix product runs as one larger product. Results can differ from a run
+in iteration order only by the order of float32 sums.
 
 Nothing in a program is trusted. An access that is not proved to lie inside its buffer is checked when it runs.
 Storage is bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise
@@ -53,14 +53,15 @@ class ExecuteOptions:
     - ``float64``: compute every float in float64, without rounding to narrow formats.
     - ``uninitialized``: the contents of memory that was never written.
     - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
-      holds random finite values. If an instruction writes different values to one position, one other than the last
-      remains.
-    - ``held``: with ``chance``, the number that all memory which was never written holds, in each dtype that has it.
+      holds random finite values. If an instruction writes different values to one position, a value other than the last
+      one stays.
+    - ``held``: with ``chance``, a number that memory which was never written holds in place of random values, in each
+      dtype that can represent the number.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed", or the iteration with which each
-      affine loop begins, by the loop's number; the iterations before it then come last.
+      affine loop begins, by the loop's number; the iterations before that one come last.
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
-    - ``check_transposes``: fail if a product marked as a transpose is not one, even on trn1, where the array
-      computes it.
+    - ``check_transposes``: fail, on trn1 too, if a product is marked as a transpose and no operand is an identity or a
+      permutation. On later chips this is always checked.
     - ``deadline_s``, ``max_bytes``: limits on time and memory.
     - ``random_seed``: the seed of the program's random numbers.
     - ``turns``: for instructions, by number in program order, which executions are computed, left out or copied
@@ -68,7 +69,7 @@ class ExecuteOptions:
     - ``chip_functions``: give the scalar engine's functions errors as large as the published ones.
     - ``keeps_nan``: return, in place of each output, a mask of the elements that depend on memory which was never
       written. Such elements are NaN while the program runs, also in integers, comparisons and choices.
-    - ``answers``: keep what comparisons say, or turn it around where their operands differ from an earlier run.
+    - ``answers``: store the answers of comparisons, or reverse them where the operands differ from an earlier run.
     - ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
     """
 
@@ -114,9 +115,7 @@ def execute(
 
 
 def is_settled(program: Program) -> bool:
-    """Tell whether it is proved that nothing which a chip leaves to chance (``ExecuteOptions.chance``) decides
-    a result.
-    """
+    """Tell whether it is proved that no result depends on what a chip leaves to chance (``ExecuteOptions.chance``)."""
     return _Execution(program, DEFAULT_OPTIONS).settled
 
 
@@ -162,7 +161,7 @@ class _Execution:
             for layout in layouts
         )
         """True if it is proved that no result depends on memory that was never written, or on the order of writes to
-        run-time places.
+        run-time positions.
         """
         self.first: dict[int, list[BufferMemory]] = {}
         self.last: dict[int, list[BufferMemory]] = {}
@@ -206,7 +205,9 @@ class _Execution:
         )
         """True if a core keeps something in registers or accumulators from one instruction to another."""
         self.aside: dict[tuple[int, ...], CoreState] = {}
-        """Registers and accumulators of each core of a grid that runs in step, by the core's place in the grid."""
+        """Registers and accumulators of each core of a launch, by the core's position in the grid. Only cores that run
+        in step (:meth:`_in_step`) have an entry.
+        """
         self.refills: dict[int, list[BufferMemory]] = {}
         for store in self.stores:
             if store.layout.refill is not None and store.layout.refill >= 0:
@@ -345,7 +346,7 @@ class _Execution:
         """
         body = self.program.body
         if position and position - 1 in self.paired:
-            return  # this core ran together with the first one
+            return  # this core ran together with the first core
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             crash(
@@ -574,7 +575,7 @@ class _Execution:
         return run
 
     def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
-        """Return a function that exchanges the tiles of two cores: each core gets the tile of the other one."""
+        """Return a function that exchanges the tiles of two cores: each core gets the other core's tile."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         check = checked(context, lambda env, window: None, self.views)
@@ -657,11 +658,10 @@ class _Execution:
 
 
 def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:
-    """Return the iterations of a loop in a random order whose first and last iterations differ from the
-    reversed order's.
+    """Return the iterations of a loop in a random order that neither begins nor ends as the reversed order does.
 
-    So a result that the first, the last or the preceding iteration decides differs between this order and the
-    reversed order. Loops of two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
+    A result that depends on the first, the last or the preceding iteration then differs between this order and the
+    reversed order. Loops of at most two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
     """
     if not 2 < trips <= _LONGEST_SHUFFLE:
         return range(trips)
@@ -687,8 +687,8 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """Return ``failure``. If code of a helper's file made the instruction, the position in that file is added
-    to the message.
+    """Return ``failure``. If code in a file other than the kernel's own made the instruction, the position in that file
+    is added to the message.
     """
     failure.message = placed(failure.message, instruction.place)
     return failure

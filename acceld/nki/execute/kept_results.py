@@ -1,5 +1,5 @@
-"""Run a program as the performance model times it: without dropped instructions, and with merged ones computed
-once.
+"""Run a program as the performance model times it. Instructions that the model drops are left out, and instructions
+that the model merges are computed once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class KeptResults:
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:
-        """Return a step that runs ``step`` only in the executions to be computed. In the others it writes a
-        kept result, or nothing.
+        """Return a step that runs ``step`` only in the executions to be computed. In any other execution the returned
+        step writes a kept result, or nothing.
         """
         turns, machine = self._turns[number], context.machine
         strides = [*accumulate([loop.trips for loop in reversed(loops[1:])], mul, initial=1)][::-1]

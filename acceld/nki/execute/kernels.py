@@ -22,8 +22,8 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "scalar_tensor_tensor": elementwise.tensor_scalar,
     "print": control.nothing,
 }
-"""The function that compiles each operation: the function of the same name in one of these modules, or the one given
-here.
+"""By operation: the function that compiles the operation. Most functions have the operation's name, and are in one of
+the imported modules.
 """
 
 

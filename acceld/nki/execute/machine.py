@@ -18,14 +18,14 @@ from acceld.nki.ir.numerics import REAL, Array
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
 Env = list[int]
-"""The current iteration of each loop; ``Machine.slots`` maps a loop's id to its position here."""
+"""The current iteration of each loop; ``Machine.slots`` maps a loop's id to the position in this list."""
 
 
 class Meeting(Protocol):
     """The interface through which ranks exchange tiles."""
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return the tiles of all ranks, in order of rank."""
+        """Give the tile ``values`` to all ranks, and return the tiles of all ranks, in order of rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Machine:
     """The memory, registers and options of one execution.
 
     ``slots`` maps the id of a loop to its position in the list of iterations. ``order[slot]`` counts the
-    iterations of that loop which ran before the current one. It equals the iteration's number unless loops are
-    shuffled.
+    iterations of that loop which ran before the current iteration. The count equals the iteration's number unless loops
+    are shuffled.
     """
 
     stores: Sequence[BufferMemory]
@@ -52,24 +52,30 @@ class Machine:
     check_onezero: bool
     check_transposes: bool
     moves_bits: bool
-    """True if the tensor engine transposes a tile bit by bit. If False (up to trn1), it multiplies the tile by the
-    identity (nisa.nc_transpose).
+    """True if the tensor engine transposes a tile bit by bit. If False (up to trn1), the engine multiplies the tile by
+    the identity (AWS's page of nisa.nc_transpose).
     """
     max_elements: int
     deadline: float
     registers: list[int | float | None]
-    """Value of each register of the running core; None for one that was never written."""
+    """Value of each register of the running core; None for a register that was never written."""
     order: list[int]
     random: np.random.Generator
     chip_functions: bool = False
     keeps_nan: bool = False
-    """True if whatever depends on undefined memory is NaN, also integers, comparisons and choices."""
+    """True if every value that depends on undefined memory is NaN, also integers and the results of comparisons and
+    choices.
+    """
     answers: Answers | None = None
-    """The results of the comparisons of an earlier run; None if nothing is compared with another run."""
+    """The answers of comparisons, which this run stores or an earlier run has stored; None if answers are neither
+    stored nor reversed.
+    """
     checks_ranges: bool = False
-    """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
+    """True to raise KernelCrash if a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False
-    """True if, of different values written to one run-time position, one other than the last remains."""
+    """True to keep a value other than the last one where an instruction writes different values to one run-time
+    position.
+    """
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)
@@ -90,7 +96,9 @@ class Machine:
             )
 
     def set_aside(self) -> CoreState:
-        """Return the contents of the running core's registers and accumulators. For the next core, both are undefined."""
+        """Return the contents of the running core's registers and accumulators, and make both undefined for the next
+        core.
+        """
         state = list(self.registers), dict(self.folds)
         self.registers[:] = [None] * len(self.registers)
         self.folds.clear()
@@ -104,7 +112,7 @@ class Machine:
         self.folds.update(folds)
 
     def held(self, number: int, line: int) -> int | float:
-        """Return the value of register ``number``. Raise KernelCrash if this core never wrote it."""
+        """Return the value of register ``number``. Raise KernelCrash if the running core never wrote the register."""
         value = self.registers[number]
         if value is None:
             crash(
@@ -114,7 +122,7 @@ class Machine:
         return value
 
     def register(self, number: int, line: int) -> int:
-        """Return the value of register ``number`` as an int. Raise KernelCrash if it is not finite."""
+        """Return the value of register ``number`` as an int. Raise KernelCrash if the value is not finite."""
         value = self.held(number, line)
         if isinstance(value, float) and not math.isfinite(value):
             crash(f"register {number} holds {value}, which is not an index", "register_value", line)

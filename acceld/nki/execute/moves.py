@@ -16,8 +16,8 @@ from acceld.nki.ir.operations import REDUCE_OPS
 
 
 def copier(src: Tile, dst: Tile) -> Step:
-    """Return a step for ``dst = src``. Between equal dtypes it copies bits, otherwise it converts through
-    reals.
+    """Return a step for ``dst = src``. The step copies bits between equal dtypes, converts integers to other integers
+    directly, and converts all other dtypes through reals.
     """
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
@@ -77,7 +77,7 @@ def bitcast(context: Context) -> Step:
 def dma_copy(context: Context) -> Step:
     """Compile ``dst = src``, or ``dst = dst rmw src`` for a read-modify-write with the operation ``rmw``.
 
-    A run-time index outside its buffer raises KernelCrash. If ``oob`` is "skip", its element is skipped
+    A run-time index outside its buffer raises KernelCrash. If ``oob`` is "skip", the element at that index is skipped
     instead.
     """
     skip = context.text("oob") == "skip"

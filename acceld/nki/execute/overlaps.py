@@ -22,18 +22,18 @@ from acceld.nki.ir.program import Access, Program, TileDim
 from acceld.nki.ir.regions import apart
 
 _BY_POSITION = (having(Trait.ELEMENTWISE) | {"match_replace8"}) - {"exchange"}
-"""Operations that may write the elements that they read, if both operands are the same at each position. Not an exchange
-of tiles: what the other core sends may arrive before this core has sent.
+"""Operations that may write elements that they read, if each element is written where it is read. An exchange of tiles
+may not: the other core's tile may arrive before this core has sent its own.
 """
 _BY_COLUMN = frozenset({"shuffle"})
 """Operations that read an element of all partitions before they write an element of any partition. So only the
-positions inside of a partition must be the same. AWS documents a shuffle in place, and its library spreads the first
+positions inside of a partition must be the same. AWS documents a shuffle in place, and AWS's library spreads the first
 partition of a tile over the tile.
 """
 _AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})
-"""Operations whose result needs every element of a partition, so that nothing is written before everything is read; a
-``tensor_reduce`` only if it gives one element a partition. AWS's library reduces columns of a tile into one of these
-columns.
+"""Operations whose result needs every element of a partition, so that nothing is written before everything is read. A
+``tensor_reduce`` counts only if the result has one element a partition: AWS's library reduces columns of a tile into
+one of these columns.
 """
 _NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
 _TWICE = "{} writes {} of its elements more than once: it is undefined which value stays"
@@ -41,7 +41,7 @@ _READ = "{} overwrites {} elements that it reads at other positions: what is rea
 
 
 Views = Mapping[int, Access]
-"""For each buffer that is a view of another one with elements of another width: the part that it is a view of."""
+"""By buffer that is a view of another buffer, with elements of another width: the viewed part of that other buffer."""
 
 
 def views_of(program: Program) -> Views:
@@ -136,7 +136,7 @@ def _checked_by_bytes(context: Context, step: Step, views: Views) -> Step:
 
 
 def _met(read: Array, written: Array, *, by_position: bool) -> int:
-    """Return how many elements are written into bytes that another element is read from.
+    """Return how many elements are written to bytes from which another element is read.
 
     ``read`` and ``written`` have a row for each element, with the places of its bytes. With ``by_position`` an element
     may be written into its own bytes.
@@ -152,14 +152,16 @@ def _met(read: Array, written: Array, *, by_position: bool) -> int:
 
 
 def _root(buffer: int, views: Views) -> int:
-    """Return the buffer that a view shows in the end."""
+    """Return the buffer in whose memory a view lies. A view of a view lies in the same buffer as that view."""
     while buffer in views:
         buffer = views[buffer].buffer
     return buffer
 
 
 class _Bytes:
-    """The places of a tile's bytes in the buffer that its views show in the end."""
+    """Compute where a tile's bytes lie in memory. If the tile's buffer is a view, that is the memory of the viewed
+    buffer.
+    """
 
     def __init__(self, tile: Tile, views: Views) -> None:
         self._tile = tile
@@ -207,9 +209,7 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
 
 
 def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
-    """Tell whether an operation reads each element of ``source`` before, or just when, it writes that element
-    of ``dst``.
-    """
+    """Tell whether an operation reads each element of ``source`` before or when it writes that element of ``dst``."""
     partition = source.layout.buffer.partition_axis
     if op in _AT_THE_END:
         return op != "tensor_reduce" or not _walked(dst, partition)
@@ -231,7 +231,7 @@ def _walked(access: Access, partition: int) -> list[tuple[int, tuple[int, ...]]]
 
 
 def _repeats(access: Access) -> bool:
-    """Tell whether several positions of an access may be one element.
+    """Tell whether several positions of an access may be the same element.
 
     That is so if an axis does not move, or if two axes move along one dimension.
     """

@@ -72,8 +72,8 @@ class Pair:
             )
 
     def swap(self, values: Array, line: int) -> Array:
-        """Send ``values`` to the other core, and return the tile that it sends. Raise KernelCrash if that core has
-        ended or is at a barrier.
+        """Send ``values`` to the other core, and return the tile that the other core sends. Raise KernelCrash if the
+        other core has ended or is at a barrier.
         """
         received = self._swap(values, line)
         if received is _BARRIER:

@@ -23,8 +23,8 @@ from acceld.nki.ir.regions import coefficient
 def matmul(context: Context) -> Step:
     """Compile ``dst[M, N] = stationary[K, M].T @ moving[K, N]``, accumulated in float32.
 
-    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 multiplies instead, and
-    its profiler counts the product as a transpose (AWS, nki.isa.nc_matmul).
+    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 has no such mode and multiplies;
+    its profiler counts the product as a transpose (AWS's page of nisa.nc_matmul).
     """
     stationary, moving = context.src(0, arranged=False), context.src(1, arranged=False)
     dst = context.dst(0, arranged=False)
@@ -96,7 +96,7 @@ def matmul(context: Context) -> Step:
 def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Array) -> None:
     """Write ``product`` to ``dst``, or add it to the values there, as ``mode`` says: "no", "yes" or "auto".
 
-    With "auto" an element that was never written is overwritten, and any other is added to.
+    With "auto" the product overwrites an element that was never written, and is added to any other element.
     """
     if mode == "no":
         dst.put(env, window, product)
@@ -151,7 +151,7 @@ def _identity(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _is_identity(values: Array) -> bool:
-    """Tell whether a matrix is an identity, or the part of one that a mask keeps."""
+    """Tell whether a matrix is an identity, or the part of an identity that a mask keeps."""
     if max(values.shape) > _LARGEST_IDENTITY:
         return False
     # Testing one element first is cheap and rejects almost every other operand.
@@ -274,9 +274,7 @@ _FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
-    """Return the four values of each packed element along a new last axis. The first comes from the lowest
-    bits.
-    """
+    """Return the four values of each packed element along a new last axis, the value of the lowest bits first."""
     if dtype == "float4_e2m1fn_x4":
         nibbles = (flat[..., None] >> np.array([0, 4, 8, 12], flat.dtype)) & 15
         signs = np.where(nibbles & 8, -1.0, 1.0)
@@ -287,8 +285,8 @@ def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
 def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> Array:
     """Return packed values of shape (P, F) times their scales, as reals of shape (4 P, F).
 
-    ``scales`` are biased exponents, one for each group of eight partitions, in the first partitions of the
-    group.
+    ``scales`` are biased exponents, one row for each block of eight partitions. The rows follow each other, or the rows
+    of four blocks are in the first four partitions of each group of 32.
     """
     flat = np.ascontiguousarray(packed.reshape(packed.shape[0], -1))
     parts = _unpacked(flat, dtype, real)
@@ -345,7 +343,7 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
     """Return the order of a buffer's dimensions in which the rows of ``access`` follow each other evenly in
     memory.
 
-    The rows are those of all iterations of ``loops``. None if there is no such order.
+    The rows are those of all iterations of ``loops``. The result is None if there is no such order.
     """
     if partition_axis < 0:
         return None
@@ -362,7 +360,7 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
 def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> Step:
     """Return a step that computes all iterations of ``loops`` as one product of K * trips rows.
 
-    The result differs from the loops' only by the order of float32 sums.
+    The result differs from the result of the loops only by the order of float32 sums.
     """
     operands = [_Stack(machine, context.src(number, arranged=False), loops) for number in (0, 1)]
     dst = context.dst(0, arranged=False)

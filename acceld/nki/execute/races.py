@@ -28,14 +28,14 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between the tw
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The record of what a core has done with each element of a buffer since it last met the other core, as
+    """The record of what a core has done with each element of a buffer since the core last met the other core, as
     boolean arrays.
 
-    - ``read``: it read the element.
-    - ``written``: it changed the element's value.
-    - ``stored``: it wrote the element, perhaps with the value that was there.
-    - ``varied``: it wrote the element several times, with different values.
-    - ``replaced``: it read the element, and changed it afterwards.
+    - ``read``: the core read the element.
+    - ``written``: the core changed the element's value.
+    - ``stored``: the core wrote the element, perhaps with the value that was there.
+    - ``varied``: the core wrote the element several times, with different values.
+    - ``replaced``: the core read the element, and changed the element afterwards.
     """
 
     read: Array
@@ -50,7 +50,7 @@ class Races:
     conflicts.
 
     A core that writes the value which an element already has changes nothing, so two cores may write equal
-    values. Each of them may read the value back, because it is the same whichever core wrote last.
+    values. Each core may read the value back, because the value is the same whichever core wrote last.
     """
 
     def __init__(self, program: Program, stores: Sequence[BufferMemory], slots: dict[int, int]) -> None:
@@ -81,7 +81,7 @@ class Races:
         self._touched: dict[tuple[int, int], dict[int, _Touched]] = {}
 
     def meet(self, cores: Sequence[int]) -> None:
-        """Record that these cores have met at a barrier or in an exchange of tiles."""
+        """Record that ``cores`` have met at a barrier or in an exchange of tiles."""
         for core in cores:
             self._meetings[core] += 1
             met = self._meetings[core]
@@ -89,8 +89,8 @@ class Races:
                 del self._touched[key]
 
     def checked(self, context: Context, step: Step) -> Step:
-        """Return ``step`` with a check of the shared elements that the instruction reads or writes. It raises
-        KernelCrash.
+        """Return ``step`` with a check of the shared elements that the instruction reads or writes. The check raises
+        KernelCrash for a conflict between two cores.
         """
         node = context.instruction
         launch = self._around.get(id(node))
@@ -148,7 +148,7 @@ class Races:
         for other in others:
             both = places[other.written[places] & ~(own & ~other.varied[places])]
             if both.size:
-                self._refuse(buffer, both, "a core reads {} that another one writes", "what it reads", node)
+                self._refuse(buffer, both, "a core reads {} that another core writes", "which value it reads", node)
 
     def _write(self, core: int, buffer: int, stored: Array, changed: Array, node: Instruction) -> None:
         mine, others = self._of(core, buffer)
@@ -162,7 +162,9 @@ class Races:
             if buffer not in self._folded:
                 both = np.union1d(both, stored[other.replaced[stored]])
             if both.size:
-                self._refuse(buffer, both, "a core writes {} that another one reads", "what that one reads", node)
+                self._refuse(
+                    buffer, both, "a core writes {} that another core reads", "which value that core reads", node
+                )
             both = places[other.stored[places]] if buffer not in self._folded else both
             if both.size:
                 self._refuse(buffer, both, "two cores write different values to {}", "which value stays", node)

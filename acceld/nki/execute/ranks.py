@@ -18,7 +18,7 @@ MOST_RANKS = 128
 def execute_ranks(program: Program, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
     """Run the program on all ranks side by side. Return the outputs of each rank, for its own inputs.
 
-    Raise the error of the rank that failed first. Raise UsageError for no rank, or for more than
+    Raise the error of the rank that failed first. Raise UsageError if there are no ranks, or more than
     :data:`MOST_RANKS`.
     """
     world = len(inputs)

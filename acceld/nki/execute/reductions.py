@@ -134,7 +134,9 @@ def tensor_reduce(context: Context) -> Step:
 
 
 def _kept(context: Context, op: str, values: Array, folded: Array, axes: tuple[int, ...]) -> Array:
-    """Return the fold of ``values``, with NaN where logic has folded an undefined value, if that is traced."""
+    """Return ``folded``, the fold of ``values``. If undefined values are traced, an element for which a logical
+    operation has folded an undefined value is NaN.
+    """
     if not context.machine.keeps_nan or op not in LOGIC:
         return folded
     return np.where(np.isnan(values).any(axis=axes, keepdims=True), folded.dtype.type(np.nan), folded)
@@ -161,7 +163,8 @@ def loop_reduce(context: Context) -> Step:
     """Compile a fold over iterations: ``dst = data`` in the first iteration, ``dst = dst op data`` in all
     others.
 
-    The first iteration is the first of every loop over which the instruction reduces.
+    An execution counts as the first iteration if every loop over which the instruction reduces is in its first
+    iteration.
     """
     op = reduce_operation(context, "op")
     dst, data = context.dst(), context.src(0)
@@ -242,7 +245,7 @@ def _columns(values: Any, shape: tuple[int, ...], real: np.dtype[Any]) -> Array:
 
 
 def bn_stats(context: Context) -> Step:
-    """Compile, for each partition, statistics of the elements at even positions, then of those at odd
+    """Compile, for each partition, statistics of the elements at even positions, then of the elements at odd
     positions.
 
     The statistics are count, mean, and variance * count.
@@ -266,8 +269,8 @@ def bn_stats(context: Context) -> Step:
 
 
 def bn_aggr(context: Context) -> Step:
-    """Compile the mean and variance of all elements, from triples (count, mean, variance * count) of parts of
-    them.
+    """Compile the mean and variance of all elements, from a triple (count, mean, variance * count) for each part of the
+    elements.
     """
     data, dst = context.src(0), context.dst(0, arranged=False)
 

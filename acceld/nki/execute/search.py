@@ -26,12 +26,14 @@ def _integers(tile: Tile, env: Env, window: Window) -> Array:
 
 
 def _joined(out: Array, values: Array) -> Array:
-    """Return a copy of ``out`` that can hold NaN, if the copy or ``values`` are real numbers."""
+    """Return a copy of ``out`` in a dtype that also holds ``values``, NaN included."""
     return out.astype(np.result_type(out, values))
 
 
 def _with_undefined(context: Context, found: Array, *values: Array) -> Array:
-    """Return what is found in rows of ``values``; NaN in rows with an undefined value, if that is traced."""
+    """Return ``found``, the results of searches in the rows of ``values``. If undefined values are traced, the result
+    is NaN in each row with an undefined value.
+    """
     if not context.machine.keeps_nan:
         return found
     rows = np.logical_or.reduce([np.isnan(one).any(axis=1) for one in values])
@@ -201,7 +203,7 @@ def match_replace8(context: Context) -> Step:
 def topk(context: Context) -> Step:
     """Compile the search for the greatest of the first n elements in each group of sixteen partitions.
 
-    The results are the elements and their positions, counted along the partitions first. They are in ascending
+    The results are the elements and their positions, counted along the partitions first. The results are in ascending
     order, and each of the group's sixteen rows of the destinations gets all of them.
     """
     data = context.src(0)
@@ -263,7 +265,10 @@ def nonzero_with_count(context: Context) -> Step:
 
 
 def sequence_bounds(context: Context) -> Step:
-    """Compile, for each position, the start and the end of the run of equal segment ids; n and -1 for the id 0."""
+    """Compile, for each position, the start and the end of the run of equal segment ids.
+
+    A position with the id 0 gets n, the number of positions, and -1.
+    """
     data, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

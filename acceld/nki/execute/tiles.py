@@ -46,9 +46,9 @@ def repeats(access: Access, strides: Sequence[int]) -> bool:
 class Tile:
     """One operand of an instruction, compiled for reading and writing.
 
-    ``axes`` maps the tile's axes to the axes of the iteration space. With ``arranged`` its views have the axes
-    of the space, otherwise the tile's own. With ``skip_outside`` elements outside of the buffer are skipped;
-    otherwise they are an error.
+    ``axes`` maps the tile's axes to the axes of the iteration space. With ``arranged`` the tile's views have the axes
+    of the iteration space, otherwise the tile's own axes. With ``skip_outside`` elements outside of the buffer are
+    skipped; otherwise they are an error.
     """
 
     def __init__(
@@ -128,8 +128,9 @@ class Tile:
         return True
 
     def view(self, env: Env, window: Window) -> Array:
-        """Return the elements in their storage dtype, as a view. Not for run-time indices, nor for a window
-        that is a Mask.
+        """Return the elements in their storage dtype, as a view.
+
+        Do not call this for a tile with run-time indices, or for a window that is a Mask.
         """
         if not self.proved:
             self._check(env, window)
@@ -152,7 +153,8 @@ class Tile:
     def raw(self, env: Env, window: Window) -> Array:
         """Return the values that an engine reads, in the storage dtype. Callers must not write to the result.
 
-        If what depends on undefined memory is traced, such elements are NaN; integers among them are then float64.
+        If undefined memory is traced, elements that depend on undefined memory are NaN. A tile of integers with such
+        elements is returned as float64.
         """
         values = self.content(env, window)
         if self.store.marks is None:
@@ -160,22 +162,23 @@ class Tile:
         return with_nan(values, self.marked(env, window))
 
     def marks(self, env: Env, window: Window) -> Array:
-        """Return an unsigned integer for each element, with the element's bytes: those that depend on undefined memory are
-        not zero. Only for a buffer with marks.
+        """Return an unsigned integer for each element, as wide as the element. A byte of that integer is not zero if
+        the same byte of the element depends on undefined memory. The buffer must have marks.
         """
         with self._as_marks():
             return np.array(self.content(env, window))
 
     def marked(self, env: Env, window: Window) -> Array:
-        """Return a mask of the elements that depend on undefined memory. It is False if the buffer has no marks."""
+        """Return a mask of the elements that depend on undefined memory: all False if the buffer has no marks."""
         if self.store.marks is None:
             return np.zeros((1,) * len(self.shape), np.bool_)
         with self._as_marks():
             return np.asarray(self.content(env, window) != 0)
 
     def mark(self, env: Env, window: Window, marks: Array) -> None:
-        """Record which elements depend on undefined memory, if the buffer has marks: a mask, which is broadcast to the tile,
-        or what :meth:`marks` returns.
+        """Record which elements depend on undefined memory. A buffer without marks records nothing.
+
+        ``marks`` is a mask, which is broadcast to the tile, or what :meth:`marks` returns.
         """
         if self.store.marks is None:
             return
@@ -196,8 +199,8 @@ class Tile:
             store.array, self.numpy_dtype, self.dtype, self.rounds = held
 
     def content(self, env: Env, window: Window) -> Array:
-        """Return the content of the memory as values of the access's dtype, in the storage dtype. Callers must not write
-        to the result.
+        """Return the elements that the memory holds, read in the access's dtype. The result has the dtype of the
+        storage. Callers must not write to the result.
         """
         if self.scattered or isinstance(window, Mask):
             values = self._gather(env, window)
@@ -262,7 +265,8 @@ class Tile:
     def put(self, env: Env, window: Window, values: Any) -> None:
         """Round ``values`` to the tile's dtype and write them. They are broadcast to the tile's shape.
 
-        If what depends on undefined memory is traced, this is what is NaN among ``values``.
+        If undefined memory is traced, the elements where ``values`` is NaN are recorded as depending on undefined
+        memory.
         """
         self._store(env, window, values)
         if self.store.marks is not None:
@@ -326,7 +330,7 @@ class Tile:
         )
 
     def _kept(self, window: Window) -> Array | None:
-        """Return a mask over the tile's own axes: True for the elements to use. None if all are used."""
+        """Return a mask over the tile's own axes: True for the elements to use; None if all elements are used."""
         if not isinstance(window, Mask) or self.reshaped is not None:
             return None
         keep = window.keep
@@ -344,7 +348,7 @@ class Tile:
 
     def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
         """Return the positions of the elements in the flat storage, along the tile's own axes, and a mask of
-        those to use.
+        the elements to use.
 
         The mask is None if all elements are used.
         """
@@ -392,8 +396,8 @@ class Tile:
         return flat.reshape(-1) if inside is None else flat[inside]
 
     def elements(self, env: Env, window: Window) -> Array:
-        """Return the numbers of the elements inside the window, counted in the buffer as it is declared. Not for
-        run-time indices.
+        """Return the numbers of the elements inside the window, counted in the buffer as it is declared. The tile must
+        have no run-time indices.
         """
         ranges, strides = self._ranges(window), self.layout.buffer.strides
         counts = tuple(max(0, end - first) for first, end in ranges)
@@ -464,7 +468,7 @@ class Tile:
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
         """Return what a read-modify-write needs: the buffer's flat memory, the elements' positions, and a mask
-        of those to use.
+        of the elements to use.
 
         The mask is None if all elements are used.
         """

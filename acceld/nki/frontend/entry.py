@@ -53,7 +53,9 @@ def find_entry(source: str, entry: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Functions:
-    """The functions of a file by kind. A method stands as ``Class.name``."""
+    """The functions of a kernel's file: all, those under ``nki.jit`` or another launcher, and those that make a
+    kernel. ``assigned`` has the names that the file assigns. A method has the name ``Class.name``.
+    """
 
     functions: Mapping[str, ast.FunctionDef]
     assigned: Mapping[str, ast.expr | None]
@@ -70,17 +72,17 @@ class _Functions:
 
     @property
     def made(self) -> list[str]:
-        """Names to which the file assigns a kernel."""
+        """Return the names to which the file assigns a kernel."""
         return [name for name, value in self.assigned.items() if _gives_kernel(value, self.factories, self.jitted)]
 
     @property
     def kernels(self) -> list[str]:
-        """Names of all kernels of the file."""
+        """Return the names of all kernels of the file."""
         return list(dict.fromkeys([*self.jitted, *self.made]))
 
     @property
     def plain(self) -> list[str]:
-        """Names of the functions at the top of the file that make no kernel."""
+        """Return the names of the functions at the top of the file that make no kernel."""
         return [name for name in self.functions if "." not in name and name not in self.factories]
 
 

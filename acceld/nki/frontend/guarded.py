@@ -88,7 +88,8 @@ _CALLERS: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {
     )
     for function in functions
 }
-"""Functions of permitted modules that call some of their arguments, by identity, with the positions and names of these.
+"""For each permitted function that calls some of its arguments: the positions and the names of these arguments. The
+keys are the ids of the function objects.
 """
 _BASES = (object, repeatable.Text, int, float)
 _OF_MEMBERS = frozenset({"__init__", "name", "value"})
@@ -98,7 +99,7 @@ _BASES_FROM = ("typing", "enum", "abc", "collections.abc")
 
 
 class Guard:
-    """The checks of one kernel's file. It rewrites the file, and checks what the file does while it runs.
+    """Checks one kernel's file: refuses forbidden syntax, and adds checks that run with the file.
 
     Forbidden code raises LegalityError with the rule :data:`RULE`.
     """
@@ -134,7 +135,7 @@ class Guard:
         return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
-        """Return the LegalityError that says that ``what`` is outside of the subset."""
+        """Return the LegalityError that says that ``what`` is outside of the subset of Python that kernels may use."""
         return LegalityError(
             f"{what} is outside of the subset of Python that kernels are written in", rule=RULE,
             line=line or self._session.line(), hint="use documented functions and attributes by their names",
@@ -177,10 +178,10 @@ class Guard:
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
     def _inherits(self, owner: super, name: str) -> bool:
-        """Tell whether a kernel may read what ``super()`` finds.
+        """Tell whether a kernel may read the attribute ``name`` of ``owner``, a ``super()`` object.
 
-        That holds for an attribute of a class of the kernel's file or of ``nl.NKIObject``, for the ``__init__`` of
-        ``object`` and of exceptions, and for the name and value of an enumeration's member.
+        The answer is True for an attribute of a class of the kernel's file or of ``nl.NKIObject``, for the
+        ``__init__`` of ``object`` and of exceptions, and for the name and value of an enumeration's member.
         """
         after, kind = (object.__getattribute__(owner, key) for key in ("__thisclass__", "__self_class__"))
         classes = itertools.dropwhile(lambda one: one is not after, kind.__mro__)
@@ -277,7 +278,7 @@ class Guard:
             )
         if isinstance(function, MethodDescriptorType):
             return function.__objclass__ in _PLAIN
-        if isinstance(function, MethodWrapperType):  # only super() gives a kernel one
+        if isinstance(function, MethodWrapperType):  # a kernel gets a method wrapper from super() only
             return function.__name__ == "__init__" and self._is_own(function.__self__)
         if isinstance(function, BuiltinFunctionType):
             owner = function.__self__

@@ -55,8 +55,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "elementwise": "tensor_tensor", "scale": "tensor_scalar", "broadcast": "tensor_scalar", "fma": "scalar_tensor_tensor",
     "random": "rng", "range": "affine_range", "loop": "affine_range", "unroll": "static_range", "slice": "ds", "barrier": "core_barrier",
 }  # fmt: skip
-"""Words of other libraries, each with the NKI call that does the same. A call of NKI that has the word as its name
-comes first.
+"""Words of other libraries, each with the NKI call that does the same. If a word, such as ``divide``, is also the
+name of an NKI call, :func:`looked_up` returns that call.
 """
 
 
@@ -149,7 +149,7 @@ def _costs() -> str:
         f"{params.transpose_passes} in float32. vector: an element a partition takes {1 / (one.vector_ghz * 1000):.5f} us, and each call "
         f"{params.vector_overhead_cycles / (one.vector_ghz * 1000):.3f} us more; 16-bit copies run four times as fast. scalar: "
         f"{1 / (one.scalar_ghz * 1000):.5f} us an element. DMA: {rate / 1e6:.2f} MB a us in long rows; a row below 512 bytes takes as long as one "
-        f"of 512; a result is there {params.dma_latency_us} us after its last byte. One engine sees another's result after {params.semaphore_us} us. "
+        f"of 512; a result can be read {params.dma_latency_us} us after its last byte. One engine sees another's result after {params.semaphore_us} us. "
         f"The launch and end of a kernel: {params.kernel_start_us + params.kernel_end_us:g} us. The tensor engine runs at half its rate until it has "
         f"been busy for about {one.tensor_ramp_us:g} us."
     )

@@ -24,7 +24,7 @@ class Permitted:
     """The parts of Python that a kernel may use.
 
     * ``module(name)``: True if the module may be imported.
-    * ``of_module(module, name)``: True if that name of the module may be used.
+    * ``of_module(module, name)``: True if a kernel may use that name of the module.
     * ``template(text)``: True for a format string that ``str.format`` may have.
     * ``attributes``: the attributes that are allowed on tiles, arrays and plain values.
     """

@@ -11,8 +11,8 @@ from acceld.nki.frontend.session import Session
 from acceld.nki.ir.program import Program
 
 WHILE, IS, PLAIN = "__acceld_while__", "__acceld_is__", "__acceld_plain__"
-"""Names under which a rewritten kernel file calls the front end's functions for ``while x``, for ``x is y``, and for the
-value that Python itself shall see in place of a loop's index.
+"""Names by which a rewritten kernel file calls three functions of the front end: for ``while x``, for ``x is y``,
+and for the plain value that ``isinstance`` and similar functions get in place of a loop's index.
 """
 
 

@@ -75,7 +75,7 @@ def _all_of(types: frozenset[type], value: Any) -> bool:
 
 
 def members(one: Any) -> Iterator[Any]:
-    """Return an iterator over the members of a set, in the order of this process."""
+    """Return an iterator over the members of a set. Their order may differ in another process."""
     return set.__iter__(one) if isinstance(one, set) else frozenset.__iter__(one)
 
 

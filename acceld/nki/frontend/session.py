@@ -25,18 +25,18 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
-"""File names that begin with one of these are not a kernel's: Python's own library, and code that was not read from a
-file.
+"""Prefixes of the names of files that do not belong to a kernel: Python's own library, and code that was not read
+from a file.
 """
 SAMPLE_AFTER = 250
-"""Number of instructions up to which a kernel of the current API is traced in full. Of a longer kernel some iterations
-of each loop are traced only.
+"""Number of instructions up to which a kernel of the current API is traced in full. Of a longer kernel, only some
+iterations of each loop are traced.
 """
 SHOWN_CALLS = 4
 """Limit on the calls that a message lists."""
 
 Call = tuple[str, str, int]
-"""A call that is running: the file and the name of its function, and the current line."""
+"""A running call: the file and the name of the called function, and the line that it runs now."""
 Site = tuple[str, str, int, int]
 """A position in source code: file, function, first line of the function, byte code offset.
 
@@ -60,13 +60,13 @@ class TraceOptions:
     - ``module_stubs``: True if a missing module can be imported; only its use in the kernel then fails.
     - ``strict_block_dims``: True if on-chip tensors with block dimensions are refused.
     - ``source_root``: a folder whose modules the kernel may import.
-    - ``permitted``: the subset of Python that the file may use (:mod:`acceld.nki.frontend.guarded`); None for all of
-      Python.
+    - ``permitted``: the subset of Python that the file may use (:mod:`acceld.nki.frontend.guarded`); None for all
+      of Python.
     - ``nki``: the version of the current API that the kernel must fit, such as ``0.6``; None for any version.
-    - ``sample_after``: number of instructions up to which a kernel of the current API is traced in full. Of a longer
-      kernel samples are traced (:mod:`acceld.nki.frontend.current.sampling`).
-    - ``sample_closely``: True if more iterations of each loop are samples, so that a kernel whose iterations differ is
-      found out in more places.
+    - ``sample_after``: number of instructions up to which a kernel of the current API is traced in full. Of a
+      longer kernel, only some iterations of each loop are traced (:mod:`acceld.nki.frontend.current.sampling`).
+    - ``sample_closely``: True to trace more iterations of each loop as samples. More differences between iterations
+      are then noticed.
     """
 
     max_instructions: int = MAX_INSTRUCTIONS
@@ -104,8 +104,8 @@ class Session:
     samples: bool = True
     """False if the kernel's file may tell a sampled loop's index from a number, so that every iteration is traced."""
     reload: Callable[[], Any] | None = None
-    """Loads the kernel's file again and returns the kernel function. Each attempt to trace starts from a fresh file, so
-    that it does not see variables that an earlier attempt changed.
+    """Loads the kernel's file again and returns the kernel function. Each attempt to trace starts from a fresh
+    file, so that the attempt does not see variables that an earlier attempt changed.
     """
 
     def __post_init__(self) -> None:
@@ -131,7 +131,9 @@ class Session:
         need = Need(self.line() if line is None else line, what, life)
         if life.certain:
             raise LegalityError(need.text(version), rule=RULE, line=need.line, hint=life.instead)
-        self.builder.notice(need.line, f"{need.text(version)} (by its pages or its parser): {life.instead}")
+        self.builder.notice(
+            need.line, f"{need.text(version)} (according to its documentation or its parser): {life.instead}"
+        )
 
     def check_deadline(self) -> None:
         """Raise LimitExceeded if the trace has used more processor time than allowed."""
@@ -192,7 +194,7 @@ def _named(calls: tuple[Call, ...], root: str) -> str:
 
 
 def caller() -> FrameType | None:
-    """Return the innermost running frame whose code is not part of the simulator; None if there is none."""
+    """Return the innermost running frame whose code is not part of the simulator; None if all frames are."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -226,7 +228,7 @@ def call_place() -> tuple[Site, str]:
     """Return the position from which the kernel called the simulator, and the variable to which it assigns the
     result.
 
-    The variable is empty if the result is not assigned to one.
+    The variable is empty if the result is not assigned to a variable.
     """
     frame = caller()
     return (("", "", 0, 0), "") if frame is None else (_site(frame), _stored_name(frame, 0))

@@ -248,8 +248,8 @@ class _Invented(Stub):
 
 
 class _Misspelt(Stub):
-    """A substitute for a name that is almost that of a launcher, such as ``nki.jitt``. Decorating a function by it is a
-    LegalityError, because the real package has no such name.
+    """A substitute for a name that is almost that of a launcher, such as ``nki.jitt``. It raises LegalityError when
+    it decorates a function, because the real package has no such name.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -439,8 +439,8 @@ def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
 
 
 def _kept(name: str, module: ModuleType) -> bool:
-    """Tell whether no trace loads ``module`` again: it belongs to the running program, acceld, Python's library
-    or an installed package.
+    """Tell whether ``module`` stays loaded from trace to trace: it belongs to the running program, acceld, Python's
+    library or an installed package.
     """
     if name == "__main__" or name.partition(".")[0] == PACKAGE:
         return True

@@ -37,7 +37,7 @@ from acceld.parsing import module_statements
 
 MODULE_NAME = "acceld_traced_kernel"
 MOST_NAMES = 2000
-"""Greatest number of names among which the nearest to a misspelt one is looked for."""
+"""Largest number of names that are compared with a misspelt name to find the nearest."""
 
 
 def trace(
@@ -335,16 +335,16 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
 
 
 def _package(file: Path, root: Path) -> str:
-    """Return the package to which a file below ``root`` belongs, for Python's relative imports; empty if it has
-    none.
+    """Return the package to which a file below ``root`` belongs, for Python's relative imports. The result is empty
+    for a file directly in ``root``, or outside of it.
     """
     inside = file.relative_to(root) if file.is_relative_to(root) else file
     return "" if inside.is_absolute() else ".".join(inside.parent.parts)
 
 
 def _entry_of(module: ModuleType, name: str) -> Any:
-    """Return the kernel function ``name`` of a loaded module. Raise UsageError if ``name`` is not a function
-    there.
+    """Return the kernel function ``name`` of a loaded module. Raise UsageError if ``name`` is not a function of the
+    module.
     """
     first, *rest = name.split(".")
     function: Any = module.__dict__.get(first)
@@ -390,8 +390,8 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
 
 
 def _meant(error: BaseException) -> str:
-    """Return a hint for a misspelt name or attribute: the nearest one that exists there. The hint is empty for
-    other errors.
+    """Return a hint for an error about a misspelt name or attribute: the nearest existing name. The hint is empty
+    for other errors.
     """
     if type(error) is NameError:
         at = error.__traceback__
@@ -404,7 +404,7 @@ def _meant(error: BaseException) -> str:
         known = [*type.__dir__(kind)]
         if (
             kind.__module__ == MODULE_NAME
-        ):  # the names that its methods set; those of the simulator's objects stay hidden
+        ):  # attributes set by the class's methods; those of the simulator's objects stay hidden
             known = [*getattr(error.obj, "__dict__", ()), *known]
     else:
         return ""
@@ -423,8 +423,8 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
 
 
 def _asserted(source: str, line: int) -> str:
-    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty if the line has
-    none.
+    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty if the line has no
+    ``assert``.
     """
     for node in ast.walk(parse(source, "kernel.py")):
         if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno):
@@ -433,8 +433,8 @@ def _asserted(source: str, line: int) -> str:
 
 
 def _place_of(traceback: TracebackType | None, session: Session) -> str:
-    """Return, as text, the calls in files other than the kernel's own that led to an error, innermost first;
-    empty if there are none.
+    """Return, as text, the calls in files other than the kernel's own that led to an error, innermost first. The
+    text is empty if there are no such calls.
     """
     calls: list[Call] = []
     inside = False

@@ -18,8 +18,8 @@ class Lifetime:
     """The versions of ``nki`` that accept a construct: from ``since`` to ``until``, both included.
 
     An empty ``since`` means the first version, an empty ``until`` the latest. ``certain`` is False if only
-    documentation names the versions, or if kernels that ran on a chip contradict it. An uncertain refusal is
-    only a notice.
+    documentation names the versions, or if kernels that ran on a chip contradict the documentation. An uncertain
+    refusal is only a notice.
     """
 
     since: str = ""
@@ -50,8 +50,8 @@ class Need:
     life: Lifetime
 
     def text(self, version: str) -> str:
-        """Return a sentence: ``version`` refuses the construct, and another version is the first or the last
-        that accepts it.
+        """Return a sentence which says that ``version`` refuses the construct, and which version is the first or
+        the last that accepts it.
         """
         if self.life.ended_before(version):
             return f"{self.what}: NKI {version} refuses it, {self.life.until} is the last version with it"

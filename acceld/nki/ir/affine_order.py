@@ -38,10 +38,10 @@ def order_changes_only_sums(program: Program) -> bool:
     """Tell whether it is proved that every order of affine iterations gives the same outputs, up to the rounding of
     sums.
 
-    The proof shows that no iteration of an affine loop can see what another iteration did. For that, each buffer that
-    the loop writes must meet one of these conditions. The buffer is declared and used in the loop alone. Each iteration
-    writes and reads other elements of the buffer. The loop uses the buffer only as the destination of products that are
-    added up. The loop only adds tiles to the buffer in place.
+    The proof shows that no iteration of an affine loop can see what another iteration did. For that, each buffer
+    that the loop writes must meet one of these conditions. The buffer is declared and used in the loop alone. No
+    two iterations use the same element of the buffer. The loop uses the buffer only as the destination of products
+    that are added up. The loop only adds tiles to the buffer in place.
     """
     if program.lnc > 1:
         return False

@@ -53,8 +53,8 @@ MAX_BLOCKS = 65_536
 MAX_DIM = 2**40
 MAX_TEXT = 4096
 MAX_REPEATED = 1 << 28
-"""Greatest total length of the repeated parts that a program names by number, so that a short text can not decode to an
-endless program.
+"""Limit on the total length of the repeated parts that a program names by number. Without a limit, a short text
+could decode to an endless program.
 """
 
 
@@ -118,7 +118,9 @@ def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
 
 
 def _form(node: Instruction) -> dict[str, Any]:
-    """Return an instruction's attributes, mask and pattern as plain data; {} if the instruction has neither."""
+    """Return an instruction's attributes, mask and pattern as plain data; {} if the instruction has none of the
+    three.
+    """
     out: dict[str, Any] = {}
     if node.attrs:
         out["a"] = {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(node.attrs)}
@@ -300,8 +302,7 @@ def _access(value: Access) -> dict[str, Any]:
 _KIND = attrgetter(
     "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "blocks", "written_input", "argument_shape"
 )
-"""A function that returns, of a buffer, all fields that describe it, apart from its number, name, line, place and data.
-"""
+"""A function that returns the fields of a buffer except its number, name, line, place and data."""
 
 
 _LEAST = {
@@ -495,7 +496,9 @@ class _Decoder:
         )
 
     def place(self, raw: dict[str, Any]) -> str:
-        """Return the place of a buffer or an instruction; empty if ``raw`` gives no place."""
+        """Return the ``place`` text of the buffer or instruction that ``raw`` encodes; empty if ``raw`` gives no
+        place.
+        """
         return self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else ""
 
     def body(self, raw: Any, depth: int) -> tuple[Node, ...]:

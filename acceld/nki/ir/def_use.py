@@ -149,7 +149,7 @@ def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0
 
 
 def registers_read(instruction: Instruction) -> list[int]:
-    """Return the registers whose values an instruction needs: as operands, and as places of its accesses."""
+    """Return the registers whose values an instruction reads, as operands or as run-time indices of its accesses."""
     found = _registers(instruction.accesses)
     names = [] if instruction.op == "register_store" else ["source", "operand"]
     if instruction.op == "register_store" or (instruction.op == "register_alu" and instruction.attr("source") is None):

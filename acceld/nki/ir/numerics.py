@@ -68,8 +68,8 @@ def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
 
 
 def is_integer(name: str) -> bool:
-    """Tell whether elements of dtype ``name`` are handled as integers. Packed formats are, because only their
-    bits are moved.
+    """Tell whether elements of dtype ``name`` are handled as integers. Packed formats count as integers, because
+    only their bits are moved.
     """
     return name in INTEGER_DTYPES or name in PACKED_DTYPES
 
@@ -116,7 +116,7 @@ def write(target: Array, values: Any, dtype: str, *, float64: bool = False) -> N
 
 
 def is_nan(values: Array) -> Array:
-    """Return a mask of the elements that are NaN. Its axes have one element if no value of that dtype is NaN."""
+    """Return a mask of the elements that are NaN. If the dtype has no NaN, each axis of the mask has one element."""
     return np.zeros((1,) * values.ndim, np.bool_) if values.dtype.kind in "iub" else np.isnan(values)
 
 
@@ -130,8 +130,8 @@ def with_nan(values: Array, marks: Array) -> Array:
 
 
 def on_integers(function: Callable[..., Array], *values: Any, kind: Any = np.int64) -> Array:
-    """Return ``function(*values)`` for a function that keeps the shape of its integers. Where a value is NaN, the result is
-    NaN; it is float64 then. Floats among ``values`` become integers of the dtype ``kind``.
+    """Return ``function(*values)`` for a function that keeps the shape of its integers. Where a value is NaN, the
+    result is NaN, and its dtype is float64. Floats among ``values`` become integers of the dtype ``kind``.
     """
     marks: Any = False
     whole = []
@@ -315,7 +315,7 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
     ``subtract`` folds in order, the first axis slowest. Logical results are 1 and 0 in the type of ``values``.
     """
     function = _FOLDS[op]
-    if op in BITWISE and values.dtype.kind == "f":  # some of them are undefined
+    if op in BITWISE and values.dtype.kind == "f":  # a float may be NaN, on which bit operations are not defined
         marks: Any = np.isnan(values).any(axis=axes, keepdims=True)
         return with_nan(fold(op, np.nan_to_num(values).astype(np.int64), axes), marks)
     if op == "subtract" and len(axes) > 1:

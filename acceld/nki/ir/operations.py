@@ -40,7 +40,9 @@ smaller magnitude, with its sign; the second operand if the magnitudes are equal
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the version of the first NeuronCore that has them."""
 ENGINE_SINCE: dict[tuple[str, Engine], int] = {("activation", Engine.GPSIMD): 4, ("tensor_scalar", Engine.SCALAR): 3}
-"""Generation of the NeuronCore from which on an engine has an operation that only other engines had before."""
+"""Version of the first NeuronCore on which an engine has an operation that only other engines had before, by
+operation and engine.
+"""
 SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")})
 """Sequences of ALU functions that a tensor_scalar may have on NeuronCore-v3's scalar engine (nisa.tensor_scalar)."""
 

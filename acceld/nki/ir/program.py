@@ -13,7 +13,7 @@ Conventions
   partition dimension. An HBM buffer has ``partition_axis == -1``.
 * The ``dims`` of an :class:`Access` are the axes of the accessed tile. For on-chip operands the first axis is the
   partition axis (count 1 for a single partition). Tiles in HBM have the axes of their on-chip counterpart.
-* ``line`` is the 1-based line of the kernel's file; 0 if there is none.
+* ``line`` is the 1-based line of the kernel's file; 0 if no line is known.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Role(StrEnum):
 
 
 class LoopKind(StrEnum):
-    """The kind of a loop: how its iterations depend on each other, and how their number is given.
+    """The kind of a loop: how its iterations depend on each other, and how the number of iterations is given.
 
     * ``AFFINE``: the iterations are independent and may run in any order.
     * ``SEQUENTIAL``: an iteration may pass values to the next one.
@@ -263,7 +263,7 @@ class Buffer:
     * ``scope``: ids of the loops around the declaration, outermost first. Each iteration of these loops has a new,
       undefined instance of the buffer.
     * ``address``: (start partition, byte offset) if the kernel chooses the address.
-    * ``blocks``: such addresses for a buffer with dimensions before the partition axis, one for each tile in C order.
+    * ``blocks``: the address of each tile, in C order, for a buffer with dimensions before the partition axis.
     * ``data``: the contents of a constant as bytes in C order.
     * ``written_input``: True for an input that the kernel may write.
     * ``argument_shape``: the shape of the caller's array if that differs from ``shape`` (same elements in C order).

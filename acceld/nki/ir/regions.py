@@ -21,8 +21,8 @@ from acceld.nki.ir.spaces import AxisMap
 class Box:
     """A box of buffer elements: in dimension ``d``, the ``extents[d]`` indices from ``starts[d]`` on.
 
-    If ``dense`` is True, the accesses that the box stands for reach every element of it. Otherwise they reach
-    only elements inside, but perhaps not all.
+    If ``dense`` is True, the accesses that the box stands for reach every element of the box. Otherwise the
+    accesses may reach only some of these elements.
     """
 
     starts: tuple[Affine, ...]

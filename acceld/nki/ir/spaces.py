@@ -22,7 +22,8 @@ _BY_ROW, _GATHERS = having(Trait.BY_ROW), having(Trait.GATHERS)
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The shape of an instruction's iteration space, and the map of each source and destination.
+    """The iteration space of an instruction: its shape, and for each source and destination the map from the tile's
+    axes to the axes of the space.
 
     An immediate operand has the map None.
     """

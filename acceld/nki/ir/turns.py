@@ -12,12 +12,12 @@ OWN, LEFT_OUT = -1, -2
 
 
 def made(value: int) -> int:
-    """Return the turn of an execution whose results are kept under ``value`` for other executions."""
+    """Return the number, a *turn*, for an execution whose results are kept under ``value`` for other executions."""
     return 2 * value
 
 
 def taken(value: int) -> int:
-    """Return the turn of an execution that uses the results kept under ``value``."""
+    """Return the number, a *turn*, for an execution that uses the results kept under ``value``."""
     return 2 * value + 1
 
 

@@ -1,7 +1,7 @@
 """Replace block dimensions of on-chip tensors, which the current API lacks.
 
-A *block dimension* stands before the partition dimension. If the variable of one loop always indexes it, the
-tensor is declared inside that loop instead. Other block dimensions move to the free axis in SBUF. In PSUM the
+A *block dimension* stands before the partition dimension. If the variable of one loop always indexes a block dimension,
+the tensor is declared inside that loop instead. Other block dimensions move to the free axis in SBUF. In PSUM the
 tensor becomes a list of tiles, each in a bank of its own.
 """
 
@@ -58,7 +58,7 @@ class BlockTensor:
     def indexed(self, items: Sequence[ast.expr]) -> tuple[ast.expr, list[ast.expr]]:
         """Translate an index of the original tensor.
 
-        Return the expression to index (the new tensor, or a tile of the list), and the indices to apply to it.
+        Return the expression to index (the new tensor, or a tile of the list), and the indices for that expression.
         """
         base: ast.expr = ast.Name(self.name, ast.Load())
         blocks, rest = list(items[: len(self.blocks)]), list(items[len(self.blocks) :])
@@ -135,7 +135,7 @@ def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
     """Choose the innermost loop into whose body the declaration of ``tensor`` can move, and record the loop in
     ``tensor``.
 
-    The variable of that loop, and of each loop between it and the old declaration, must index one block
+    The variable of that loop, and of each loop between that loop and the old declaration, must index one block
     dimension in every use of the tensor.
     """
     home, uses = _uses(tensor, function)

@@ -24,7 +24,7 @@ OBSERVED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Na
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """The knowledge about one value of an expression.
+    """Describe one value that an expression had during a trace.
 
     - ``kind``: ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or
       ``other``.

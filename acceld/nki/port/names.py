@@ -18,7 +18,7 @@ INSIDE = {"nki.language": "nl", "nki.isa": "nisa", "nki.typing": "nt", "nki.comp
 
 
 class Names:
-    """The names that a file imports, also inside of functions."""
+    """Resolve the names that a file imports, at its top or inside functions."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, str] = {}

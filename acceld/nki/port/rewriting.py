@@ -67,7 +67,7 @@ def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
 def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
     """Return the file ``name`` with the text of its helper files in place of their imports.
 
-    A helper in ``written`` was brought in by another import. Its further imports are only removed.
+    The text of the files in ``written`` is already in the result. Further imports of these files are only removed.
     """
     lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
     for node in tree.body:
@@ -125,7 +125,9 @@ class _File:
             if node.name == self.entry or self._reached(node):
                 self._function(node)
             elif self._uses_nki(node):
-                self.notes.append(Unported(node.lineno, f"{node.name} is not reached from {self.entry} and left out"))
+                self.notes.append(
+                    Unported(node.lineno, f"{node.name} is not reached from {self.entry}, so it is left out")
+                )
                 self.edits.append(Edit(_first_line(node), node.end_lineno or node.lineno, ()))
         lines = list(self.lines)
         for edit in sorted(self.edits, key=lambda one: (-one.first, one.last < one.first)):
@@ -153,7 +155,7 @@ class _File:
             self.edits.append(Edit(at, at - 1, (*IMPORTS, *numpy, "", "")))
 
     def _words_imported(self, text: str) -> str:
-        """Return ``text`` with imports added for single names of ``nl`` or ``nisa`` that it still uses."""
+        """Return ``text`` with imports added for the single names of ``nl`` or ``nisa`` that the text still uses."""
         try:
             used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
@@ -193,7 +195,7 @@ class _File:
             self.edits.append(Edit(first, first - 1, (f"{' ' * node.col_offset}@nki.jit",)))
 
     def _annotations(self, node: ast.FunctionDef) -> None:
-        """Remove annotations that use the legacy package from a function's header, unless its lines hold other
+        """Remove annotations that use the legacy package from a function's header, unless the header's lines hold other
         code too.
         """
         args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -363,7 +365,7 @@ class _File:
 
 
 def _first_line(node: ast.FunctionDef) -> int:
-    """Return the line at which a function begins, with its decorators."""
+    """Return the first line of a function. Decorators count as part of the function."""
     return min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 

@@ -133,7 +133,7 @@ class Function(Values):
             self._reassign(node, self._temporary(op), target)
 
     def _reassign(self, node: ast.Assign, value: ast.expr, target: ast.expr) -> None:
-        """Emit the assignment ``node`` with ``value`` in place of its value."""
+        """Emit the assignment ``node`` with ``value`` as its right side and ``target`` as its left side."""
         made = copy.copy(node)
         made.value = value
         if isinstance(target, ast.Subscript):
@@ -145,8 +145,10 @@ class Function(Values):
         return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
 
     def _index_assignment(self, target: ast.expr, value: ast.expr) -> bool:
-        """Return True if the assignment defines an index grid or a mask, which is recorded and disappears from
+        """Record an index grid or a mask that an assignment defines, and return True. The assignment disappears from
         the source.
+
+        Return False for any other assignment.
         """
         if isinstance(target, ast.Name):
             grid = self.grid(value)
@@ -346,7 +348,7 @@ class Function(Values):
         return sizes
 
     def _emit(self, op: Op, target: ast.expr) -> None:
-        """Emit the instruction with ``target`` as its destination, which is a target of the source or a new
+        """Emit the instruction with the destination ``target``: the target of an assignment in the source, or a new
         tile.
         """
         clip = self.clip(op.mask)
@@ -510,8 +512,7 @@ class Function(Values):
 
     def _with_column(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr] | None:
         """Return the arguments of the ``tensor_scalar`` that replaces a ``tensor_tensor`` of which one tile has one
-        element a partition (the legacy API repeats that element). None if both tiles have equally many elements a
-        partition.
+        element a partition (the legacy API repeats that element). Return None for any other ``tensor_tensor``.
         """
         first, second = (self.facts.of(args[key]) for key in ("data1", "data2"))
         if first is None or second is None or "tile" != first.kind or "tile" != second.kind:
@@ -756,7 +757,7 @@ class Function(Values):
         fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
         dma: bool = False, data: ast.expr | None = None,
     ) -> Op:  # fmt: skip
-        """Return an instruction that reads ``operands``. ``fixed`` has its further arguments."""
+        """Return an instruction that reads ``operands``. ``fixed`` has the instruction's further arguments."""
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}

@@ -37,9 +37,9 @@ class Unportable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The part of a tile that a mask keeps: first and last position along each axis.
+    """The part of a tile that a mask keeps: first position (``starts``) and end (``stops``, exclusive) along each axis.
 
-    A mask may also have conditions on loop variables alone. Axes are counted from the last axis, which is 1.
+    ``guards`` are the mask's conditions on loop variables alone. Axes are counted from the last axis, which is 1.
     """
 
     stops: Mapping[int, ast.expr] = field(default_factory=dict)
@@ -72,7 +72,8 @@ def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.Call:
 class Op:
     """An instruction that can be emitted.
 
-    ``emit(dst, clip)`` emits it with the destination ``dst``. ``uses`` are the expressions that it reads.
+    ``emit(dst, clip)`` emits the instruction with the destination ``dst``. ``uses`` are the expressions that the
+    instruction reads.
     """
 
     node: ast.expr
@@ -105,7 +106,7 @@ class Values(ABC):
         """Names of the tiles that the translation has declared."""
         self.notes: list[tuple[int, str]] = []
         self.widths: dict[str, int | None] = {}
-        """For a variable that holds a masked size, the size without the mask."""
+        """By variable that holds a masked size: the size without the mask; None if that is not a plain number."""
 
     @abstractmethod
     def op(self, node: ast.expr) -> Op | None:
@@ -117,8 +118,9 @@ class Values(ABC):
 
     @abstractmethod
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
-        """Return a call such as ``nl.ndarray`` or ``nl.zeros``, whose name is ``word``, as the current API
-        declares the tensor.
+        """Translate a call that declares a tensor to the current API.
+
+        ``word`` is the name of the called function in ``nl``, such as ``ndarray`` or ``zeros``.
         """
 
     @abstractmethod
@@ -138,7 +140,10 @@ class Values(ABC):
         return name(variable)
 
     def _variable(self, node: ast.expr) -> Fact | None:
-        """Return the facts about a variable, from where it is read or assigned; None if the trace found none."""
+        """Return the facts about a variable, from a place that reads or assigns the variable.
+
+        Return None if the trace found no facts.
+        """
         if not isinstance(node, ast.Name):
             return self.facts.of(node)
         for one in ast.walk(self.node):
@@ -217,7 +222,9 @@ class Values(ABC):
     # values
 
     def value(self, node: ast.expr, clip: Clip | None = None) -> ast.expr:
-        """Return the expression in the current API. Tiles that it needs are computed by statements in ``out``."""
+        """Translate an expression to the current API. Statements that compute the tiles that the expression needs are
+        appended to ``out``.
+        """
         clip = clip or Clip()
         fact = self.facts.of(node)
         if fact is not None and fact.kind == "tile":
@@ -263,7 +270,7 @@ class Values(ABC):
         return node if isinstance(node, ast.Constant | ast.Name) else self._with_parts(node)
 
     def _replaced_call(self, node: ast.Call) -> ast.expr | None:
-        """Return the expression that replaces a call of another form in the current API; None if the call stays."""
+        """Return the expression that replaces a call whose form differs in the current API; None if the call stays."""
         word = self.names.of(node.func)
         if word in ("nl.par_dim", "nl.nc"):
             return self.value(node.args[0])
@@ -286,7 +293,10 @@ class Values(ABC):
         return None
 
     def _without_legacy_options(self, node: ast.Call) -> ast.Call:
-        """Return a call without keyword arguments that the current API lacks. ``nl.mean`` keeps the axes that it folds."""
+        """Return a call without keyword arguments that the current API lacks.
+
+        A call of ``nl.mean`` whose result has one element a partition gets ``keepdims=True``.
+        """
         word, kept = self.names.of(node.func), node.keywords
         if word.endswith("_range"):
             kept = [k for k in kept if k.arg in ("start", "stop", "step")]
@@ -297,8 +307,9 @@ class Values(ABC):
         return node if kept == node.keywords else ast.Call(node.func, node.args, kept)
 
     def _with_parts(self, node: ast.expr) -> ast.expr:
-        """Return a copy of an expression with its parts translated. Raises Unportable if a part that may not be
-        evaluated computes a tile.
+        """Return a copy of an expression with its parts translated.
+
+        Raises Unportable if a tile is computed in a part of a conditional expression or of a comprehension.
         """
         deferred = isinstance(
             node, ast.BoolOp | ast.IfExp | ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp | ast.Lambda
@@ -499,7 +510,7 @@ class Values(ABC):
         if fact is None or sizes is None or len(sizes) != len(grids) or clip.starts:
             raise Unportable(
                 node.lineno,
-                f"the index {ast.unparse(node.slice)[:60]} is of a part of a tensor and overlaps, or shares an axis",
+                f"the index {ast.unparse(node.slice)[:60]} of a part of a tensor reaches elements twice, or uses an axis twice",
                 "use .ap() of the whole tensor",
             )
         strides = [Linear(1)]
@@ -674,9 +685,10 @@ class Values(ABC):
         self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
 
     def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
-        """Return the limit that a comparison sets on an axis, and True for a limit on the end of the axis, False for a
-        limit on its begin. The comparison with zero is of the sum of ``base`` and of the positions in ``atom``. Raises
-        Unportable for a test of equality.
+        """Return (True, limit) if a comparison limits the end of an axis, and (False, limit) if it limits the start.
+
+        The comparison is between zero and ``base`` plus the positions in ``atom``. Raises Unportable for a test of
+        equality.
         """
         word, stride, bound = COMPARISONS.get(type(comparison.ops[0]).__name__, ""), atom.stride.number, base.scaled(-1)
         assert stride is not None
@@ -692,8 +704,8 @@ class Values(ABC):
         return word.startswith("less"), self._divided(bound + Linear(1) if beyond else bound, stride)
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return the part of a tile that a mask keeps, for a mask that is a variable and depends on loop variables
-        alone; None for any other mask.
+        """Return the part of a tile that a mask keeps, if the mask is a variable or a conditional expression that
+        depends on loop variables alone; None for any other mask.
         """
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
@@ -717,9 +729,7 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """Return a variable that holds a bound of a mask. The variable is assigned once in each block of
-        statements.
-        """
+        """Return a bound of a mask: a number, or a variable that is assigned once in each block of statements."""
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]  # numbers, as tested above
@@ -746,7 +756,7 @@ class Values(ABC):
             return [
                 ast.copy_location(ast.Compare(sides[k], [op], [sides[k + 1]]), mask) for k, op in enumerate(mask.ops)
             ]
-        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is no comparison", "slice with min()")
+        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is not a comparison", "slice with min()")
 
 
 def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:

@@ -1,4 +1,5 @@
-"""Replace branches of a kernel whose condition is known by the statements that run, so that rules see these statements.
+"""Replace each ``if`` statement whose condition is known by the statements that run, so that rules see these
+statements.
 
 For example, where ``rows`` is 300 ::
 
@@ -25,7 +26,9 @@ _ELSE = re.compile(r"\s*else\s*:")
 
 
 def decided(kernel: KernelModule) -> KernelModule:
-    """Return the kernel with each branch of a known condition replaced by the statements that run."""
+    """Return the kernel in which each ``if`` statement whose condition is known is replaced by the statements that
+    run.
+    """
     for _ in range(_ROUNDS):  # a decided branch may define what another condition needs
         if not re.search(r"^\s*if\b", kernel.source, re.MULTILINE):
             break
@@ -52,10 +55,11 @@ def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
 
 
 def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
-    """Change ``lines`` so that only the taken part of the branch ``node`` remains. Return True if ``lines``
-    changed.
+    """Change ``lines`` so that only the part of the ``if`` statement ``node`` that runs remains. Return True if
+    ``lines`` changed.
 
-    If the condition of ``node`` is not known, the branches inside its two parts are tried instead.
+    If the condition of ``node`` is not known, or the statement can not be changed line by line, the ``if`` statements
+    inside its two parts are tried instead.
     """
     header = lines[node.lineno - 1]
     truth = kernel.truth(node.test)
@@ -84,8 +88,8 @@ def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
 
 
 def _has_plain_lines(node: ast.If, lines: list[str]) -> bool:
-    """Tell whether the branch can be changed line by line: ``if`` and ``else`` have lines of their own, and no
-    string spans several lines.
+    """Tell whether the ``if`` statement can be changed line by line: ``if`` and ``else`` have lines of their own, and
+    no string spans several lines.
     """
     header = lines[node.lineno - 1]
     first = node.orelse[0] if node.orelse else None

@@ -38,7 +38,7 @@ class ExpressionReader(ParsedText):
         self.constants: dict[str, int] = {}
         """Names that were unpacked from a shape, with the extent."""
         self.other_shapes: set[str] = set()
-        """Names of arguments, or of tensors in HBM, that were given another shape by ``reshape``."""
+        """Names that stand for an argument or a tensor in HBM in another shape, which ``reshape`` gave."""
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
         """Names that may have more than one meaning."""
@@ -47,6 +47,8 @@ class ExpressionReader(ParsedText):
         are missing.
         """
         self.loop_variables: set[str] = set()
+        self.trips: dict[str, int | None] = {}
+        """Number of iterations by loop variable; None where it is not known, or where loops with the same variable differ."""
 
     def callee(self, call: ast.Call) -> str:
         """Return the name of the called function without its module, such as ``exp`` for ``nl.exp(...)``."""
@@ -208,11 +210,49 @@ class ExpressionReader(ParsedText):
         return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
 
     def _least(self, node: ast.Call) -> Affine | None:
-        """Return the value of a call of ``min`` or ``max`` on integers; None if an argument is not known."""
-        numbers = [one for argument in node.args if (one := self.constant(argument)) is not None]
-        if len(numbers) != len(node.args) or len(numbers) < 2 or node.keywords:
+        """Return the value of a call of ``min`` or ``max`` on integers.
+
+        The result is the argument that is the least or the greatest in every iteration of the loops; None if no argument
+        is proved to be that.
+        """
+        forms = [self.affine(argument) for argument in node.args]
+        known = [one for one in forms if one is not None]
+        if len(known) != len(forms) or len(known) < 2 or node.keywords:
             return None
-        return Affine(min(numbers) if self.callee(node) == "min" else max(numbers))
+        sign = 1 if self.callee(node) == "min" else -1
+        for one in known:
+            if all(self._is_never_negative((other - one).times(sign)) for other in known):
+                return one
+        return None
+
+    def _is_never_negative(self, form: Affine) -> bool:
+        """Tell whether a form is at least 0 in every iteration of the loops that it depends on."""
+        least = form.constant
+        for symbol, coefficient in form.terms:
+            trips = self.trips.get(symbol.name) if not symbol.is_range else None
+            if trips is None:
+                return False
+            least += min(0, coefficient * (trips - 1))
+        return least >= 0
+
+    def is_number(self, node: ast.expr) -> bool:
+        """Tell whether an expression stands for a number, known or not, and so for no tile."""
+        match node:
+            case ast.Constant(value=int() | float()):
+                return True
+            case ast.Name(id=name):
+                return name in self.aliases or name in self.constants or name in self.loop_variables
+            case ast.BinOp(left=left, right=right):
+                return self.is_number(left) and self.is_number(right)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self.is_number(operand)
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(), attr="shape"), slice=index):
+                return self.is_number(index)
+            case ast.Call(func=ast.Name(id="min" | "max" | "abs" | "int"), args=args, keywords=[]):
+                return all(self.is_number(one) for one in args)
+            case ast.Call(func=ast.Attribute(attr="num_programs" | "program_id"), args=args, keywords=[]):
+                return all(self.is_number(one) for one in args)
+        return False
 
     def _extent(self, node: ast.Subscript) -> Affine | None:
         """Return the extent that an expression such as ``x.shape[1]`` stands for; None if the shape is not

@@ -26,7 +26,8 @@ class Invariants:
     statements: list[Statement] = field(default_factory=list)
     """The statements that can move before the loop, in order. They read nothing that the rest of the loop writes."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Buffers of moved statements in which the index over the loop's variable is no longer needed, with its position.
+    """Buffers of moved statements that no longer need the index over the loop's variable, with the position of that
+    index.
     """
     made: frozenset[str] = frozenset()
     """Names of the buffers and tiles that the moved statements make for the rest of the loop."""
@@ -53,7 +54,7 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
             reason = _stays(kernel, loop, statement, places)
             if reason is not None:
                 (reasons if reason else stay)[statement] = reason
-    # A reason is worth reading only where the statement does not also depend on what changes with the loop.
+    # A statement that also depends on what changes with the loop would have to stay anyway, so its reason is not kept.
     _spread(ops, stay, lambda statement, held: "" if held & _names(statement) else None)
     stay = reasons | stay
     _spread(ops, stay, lambda statement, held: _held(kernel, loop, statement, held, stay))
@@ -77,8 +78,8 @@ def _spread(
     stay: dict[Statement, str],
     reason_of: Callable[[Statement, set[str]], str | None],
 ) -> None:
-    """Add to ``stay`` each statement that has to stay because of others that stay, until no further statement
-    is found.
+    """Add to ``stay`` each statement that has to stay in the loop because of others that stay, until no further
+    statement is found.
 
     ``reason_of`` gets a statement and the names of buffers that staying statements write. It returns the
     reason, or None if the statement may move.

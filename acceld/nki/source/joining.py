@@ -36,7 +36,7 @@ class Joined:
     widths: tuple[int, ...]
     """Number of elements along each index after the partition index."""
     starts: tuple[Affine, ...]
-    """First element along each index after the partition index; it may depend on other loops."""
+    """First element along each index after the partition index. The element may depend on other loops."""
 
     @property
     def name(self) -> str:

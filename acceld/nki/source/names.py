@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -65,7 +65,7 @@ def spelled_out(source: str) -> str:
 class _Definition:
     """One statement ``name = value``.
 
-    ``ends`` is the end of the block with the statement. Uses of the name up to there may be replaced.
+    ``ends`` is the end of the block with the statement. Uses of the name up to that end may be replaced.
     """
 
     node: ast.Assign
@@ -91,10 +91,11 @@ class _Function:
 
     parameters: frozenset[str]
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
-    """By name: the places where it is bound, with the assignment or loop that binds it; None for any other statement.
+    """For each name, the places where the name is bound, each with the assignment or loop that binds it; None for any
+    other statement.
     """
     used: dict[str, list[tuple[ast.Name, ast.AST]]] = field(default_factory=dict)
-    """By name: its uses, each with the node around it."""
+    """For each name, its uses, each with the node around the use."""
     elsewhere: set[str] = field(default_factory=set)
     """Names that occur in an inner scope or in a formatted string."""
     changed: set[str] = field(default_factory=set)
@@ -175,7 +176,7 @@ def _indices(names: _Function) -> frozenset[str]:
 def _binds_index(name: str, statement: ast.stmt | None, indices: set[str]) -> bool:
     if isinstance(statement, ast.For):
         call = statement.iter
-        is_range = isinstance(call, ast.Call) and _last(call.func) in LOOPS
+        is_range = isinstance(call, ast.Call) and called(call.func) in LOOPS
         return is_range and isinstance(statement.target, ast.Name) and statement.target.id == name
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False
@@ -200,7 +201,7 @@ def _is_index(node: ast.expr, indices: set[str] | frozenset[str]) -> bool:
         case ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant()):
             return True
         case ast.Subscript(value=ast.Call(func=function, args=[extent], keywords=[])):
-            return _last(function) == "arange" and _is_index(extent, indices)
+            return called(function) == "arange" and _is_index(extent, indices)
     return False
 
 
@@ -249,7 +250,7 @@ def _is_part(part: ast.expr, indices: frozenset[str]) -> bool:
     match part:
         case ast.Slice(lower=lower, upper=upper, step=None):
             return all(one is None or _is_index(one, indices) for one in (lower, upper))
-        case ast.Call(func=function, args=[start, size], keywords=[]) if _last(function) == "ds":
+        case ast.Call(func=function, args=[start, size], keywords=[]) if called(function) == "ds":
             return _is_index(start, indices) and _is_index(size, indices)
     return _is_index(part, indices)
 
@@ -294,7 +295,3 @@ def _start(node: ast.expr | ast.stmt | ast.alias) -> Place:
 
 def _end(node: ast.expr | ast.stmt) -> Place:
     return node.end_lineno or node.lineno, node.end_col_offset or 0
-
-
-def _last(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

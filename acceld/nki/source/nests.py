@@ -61,11 +61,11 @@ def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Acces
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
-    """Return the number of the one index that gives each iteration of ``loop`` its own place in the buffer
+    """Return the position of the one index that gives each iteration of ``loop`` its own place in the buffer
     ``name``.
 
     In every access that index must be exactly the loop's variable, and the buffer must be declared before the
-    loop. The result is None without such an index, for an access outside the loop, or if the buffer may have a
+    loop. The result is None without such an index, or if the buffer is used outside of the loop or may have a
     second name.
     """
     buffer = kernel.buffers.get(name)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from acceld.errors import RuleRefused
 from acceld.nki.source.expressions import ExpressionReader
+from acceld.nki.source.own_functions import own_functions
 from acceld.nki.source.signatures import of_call, positional
 from acceld.nki.source.syntax import (
     DECLARATIONS,
@@ -66,6 +67,7 @@ class SourceReader(ExpressionReader):
             self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
         self._constants(_module_names(self.module, self.function, bound))
         self._bound.update(self.parameters)
+        self._own = own_functions(self.module, api)
         self._summed: frozenset[str] = frozenset()
         """Tiles to which a product was written in the statements read so far."""
         self.items: list[Item] = self._body(self.function.body, None)
@@ -154,6 +156,7 @@ class SourceReader(ExpressionReader):
         name = node.target.id
         loop = Loop(node, name, kind, trips, node.lineno, start, end, self.indentation(start), parent)
         self.loop_variables.add(name)
+        self.trips[name] = trips if self.trips.get(name, trips) == trips else None
         loop.items = self._body(node.body, loop)
         return loop
 
@@ -162,6 +165,8 @@ class SourceReader(ExpressionReader):
         match node:
             case ast.Expr(value=ast.Constant(value=str()) | ast.JoinedStr()):
                 statement.kind = "marker"
+            case ast.Expr(value=ast.Call(func=ast.Name()) as call) if self._takes_numbers(call):
+                statement.kind = "marker"  # such as an assertion: what gets no tile changes none
             case ast.Expr(value=ast.Call() as call):
                 self._operation(statement, None, call)
             case ast.Assign(targets=[target], value=value):
@@ -189,7 +194,7 @@ class SourceReader(ExpressionReader):
             if isinstance(value, ast.Call) and self.callee(value) in DECLARATIONS:
                 self._declare(statement, name, value)
                 return
-            if self.affine(value) is not None or self.number(value) is not None:
+            if self.affine(value) is not None or self.number(value) is not None or self.is_number(value):
                 statement.kind = "alias"
                 if self._bound[name] > 1 or name in self._counted:
                     self.ambiguous.add(name)
@@ -287,6 +292,8 @@ class SourceReader(ExpressionReader):
         return found
 
     def _operation(self, statement: Statement, target: ast.expr | None, call: ast.Call) -> None:
+        if target is None and isinstance(call.func, ast.Name) and self._own_call(statement, call.func.id, call):
+            return
         op = self.callee(call)
         tile = self.access(call.func.value) if isinstance(call.func, ast.Attribute) else None
         if op == "broadcast_to" and isinstance(call.func, ast.Attribute) and tile is not None and target is not None:
@@ -313,6 +320,39 @@ class SourceReader(ExpressionReader):
         if not isinstance(call.func, ast.Attribute):
             # a function that the kernel's file defines may change its arguments, or return one of them
             self._doubt(statement, (*statement.mentions, *statement.results))
+
+    def _takes_numbers(self, call: ast.Call) -> bool:
+        """Tell whether a call has arguments, and no tile or tensor is among them."""
+        given = [*call.args, *call.keywords]
+        return bool(given) and not any(self._mentioned(one) for one in given)
+
+    def _own_call(self, statement: Statement, name: str, call: ast.Call) -> bool:
+        """Fill in ``statement`` from a call of a function of the kernel's own file.
+
+        Return False, without a change, unless the function is understood, writes one tile on the chip, and reads only such
+        tiles and arguments of the kernel. The operation is called ``name()``.
+        """
+        own = self._own.get(name)
+        if own is None or len(call.args) > len(own.parameters) or any(one.arg is None for one in call.keywords):
+            return False
+        given = self._arguments(call, own.parameters)
+        written = [one for one in given if one in own.writes]
+        if len(written) != 1 or not all(self._is_readable(access.name) for access in self._accessed(given)):
+            return False
+        target = self.access(given.pop(written[0]))
+        if target is None or target.name in self.parameters:
+            return False
+        statement.kind, statement.op, statement.target, statement.args = "op", f"{name}()", target, given
+        statement.augmented = written[0] in own.reads or any(one.name == target.name for one in self._accessed(given))
+        self._reads(statement)
+        return True
+
+    def _accessed(self, arguments: Mapping[str, ast.expr]) -> list[Access]:
+        return [access for value in arguments.values() for access in self._mentioned(value)]
+
+    def _is_readable(self, name: str) -> bool:
+        """Tell whether a name is a tile on the chip or an argument of the kernel."""
+        return name in self.parameters or (name in self.buffers and not self.buffers[name].space.endswith("hbm"))
 
     def _accumulates(self, statement: Statement, target: Access) -> bool:
         """Tell whether a product of the current API may add to the values that its destination holds.
@@ -362,7 +402,8 @@ class SourceReader(ExpressionReader):
 
     def _walk(self, node: ast.AST, found: list[Access]) -> None:
         if isinstance(node, ast.Attribute):
-            self._walk(node.value, found)
+            if node.attr not in ("shape", "dtype") or not isinstance(node.value, ast.Name):
+                self._walk(node.value, found)
             return
         if isinstance(node, ast.Subscript | ast.Name):
             access = self.access(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from acceld.nki.source.affine import Affine, Symbol
@@ -44,6 +45,52 @@ class KernelModule(SourceReader):
     ``shapes`` are the shapes of the arguments in the order of the parameters (None for scalars), so that
     ``x.shape`` has a value. ``dtypes`` are their dtypes, empty where unknown.
     """
+
+    def __init__(
+        self,
+        source: str,
+        api: str,
+        shapes: Sequence[tuple[int, ...] | None] = (),
+        dtypes: Sequence[str] = (),
+        *,
+        entry: str = "",
+    ) -> None:
+        super().__init__(source, api, shapes, dtypes, entry=entry)
+        for loop in self.loops:
+            if loop.kind == "range" and loop.trips is not None and self._is_parallel(loop):
+                loop.kind = "affine_range"
+
+    def _is_parallel(self, loop: Loop) -> bool:
+        """Tell whether the iterations of ``loop`` are proved to be independent.
+
+        Each iteration may write only tiles that it declares itself, and elements of other buffers that no other iteration
+        writes or reads.
+        """
+        statements = loop.statements()
+        if any(one.kind in ("other", "return") for one in statements):
+            return False
+        written = {access.name for one in statements if one.kind == "op" for access in one.results}
+        return not written & self.ambiguous and all(self._is_apart(name, loop, statements) for name in written)
+
+    def _is_apart(self, name: str, loop: Loop, statements: Sequence[Statement]) -> bool:
+        """Tell whether each iteration of ``loop`` uses elements of its own of the tile or tensor ``name``."""
+        uses = self.uses[name]
+        if all(statement in statements for statement, _ in uses):
+            if name in self.buffers:
+                if self.buffers[name].declaration in statements:
+                    return True
+            elif name not in self.parameters:
+                first = uses[0][0]
+                return (
+                    first.target is not None
+                    and first.target.name == name
+                    and not first.augmented
+                    and not first.target.dims
+                )
+        inside = [access for statement, access in uses if statement in statements]
+        axes = min((len(access.dims or ()) for access in inside), default=0)
+        trips = {one.variable: one.trips for one in self.loops}
+        return any(_is_apart_along(axis, loop.variable, inside, trips) for axis in range(axes))
 
     def reread(self, source: str) -> KernelModule:
         """Return another source of the same kernel, parsed for the same shapes and dtypes of arguments."""
@@ -169,7 +216,8 @@ class KernelModule(SourceReader):
     def dtype_of(self, name: str) -> str:
         """Return the dtype of a tile or tensor without its module, such as ``float32``; empty if it is not known.
 
-        It is the dtype of an argument, that of the declaration, or that of the one load or copy which makes the tile.
+        The dtype comes from the kernel's arguments, from the declaration, or from the one load or copy that makes the
+        tile.
         """
         seen = set[str]()
         while name not in seen and name not in self.ambiguous:
@@ -299,8 +347,8 @@ class KernelModule(SourceReader):
         return (rows, rest[0][1]) if rest else None
 
     def binary(self, statement: Statement) -> Binary | None:
-        """Return operator and operands of ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)``;
-        None for other statements.
+        """Return the operator and the operands of an element-wise operation, such as ``nl.multiply(x, y)`` or
+        ``nisa.tensor_tensor(data1, data2, op)``; None for other statements.
         """
         if statement.op == "tensor_tensor":
             return Binary(self.opname(statement.args.get("op")), "data1", "data2")
@@ -318,7 +366,7 @@ class KernelModule(SourceReader):
         """Return the text of a size, for use anywhere from the kernel's first loop on.
 
         The text is that of ``node``, such as ``width // 512``, so that a rewritten kernel fits other shapes as well. If a
-        name in it may have another value elsewhere, the text is the number.
+        name in ``node`` may have another value elsewhere, the text is that of ``number``.
         """
         plain = all(isinstance(one, _SIZES) for one in ast.walk(node))
         return self.text(node) if plain and all(one.id in self._steady for one in names_in(node)) else str(number)
@@ -329,13 +377,13 @@ class KernelModule(SourceReader):
         return self.size(loop.node.iter.args[0], loop.trips)
 
     def multiple(self, loop: Loop, size: int) -> str:
-        """Return the text of ``size`` times a loop's number of iterations, as :meth:`count` says that number."""
+        """Return the text of ``size`` times a loop's number of iterations, as :meth:`count` writes that number."""
         count = self.count(loop)
         return str(size * int(count)) if count.isdecimal() else f"{size} * ({count})"
 
     def share(self, loop: Loop, divisor: int) -> str:
-        """Return the text of a loop's number of iterations over ``divisor``, as :meth:`count` says that number. ``divisor``
-        divides it.
+        """Return the text of a loop's number of iterations, as :meth:`count` writes that number, divided by
+        ``divisor``. There must be no remainder.
         """
         count = self.count(loop)
         return str(int(count) // divisor) if count.isdecimal() else f"({count}) // {divisor}"
@@ -358,6 +406,24 @@ class KernelModule(SourceReader):
     def opname(self, node: ast.expr | None) -> str:
         """Return an operator's name without its module: ``multiply`` for ``nl.multiply``; empty if ``node`` is None."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]
+
+
+def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips: Mapping[str, int | None]) -> bool:
+    """Tell whether the accesses of one buffer stay, along one axis, in a range that advances with the loop ``variable``
+    by at least its own width.
+    """
+    steps, least, most = set[int](), set[int](), set[int]()
+    for access in accesses:
+        assert access.dims is not None
+        dim = access.dims[axis]
+        step = dim.form.coefficient(variable) if dim.form is not None and not dim.full and not dim.unsized else None
+        reached = dim.reach(trips, variable) if step else None
+        if step is None or reached is None:
+            return False
+        steps.add(step)
+        least.add(reached[0])
+        most.add(reached[1])
+    return len(steps) == 1 and max(most) - min(least) < abs(steps.pop())
 
 
 @lru_cache(maxsize=64)

@@ -36,10 +36,10 @@ def positional(api: str, module: str) -> Signatures:
 
 @cache
 def of_call(api: str, function: str) -> tuple[str, ...]:
-    """Return the positional parameters of the function ``function``, named without its module; () if no module
-    has it.
+    """Return the positional parameters of the function that is called ``function`` in ``isa`` or ``language``; () if
+    neither module has the function.
 
-    If ``isa`` and ``language`` both have the name, the function of ``isa`` is meant.
+    If both modules have a function of this name, the function of ``isa`` is meant.
     """
     found = positional(api, "isa").get(function)
     return positional(api, "language").get(function, ()) if found is None else found

@@ -31,8 +31,8 @@ def prefix(kernel: KernelModule, module: str) -> str:
 def operation(
     kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
 ) -> str:
-    """Return the text of a statement that replaces ``statement``. It applies ``name`` to ``arguments``, and
-    keeps the target, mask and dtype.
+    """Return the text of a statement that replaces ``statement``. The new statement applies the function ``name``
+    to ``arguments``, and keeps the target, mask and dtype.
 
     ``module`` is the module of the function ``name``.
     """
@@ -87,8 +87,8 @@ def partitions(kernel: KernelModule, rows: int) -> str:
 def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int) -> str:
     """Return the text of an index that selects ``extent`` consecutive elements from ``start`` on.
 
-    The text is a slice in the current API. In the legacy API it is an index range along axis ``axis`` of
-    ``axes``.
+    The text is a slice in the current API. In the legacy API the text is an index range along axis ``axis`` of a
+    tile with ``axes`` axes.
     """
     if kernel.api != "nki":
         return ranges(prefix(kernel, "language"), start, (extent, axis, axes, 1))

@@ -16,7 +16,7 @@ from acceld.nki.source.syntax import Loop, below, names_in
 
 @dataclass(frozen=True)
 class Split:
-    """The replacement of a loop variable by two: ``variable`` = ``size * group + member``."""
+    """The replacement of one loop variable by two loop variables: ``variable`` = ``size * group + member``."""
 
     variable: str
     group: str
@@ -89,8 +89,8 @@ def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str
 
 
 def split_loop(kernel: KernelModule, loop: Loop, size: int) -> tuple[KernelModule, Loop]:
-    """Return the kernel in which a parallel loop runs over groups, and the new loop inside it over the ``size``
-    members of a group. A loop of one group stays as it is.
+    """Return the kernel in which a parallel loop runs over groups, and the new inner loop over the ``size`` members
+    of a group. If all iterations are one group, return the kernel and the loop as they are.
 
     Raise RuleRefused if the loop is not parallel, if ``size`` does not divide its number of iterations, or if a
     reduction names the loop.

@@ -20,7 +20,7 @@ _IN_BOTH = frozenset(
     "nc_transpose tensor_tensor_scan scalar_tensor_tensor bn_stats bn_aggr".split()
 )
 OPERATIONS = {
-    "nki": _IN_BOTH | {"dma_copy", "dma_transpose"},
+    "nki": _IN_BOTH | {"dma_copy", "dma_transpose", "nc_stream_shuffle", "iota", "affine_select"},
     "nki_legacy": _IN_BOTH
     | frozenset("load load_transpose2d store copy matmul loop_reduce sum max".split())
     | frozenset(BINARY)
@@ -142,6 +142,9 @@ class Loop:
     node: ast.For
     variable: str
     kind: str
+    """One of ``LOOPS``. A loop over Python's ``range`` whose iterations are proved to be independent counts as an
+    ``affine_range``.
+    """
     trips: int | None
     line: int
     start: int
@@ -173,11 +176,11 @@ class Statement:
     """One statement of a kernel. ``kind`` is one of:
 
     * op: an operation on tiles;
-    * declaration: of a tensor or tile;
+    * declaration: a declaration of a tensor or tile;
     * alias: a name for an index or a shape;
-    * marker: without effect, such as a string or an import;
-    * return;
-    * other: not understood.
+    * marker: a statement without effect on tiles, such as a string or an import;
+    * return: a return statement;
+    * other: a statement that is not understood.
     """
 
     node: ast.AST
@@ -313,6 +316,19 @@ def elements(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.Subscript):
         return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+
+
+def blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
+    """Yield a block of statements, and the bodies of the ``for`` loops in it at any depth."""
+    yield body
+    for statement in body:
+        if isinstance(statement, ast.For):
+            yield from blocks(statement.body)
+
+
+def called(function: ast.expr) -> str:
+    """Return the name of a called function without its module; empty if the function has no name."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def assigned(statement: Statement) -> tuple[str, ast.expr] | None:

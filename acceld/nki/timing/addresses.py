@@ -1,8 +1,8 @@
 """Order instructions that write tiles at the same memory address.
 
-A tile without an address is written to free memory; the model assumes that the compiler always finds some. A
-tile that the kernel gave an address can only lie there. So every reader of the values that are stored there
-must finish before the tile is written.
+A tile without an address is written to free memory; the model assumes that the compiler always finds free memory. A
+tile to which the kernel gave an address can lie only at that address. So every reader of the values that are stored at
+the address must finish before the tile is written.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Places:
 
     def _freed(self, place: Rectangle, tile: tuple[int, int, int]) -> set[int]:
         """Return the values of other tiles that overlap ``place``. Forget the tiles that lie entirely inside
-        it.
+        ``place``.
         """
         found: set[int] = set()
         if place not in self._beside:

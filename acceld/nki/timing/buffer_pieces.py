@@ -21,8 +21,8 @@ MAX_CELLS = 64
 """Greatest number of cells that one access may cover."""
 
 MAX_STARTS = 4096
-"""Greatest number of separate runs of elements in one access. An access with more is treated as one run from its first
-element to its last.
+"""Greatest number of separate runs of elements in one access. An access with more runs is treated as one run from its
+first element to its last.
 """
 
 PSUM_BANK_BYTES = 2048

@@ -29,8 +29,8 @@ CONSTANTS: Mapping[str, str] = {
     "launch": "time of a launch in addition to the published model's",
     "transfer": "time that each DMA transfer takes of its engines beyond that of its rows",
 }
-"""Time that each constant adds, in microseconds. A constant of 0 leaves the published model unchanged. Only short kernels
-show them clearly.
+"""Time that each constant adds, in microseconds. A constant of 0 leaves the published model unchanged. Only latencies
+of short kernels show these times clearly.
 """
 CONSTANT_RANGE = (-10.0, 30.0)
 """Least and greatest constant in microseconds."""
@@ -61,7 +61,8 @@ class Calibration:
             if set(values) != set(known):
                 other = ", ".join(sorted(set(values) ^ set(known)))
                 raise UsageError(
-                    f"the calibration of {self.chip} {self.api} was written by another version of acceld: they differ in {other}",
+                    f"the calibration of {self.chip} {self.api} was written by another version of acceld: "
+                    f"missing or unknown are {other}",
                     hint="acceld calibrate --fit makes it anew",
                 )
             for name, value in values.items():
@@ -149,18 +150,18 @@ def chosen(found: Iterable[Calibration], chip: str, api: str) -> Calibration | N
 
 
 def calibrated(found: Calibration | None, chip: str, api: str) -> TimelineParams:
-    """Return the model parameters of a chip and API, corrected by ``found``; the published parameters if that
-    is None.
+    """Return the model parameters of a chip and API, corrected by ``found``; the published parameters if ``found`` is
+    None.
     """
     params = default_params(api, chip)
     return params if found is None else found.apply(params)
 
 
 def changed(params: TimelineParams, values: Mapping[str, float]) -> TimelineParams:
-    """Return a copy of ``params`` with corrections by name: a factor is multiplied with a parameter, a constant
-    is added.
+    """Return a copy of ``params`` with corrections by name. A factor is multiplied with a parameter, and a constant is
+    added to a parameter.
 
-    A factor that ``values`` does not name is 1, a constant 0.
+    A factor that ``values`` does not name is 1. A constant that ``values`` does not name is 0.
     """
     overheads, transfers, slack = (values.get(name, 1.0) for name in FACTORS)
     launch_us, transfer_us = (values.get(name, 0.0) for name in CONSTANTS)

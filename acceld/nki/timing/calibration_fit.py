@@ -1,14 +1,14 @@
 """Fit the performance model to one machine's measurements by a few corrections: factors, and constants in
 microseconds.
 
-A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it is marked as
-such.
+A calibration belongs to a chip, an API and a version of the parameters. Each latency that was predicted with a
+calibration is marked as calibrated.
 
 The fit works on logarithms of latencies. A kernel's error is taken as linear in the corrections: in the
 logarithms of factors, and in constants. To find the slope of a correction, the kernel is timed again with the
 correction changed by its step.
 
-The fit is the most likely one under two assumptions: kernels have an error of :data:`NOISE`, and each
+The fit has the greatest likelihood under two assumptions: kernels have an error of :data:`NOISE`, and each
 correction differs between machines by its spread. Kernels with the same arguments form a chain and have similar
 errors. A correction is used only if it lowers the error of chains that were left out of its fit.
 """
@@ -40,7 +40,7 @@ FEWEST_CHAINS = 4
 CONFIDENCE = 2.0
 """Least ratio of the mean gain on left-out chains to its standard error for which a correction is kept."""
 GREATEST_ERROR = math.log(2.0)
-"""Limit on a kernel's error (as a logarithm) in the fit; a larger error counts as this one."""
+"""Limit on a kernel's error (as a logarithm) in the fit. A larger error counts as this limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ CORRECTIONS = (
     Correction("transfer", 0.2, 0.1, 0.0, CONSTANT_RANGE[1]),
 )
 """The corrections that a fit may use, with their spreads. Sources: factors differ by 15 % between machines; launches
-differ by 5 us (those of trn1 and trn2 differ by 3); a transfer takes up to half a microsecond more if its descriptors
-are made at run time.
+differ by 5 us (the launches of trn1 and trn2 differ by 3 us); a transfer takes up to half a microsecond more if its
+descriptors are made at run time.
 """
 _SPREAD, _LEAST, _GREATEST = (
     np.array([getattr(one, name) for one in CORRECTIONS]) for name in ("spread", "least", "greatest")
@@ -78,7 +78,7 @@ _SPREAD, _LEAST, _GREATEST = (
 class Sample:
     """A program and its measured latency in microseconds.
 
-    Kernels of one ``chain`` compute the same.
+    Kernels of one ``chain`` compute the same function.
     """
 
     program: Program
@@ -90,8 +90,8 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
     """Return the calibration that fits the measured kernels of one chip and API best.
 
     A correction that does not lower the error of left-out chains keeps its neutral value: 1 for a factor, 0 for
-    a constant. All corrections are neutral if there are fewer than :data:`FEWEST_CHAINS` chains, or if they do
-    not lower the mean error.
+    a constant. All corrections are neutral if there are fewer than :data:`FEWEST_CHAINS` chains, or if the corrections
+    do not lower the mean error.
 
     Raise UsageError for fewer than :data:`FEWEST` kernels with a latency, or for kernels of several chips or
     APIs.
@@ -127,7 +127,7 @@ def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Fl
 
     A fit is judged by its mean gain over the published model on chains that were left out of the fit. A set of
     corrections qualifies if this gain is more than :data:`CONFIDENCE` times its standard error. Of all
-    qualified sets, that with the least left-out error is used.
+    qualified sets, the set with the least left-out error is used.
     """
     names = np.array(chains)
     published = _left_out_errors(error, slopes, [], names)

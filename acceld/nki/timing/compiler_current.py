@@ -1,6 +1,6 @@
 """Model the compiler of ``nki``, which runs the instructions as written.
 
-It only chooses an engine for instructions that name none.
+The compiler's only choice is the engine of an instruction that names no engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """Return the engine that runs ``instruction``: the engine that it names, else the documented default.
+    """Return the engine that runs ``instruction``: the engine that the instruction names, else the documented default.
 
     Copies run on the vector engine by default, which handles 16-bit data up to four times faster.
     """

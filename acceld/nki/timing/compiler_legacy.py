@@ -31,11 +31,11 @@ DEFAULT_ENGINES: dict[str, Engine] = {
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """Return the engine that runs ``instruction``: the engine that it names, else the one that the compiler
-    chooses.
+    """Return the engine that runs ``instruction``: the engine that the instruction names, else the engine that the
+    compiler chooses.
 
     The compiler chooses the scalar engine for copies, and for a tensor_scalar on more than a few elements. It
-    chooses the vector engine for most others (source: engine activity of the measured kernels).
+    chooses the vector engine for most other operations (source: engine activity of the measured kernels).
     """
     op = instruction.op
     if op in DMA_OPS:
@@ -60,8 +60,8 @@ def is_slow(instruction: Instruction) -> bool:
     """Tell whether an instruction is a tensor_scalar on many elements with an ALU function that only GpSimd
     has.
 
-    False on few elements. There such a function takes no longer than any other, and no counters show which
-    engine runs it.
+    The result is False for few elements. On few elements such a function takes no longer than any other function, and
+    no counters show which engine runs it.
     """
     functions = {instruction.attr("op0"), instruction.attr("op1")}
     return instruction.op == "tensor_scalar" and bool(functions & SLOW_ALU) and _elements(instruction) > FEW
@@ -75,7 +75,9 @@ MERGED_OPS = frozenset({"tensor_tensor", "tensor_reduce", "copy", "reciprocal"})
 """Operations whose operands are all tiles. One such instruction can do the work of several iterations of a loop."""
 
 ELEMENTWISE_OPS = MERGED_OPS | frozenset({"activation", "tensor_scalar", "scalar_tensor_tensor", "select"})
-"""Operations that treat each element of a partition alike; further operands are one number for each partition."""
+"""Operations that compute each element of a partition in the same way. Operands that are not tiles of the same shape
+have one number for each partition.
+"""
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
@@ -94,9 +96,9 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
     instructions.
 
     If the elements of all iterations of an instruction fit a bank of PSUM (512 elements of a partition), the
-    compiler merges all iterations. In a longer loop it merges :attr:`TimelineParams.merged_iterations`
-    iterations of two kinds of instruction: those with an operand in PSUM, and those whose result is only used
-    by merged instructions with an operand in PSUM.
+    compiler merges all iterations. In a longer loop the compiler merges :attr:`TimelineParams.merged_iterations`
+    iterations of two kinds of instruction: instructions with an operand in PSUM, and instructions whose result is only
+    used by merged instructions with an operand in PSUM.
     """
     few = model.params.merged_iterations
     if not few or not all(_mergeable(n, loop, model) for n in nodes):
@@ -116,7 +118,7 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
     side.
 
     The compilers of later chips let one instruction cover as many iterations as fill a bank of PSUM. Each tile
-    must be declared in the loop, or begin where the tile of the iteration before ends. Products are not merged,
+    must be declared in the loop, or begin where the tile of the previous iteration ends. Products are not merged,
     but the results of several products share one bank.
 
     Some tiles can not grow: a product's stationary operand, and every tile that an unmerged instruction uses.
@@ -175,7 +177,7 @@ def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Tell whether the tile is declared in ``loop``, or begins where the tile of the iteration before ends."""
+    """Tell whether the tile is declared in ``loop``, or begins where the tile of the previous iteration ends."""
     if _private(access, loop, model):
         return True
     moves = [(at, coef) for at, start in enumerate(access.start) for number, coef in start.terms if number == loop.id]
@@ -220,13 +222,13 @@ TWIN = "twin"
 
 
 def sums_apart(program: Program) -> Program:
-    """Return ``program`` with each activation that also reduces split into two, as the compilers of later chips
-    do.
+    """Return ``program`` with each activation that also reduces split into two instructions, as the compilers of later
+    chips split it.
 
-    One of the two instructions writes the tile, the other one the sums. Each loads and computes its own
-    operands. Source: the counters of KDA's two kernels with such an activation count products, copies out of
-    PSUM and bytes read twice, and bytes written once. If no activation has both a tile and sums that are used,
-    the result is ``program`` itself.
+    One of the two instructions writes the tile, and the other writes the sums. Each of them has operands of its own,
+    which are loaded and computed for it alone. Source: the counters of KDA's two kernels with such an activation count
+    products, copies out of PSUM and bytes read twice, and bytes written once. If no activation has both a tile and sums
+    that are used, the result is ``program`` itself.
     """
     nodes = [node for node, _ in program.walk()]
     used = {src.buffer for node in nodes for src in node.srcs if isinstance(src, Access)}

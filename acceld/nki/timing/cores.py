@@ -29,9 +29,9 @@ def parts(program: Program) -> tuple[Part, ...]:
     A launch loop of two iterations runs one iteration on each core. Launch loops of one iteration alternate:
     the first runs on core 0, the next on core 1.
 
-    A program can not be divided in three cases: its launch is not on two cores, an instruction is outside of
-    the launch loops, or one core reads what the other writes. In the third case the reading core would also
-    have to wait.
+    A program can not be divided in three cases: its launch is not on two cores, an instruction is outside of the launch
+    loops, or one core reads what the other core writes. In the third case the reading core would have to wait for the
+    other core.
     """
     loops = [node for node in program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
     lone = [loop for loop in loops if loop.trips == 1]
@@ -106,9 +106,9 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 
 
 def _at(node: Node, places: Mapping[int, int]) -> Node:
-    """Return a copy of ``node`` for a fixed iteration of some loops.
+    """Return a copy of ``node`` in which some loops begin at a given iteration.
 
-    ``places`` has the iteration of each such loop. That iteration is added to every expression of the loop's variable.
+    ``places`` has that iteration, by the loop's id. It is added to every use of the loop's variable.
     """
 
     def moved(value: Affine) -> Affine:

@@ -24,13 +24,13 @@ REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "r
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
 QUARTERS = 4
-"""Number of groups of DMA engines. Each group serves 32 partitions; a tile of fewer partitions begins at a multiple of
-32.
+"""Number of groups of DMA engines. Each group serves 32 partitions. A tile of at most 32 partitions begins at a
+multiple of 32.
 """
 SLOW_ALU = frozenset({"power", "rsqrt"})
 """ALU functions that only GpSimd has. GpSimd computes rsqrt at a quarter of the rate at which the scalar engine
-computes it (nl.rsqrt). No figure is published for power on GpSimd, nor for power or rsqrt on the vector engine. All
-are given the same rate.
+computes it (nl.rsqrt). No figure is published for power on GpSimd, nor for power or rsqrt on the vector engine. The
+model uses the same rate for all of them.
 """
 FEW = 8
 """Number of elements of a partition that an engine processes within its least interval, even at a quarter of its rate.
@@ -85,7 +85,9 @@ class CostModel:
     params: TimelineParams
     buffers: tuple[Buffer, ...]
     recast: frozenset[int] = frozenset()
-    """Buffers whose bits are also read as a dtype of another width, and those that hold halves of 32-bit values in between."""
+    """Buffers whose bits are also read as a dtype of another width, and buffers to which halves of 32-bit values are
+    copied before they become whole again (:func:`recast_buffers`).
+    """
     returned: frozenset[int] = frozenset()
     """Buffers in HBM that the program both stores to and loads from."""
 
@@ -113,7 +115,8 @@ class CostModel:
         op = instruction.op
         if op in ("collective", "register_rank"):
             raise UnsupportedCall(
-                f"the latency of {instruction.attr('kind') or 'rank_id'} of nki.collectives can not be predicted: none is published",
+                f"the latency of {instruction.attr('kind') or 'rank_id'} of nki.collectives can not be predicted: "
+                "AWS publishes no latency of collectives",
                 line=instruction.line,
                 hint="their values are simulated by acceld.nki.execute.ranks",
             )
@@ -240,8 +243,8 @@ class CostModel:
         """Return the cost of a transfer between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
 
         The legacy compiler moves the rows unchanged and transposes the tile on the tensor engine. Then
-        ``copied`` elements of each partition are copied out of PSUM. The compiler does not move single
-        elements: two such loads alone would take longer than a measured kernel that contains them.
+        ``copied`` elements of each partition are copied out of PSUM. The compiler does not move single elements: two
+        loads of single elements would take longer than the whole measured kernel that has two such transposing loads.
         """
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
         busy = self.params.each_transfer_us + self.transfer_us(rows, row_bytes, itemsize)
@@ -355,8 +358,8 @@ class CostModel:
     def _occupied(self, cycles: float, overhead: int) -> float:
         """Return how many cycles an instruction of ``cycles`` cycles occupies its engine.
 
-        This is at least the least initiation interval. The part of the overhead that does not overlap with the
-        next instruction is added.
+        The result is ``cycles``, or the least initiation interval if that is longer, plus the part of the overhead that
+        does not overlap with the next instruction.
         """
         return max(self.params.min_interval_cycles, cycles) + self.params.overhead_factor * min(cycles, overhead)
 
@@ -514,7 +517,7 @@ def recast_buffers(program: Program) -> frozenset[int]:
 
 
 def _reached(begin: Iterable[int], edges: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return the nodes of a graph that are reached from ``begin``, with those of ``begin``."""
+    """Return the nodes of a graph that are reached from the nodes ``begin``. These nodes are included."""
     found, left = set(begin), list(begin)
     while left:
         new = [one for one in edges.get(left.pop(), ()) if one not in found]
@@ -560,8 +563,8 @@ def _element_steps(access: Access, buffer: Buffer) -> list[int]:
 def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Return the axes that two tiles of different shapes share, from the innermost outwards.
 
-    A result is (count, step in ``one``, step in ``two``). Each tile is given as (count, step) of its axes. The
-    elements of both tiles correspond in row-major order.
+    Each entry of the result is (count, step in ``one``, step in ``two``). Each tile is given as (count, step) of its
+    axes. The elements of both tiles correspond in row-major order.
     """
     left, right = ([axis for axis in tile if axis[0] != 1] for tile in (one, two))
     found = []
@@ -579,7 +582,7 @@ def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]])
 
 
 def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:
-    """Return the number of contiguous bytes in each row of an access, of which ``shape`` is the part inside a
+    """Return the number of contiguous bytes in each row of an access. ``shape`` is the shape of the access inside a
     mask.
     """
     counts = shape if len(shape) == len(access.dims) else access.shape

@@ -69,8 +69,8 @@ class Template:
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """For each execution, the index of its cost in ``costs``; -1 for an execution that its mask excludes. None if all
-    have the first cost.
+    """For each execution, the index of its cost in ``costs``; -1 for an execution that the mask excludes. None if all
+    executions have the first cost.
     """
     reads: list[CellAccess]
     writes: list[CellAccess]
@@ -87,7 +87,9 @@ class Template:
     accumulates: bool
     executions: int
     first: list[bool] | None
-    """For a loop_reduce: True for each execution in the first iteration of the loops that it reduces over."""
+    """For a loop_reduce: True for each execution in the first iteration of all loops that the instruction reduces
+    over.
+    """
 
     @property
     def is_load(self) -> bool:
@@ -104,7 +106,7 @@ class Template:
     clears: bool = False
     """True for a lazy memset, which runs no instruction and makes the buffer undefined."""
     merged_within: tuple[int, ...] = ()
-    """Loops whose iterations never share a result: executions in two of their iterations are not merged."""
+    """Loops whose iterations never share a result: executions in different iterations of such a loop are not merged."""
     sequential: bool = False
     """True if one of the loops around the instruction is sequential."""
     keeps: list[bool] | None = None
@@ -115,8 +117,8 @@ class Template:
     ``costs``.
     """
     positions: list[Sequence[object]] = field(default_factory=list)
-    """For each pattern of the instruction, its contribution to each execution: its base, and for a mask None in
-    executions where the mask excludes nothing.
+    """For each pattern of the instruction, a list with one entry for each execution: the pattern's base. The entry of a
+    mask has the mask's coefficients too; it is None in executions where the mask excludes nothing.
     """
 
 
@@ -194,19 +196,20 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
 class _RegisterValues:
     """Number the values of registers, so that an instruction waits for the values that it needs.
 
-    Each value has a cell of its own, because an instruction reads a register when it starts: a later value does not
-    wait for it. ``reads`` and ``writes`` give the cells in each execution, by the instruction's number.
+    Each value has a cell of its own. An instruction reads a register when the instruction starts, so a write of a later
+    value to the register does not wait for the instruction. ``reads`` and ``writes`` give the cells in each execution,
+    by the instruction's number.
     """
 
     reads: dict[int, list[list[int]]] = field(default_factory=dict)
     writes: dict[int, list[int]] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)
-    """The cell of each register's value now."""
+    """By register: the cell of the register's present value."""
     made: int = 0
 
     @classmethod
     def of(cls, program: Program, trips: Mapping[int, int]) -> _RegisterValues:
-        """Return the values in the registers of a program."""
+        """Return the numbered values of all registers of a program."""
         found = cls()
         if program.registers:
             found._run(found._using(program.body, count(), trips))
@@ -458,7 +461,7 @@ class _Templates:
         )  # fmt: skip
 
     def _viewed(self, buffer: int) -> Iterator[Access]:
-        """Yield the tiles whose memory ``buffer`` shares, because it is a view of them."""
+        """Yield the tiles of which ``buffer`` is a view: a tile, and the tiles of which that tile is a view."""
         seen: set[int] = set()
         while buffer in self.views and buffer not in seen:
             seen.add(buffer)
@@ -539,8 +542,8 @@ def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
 
 
 def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator | None:
-    """Return how ``node`` uses its engine's accumulators; None if it does not, or if no instruction adds to
-    them.
+    """Return how ``node`` uses its engine's accumulators. Return None if ``node`` uses no accumulators, or if no
+    instruction adds to these accumulators.
     """
     command = reduce_command(node)
     if command == "idle" or node.engine not in folding:
@@ -575,8 +578,8 @@ def _priced(
 ) -> Cost:
     """Return the cost of one execution of ``node``.
 
-    If one machine instruction covers ``merged`` iterations, the busy time is the execution's share of that
-    instruction's.
+    If one machine instruction covers ``merged`` iterations, the busy time is the execution's share of that machine
+    instruction's busy time.
     """
     found = model.cost(node, engine, shape, handed_over=handed_over)
     if merged == 1:
@@ -588,8 +591,8 @@ def _priced(
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
     """Return, for each pattern of ``node``, what the pattern contributes in each execution.
 
-    For an operand or a selection this is the pattern's base. For a mask it is the pattern's coefficients with
-    its base. It is None in executions in which the mask excludes nothing (``cut`` is False).
+    An operand or a selection contributes the pattern's base. A mask contributes the pattern's coefficients and base,
+    but None in executions in which the mask excludes nothing (``cut`` is False).
     """
     patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
     found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
@@ -607,7 +610,7 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
     The result is () if all tiles of the load fit SBUF. A tile declared inside a loop has room for one
     iteration. To reuse such a tile in the next iteration of an outer loop, the compiler needs room for the
-    tiles of all iterations in between. It makes that room only if all tiles of the load fit SBUF. Two cases
+    tiles of all iterations in between. The compiler makes that room only if all tiles of the load fit SBUF. Two cases
     show this: the weights of the two kernels of NKIBench that load them in inner loops, and the left operand of
     AWS's tiled product.
     """
@@ -736,8 +739,8 @@ def shape_variants(
 ) -> tuple[list[int] | None, list[tuple[int, ...]]]:
     """Return, for each execution, the index of its shape inside its mask, and the list of distinct shapes.
 
-    An index is -1 if the mask excludes the whole execution. None stands for the indices if all executions have
-    the first shape.
+    An index is -1 if the mask excludes the whole execution. The first result is None if all executions have the first
+    shape.
     """
     shape = iteration_shape(node)
     if not node.mask:
@@ -854,11 +857,11 @@ def _keeps_values(
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> tuple[set[int], set[int]]:
-    """Return which tiles the legacy compiler leaves in PSUM between the instruction that writes and the one
-    that reads them.
+    """Find the tiles that the legacy compiler leaves in PSUM from the instruction that writes a tile to the instruction
+    that reads the tile.
 
-    The first result has the numbers of the broadcasts that write such a tile, and of the instructions that read one. The
-    second result has the buffers that the compiler moves to PSUM.
+    The first result has the numbers of the broadcasts that write such a tile, and of the instructions that read such a
+    tile. The second result has the buffers that the compiler moves to PSUM.
 
     Such a tile has one reader, fits a PSUM bank, and has no address in the kernel. It is the result of a
     broadcast to all partitions, or of a tensor_scalar whose call names no engine and which runs on the scalar engine. At
@@ -884,7 +887,7 @@ def _handed_over(
     only = {buffer: made[0] for buffer, made in writers.items() if len(made) == 1}
 
     def may_stay(buffer: int) -> bool:
-        """Return True if a tile with a single writer may stay in PSUM, by its place and by how it is made."""
+        """Return True if a tile with a single writer may stay in PSUM, by the tile's size and by its writer."""
         made, tile = only[buffer], program.buffers[buffer]
         writer, loops = nodes[made]
         movable = tile.space is Space.SBUF and tile.address is None
@@ -927,8 +930,8 @@ def _declared_banks(
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return how many PSUM banks the kernel's own tiles occupy at each instruction.
 
-    A tile occupies its banks from its first to its last use. If a loop around these uses does not contain the
-    tile's declaration, it occupies them throughout that loop. Of a tile with several blocks one block counts,
+    A tile occupies its banks from its first to its last use. If a loop around these uses does not contain the tile's
+    declaration, the tile occupies its banks throughout that loop. Of a tile with several blocks one block counts,
     because the blocks are used one after another.
     """
     spans: dict[int, list[int]] = {}
@@ -959,7 +962,7 @@ def _declared_banks(
 
 
 def _in_psum(program: Program, buffers: set[int]) -> Program:
-    """Return a copy of the program in which these buffers lie in PSUM."""
+    """Return a copy of the program in which ``buffers`` lie in PSUM."""
     return replace(
         program, buffers=tuple(replace(b, space=Space.PSUM) if b.id in buffers else b for b in program.buffers)
     )

@@ -1,9 +1,9 @@
 """Compute start and end of each machine operation by list scheduling of five engines and of the DMA engines.
 
-Operations are taken in program order. An operation starts when its engine is free and its operands are ready.
-An operand from another engine is ready one semaphore later. GpSimd and the vector engine count as one engine if
-they share SBUF's port. An engine is free again before its result can be read: the rest of the pipeline is
-latency.
+Operations are taken in program order. An operation starts when its engine is free and its operands are ready. An
+operand from another engine is ready later by the time of a semaphore (``semaphore_us``). GpSimd and the vector engine
+count as one engine if they share SBUF's port. An engine is free again before its result can be read: the rest of the
+pipeline is latency.
 
 The compiler reorders operations that are at most ``window`` operations apart. So an operation may fill a gap
 that its engine left at most ``window`` operations before.
@@ -13,8 +13,8 @@ partitions leaves some quarters free. The DMA engines serve their rings in turn.
 gap that is too short for all of it, and continue after the transfers that were queued before. A transfer is
 complete a fixed latency after its last byte.
 
-On a chip whose tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), the engine runs at half
-its rate while its average use over that time is less than a half. The average is weighted by the share of the
+On a chip whose tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), the engine runs at half its rate
+while its average use over ``tensor_ramp_us`` is less than ``half_use``. The average is weighted by the share of the
 array's rows in use.
 """
 
@@ -34,7 +34,7 @@ from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 SHORTEST_GAP_US = 0.05
 """Least length of a gap that an operation may fill."""
 MOST_GAPS = 48
-"""Greatest number of gaps of one engine that are remembered, the latest ones. The limit bounds the cost of a wide
+"""Greatest number of gaps of one engine that are remembered. Older gaps are forgotten, which bounds the cost of a wide
 window.
 """
 
@@ -55,14 +55,14 @@ class Use:
     idle_us: float
     """Sum of all times in which no operation runs."""
     waits_us: dict[tuple[int, int, int], float]
-    """Idle times by what the engine waits for: the line whose operation starts late, line and engine of the operation
-    that it waits for.
+    """Idle times by (line, other line, other engine): the operation of ``line`` starts late because it waits for an
+    operation of the other line on the other engine.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Start and end of each machine operation in microseconds, and the operation that it waited for last."""
+    """Start and end of each machine operation in microseconds, and the operation whose end determined each start."""
 
     start_us: list[float]
     end_us: list[float]
@@ -87,7 +87,7 @@ class Schedule:
         return spent
 
     def use_of(self, machine: Machine, engine: int) -> Use | None:
-        """Return when an engine works and what it waits for; None if no operation runs on it."""
+        """Return when an engine works and what the engine waits for; None if no operation runs on the engine."""
         numbers = [number for number, one in enumerate(machine.engine) if one == engine]
         if not numbers:
             return None
@@ -123,13 +123,15 @@ class _Server:
     end: float = 0.0
     """The time at which the last operation ends, in microseconds."""
     last: int = -1
-    """The operation that ends at ``end``; -1 for none."""
+    """The operation that ends at ``end``; -1 while the queue is empty."""
     issued: int = 0
     """Number of operations in the queue so far."""
     gaps: deque[_Gap] = field(default_factory=deque)
 
     def issue(self, window: int) -> int:
-        """Count one more operation, and return its position in the queue. Forget gaps more than ``window`` before it."""
+        """Count one more operation, and return its position in the queue. Forget gaps that are more than ``window``
+        operations before it.
+        """
         position = self.issued
         self.issued = position + 1
         gaps = self.gaps
@@ -140,7 +142,8 @@ class _Server:
     def run(self, number: int, ready: float, busy: float, why: int, issued: int) -> tuple[float, float, int]:
         """Place an operation in the first gap in which it fits, or else at the end; return its begin, end and cause.
 
-        ``issued`` is its position in the queue, ``why`` the operation for which it waits until ``ready``.
+        ``issued`` is the operation's position in the queue. Until ``ready`` the operation waits for the operation
+        ``why``.
         """
         last, gaps = self.end, self.gaps
         position = _fitting(gaps, ready, busy) if ready < last and gaps else -1
@@ -179,7 +182,7 @@ class _Server:
 
 @dataclass(slots=True)
 class _Throttle:
-    """The average use of a tensor engine that throttles."""
+    """Follow the average use of a tensor engine that throttles, and lengthen the operations that it runs slowly."""
 
     ramp_us: float
     half_use: float
@@ -256,7 +259,7 @@ def schedule(
 
 
 def _is_sooner(one: _Server, busy: float, other: _Server, usual: float, ready: float) -> bool:
-    """Return True if the engine ``other`` makes an operation wait, and it would end sooner on the engine ``one``.
+    """Return True if an operation would wait for the engine ``other``, and would end sooner on the engine ``one``.
 
     The operation takes ``busy`` microseconds on ``one`` and ``usual`` on ``other``.
     """
@@ -302,14 +305,14 @@ def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
 
 
 def _note(holes: deque[_Gap], hole: _Gap) -> None:
-    """Add a gap that ends later than all others. If there are more than MOST_GAPS, drop the oldest."""
+    """Add a gap that ends later than all other gaps. If there are more than MOST_GAPS gaps, drop the oldest gap."""
     holes.append(hole)
     if len(holes) > MOST_GAPS:
         holes.popleft()
 
 
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
-    """Return the index of the first gap in which an operation fits; -1 if it fits in no gap.
+    """Return the index of the first gap in which an operation fits; -1 if the operation fits in no gap.
 
     The search runs backwards to the first gap that ends late enough, because most gaps end before the operation
     is ready.
@@ -334,8 +337,8 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. Its rest runs after
-    ``last``.
+    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. The rest of the transfer runs
+    after ``last``.
     """
     later: list[_Gap] = []
     while holes and holes[-1][1] > ready:
@@ -365,7 +368,9 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
 
 
 def _replace(holes: deque[_Gap], position: int, before: _Gap, after: _Gap) -> None:
-    """Replace the gap at ``position`` by the gaps ``before`` and ``after`` that an operation in it leaves."""
+    """Replace the gap at ``position``, in which an operation was placed, by the gaps ``before`` and ``after`` that are
+    left of it.
+    """
     del holes[position]
     if after[1] - after[0] > SHORTEST_GAP_US:
         holes.insert(position, after)

@@ -71,7 +71,9 @@ class _Fuser:
         return tuple(replace(n, body=self.body(n.body)) if isinstance(n, Loop) else n for n in work)
 
     def _partner(self, work: list[Node], at: int) -> int | None:
-        """Return the index in ``work`` of a later loop to fuse with the loop at ``at``; None if there is none."""
+        """Return the index in ``work`` of a later loop to fuse with the loop at ``at``; None if no later loop can be
+        fused.
+        """
         first = work[at]
         assert isinstance(first, Loop)
         if first.kind is not LoopKind.AFFINE or first.trips < 2:

@@ -54,8 +54,8 @@ class TimelineParams:
     """Cycles of a vector instruction at its double rate in addition to its columns; 0 if there is no double rate for
     float32. trn2: 396 ns between the starts of 44 tensor_scalars of 512 float32 columns from SBUF (ten profiles of
     allenkchau/trainium-kernel-fusion). In the same profiles a tensor_scalar of 512 columns at the double rate (481 ns)
-    and one of 128 columns at the single rate (348 ns) take 214 ns in addition to their columns, so narrow instructions save
-    none of it.
+    and a tensor_scalar of 128 columns at the single rate (348 ns) both take 214 ns in addition to their columns. The
+    fixed time is therefore the same for narrow instructions.
     """
     round_trip_us: float = 0.0
     """Time that a store, and a load of the stored bytes, take in addition to the transfers themselves. trn2: 1.9 us for
@@ -84,13 +84,13 @@ class TimelineParams:
     narrow_transfer_factor: float = 1.0
     latency_scale: float = 1.03
     kernel_start_us: float = 8.0
-    """Time before the first useful instruction. A profile of a tutorial kernel shows 17 us; ``nki.benchmark`` does not
-    count half of them.
+    """Time before the first useful instruction. A profile of a tutorial kernel shows 17 us; ``nki.benchmark`` counts
+    only half of this time.
     """
     kernel_end_us: float = 3.0
     """Time after the last useful instruction. The profile of the same tutorial kernel shows 5 us."""
     two_cores_us: float = 0.0
-    """Time that a launch on two cores takes beyond that of a launch on one."""
+    """Time that a launch on two cores takes beyond the time of a launch on one core."""
     short_row_us: float = 0.0
     """Least time that a DMA engine takes for a row whose descriptor is made at run time."""
     gather_us: float = 0.0
@@ -118,7 +118,7 @@ class TimelineParams:
     value_numbering: bool = True
     """True if the compiler merges executions of the same operation on the same values."""
     fuse_loops: bool = True
-    """True if the compiler fuses sibling loops of which the later one uses values of the earlier one."""
+    """True if the compiler fuses two sibling loops where the later loop uses values of the earlier loop."""
     turns_on_tensor_engine: bool = True
     """True if a transposing load or store moves rows unchanged and the tensor engine transposes the tile (legacy)."""
     eliminate_dead: bool = True
@@ -128,27 +128,27 @@ class TimelineParams:
     alternates_copies: bool = True
     """True if copies and clears that name no engine always alternate between two engines.
 
-    If False, they alternate only while the usual engine has more work than any other. Source: on trn1 bmm's vector
-    engine copies nothing while DMA is the bottleneck.
+    If False, they alternate only while the usual engine has more work than any other engine. Source: in the kernel bmm
+    on trn1 the vector engine copies nothing while DMA is the bottleneck.
     """
     merges_beside: bool = False
     """True if one machine instruction covers several iterations of an innermost affine loop whose tiles lie side by
     side (legacy, later chips).
 
-    Source: the counters of KDA's gqa_full and bmm_softmax agree with this to the instruction.
+    Source: with this the numbers of instructions of KDA's gqa_full and bmm_softmax agree exactly with their counters.
     """
     sums_apart: bool = False
     """True if the compiler splits an activation that also reduces into two instructions with operands of their own
     (legacy, later chips). Source: the counters of two kernels.
     """
     small_operand_elements: int = 8
-    """Greatest number of elements for which a tensor_scalar without engine stays on the vector engine (legacy); with
-    more it goes to the scalar engine.
+    """Greatest number of elements for which a tensor_scalar that names no engine runs on the vector engine (legacy).
+    With more elements the scalar engine runs it.
     """
 
     @property
     def label(self) -> str:
-        """Return the name of the compiler model, with the number of kernels that it was calibrated on, if any."""
+        """Return the name of the compiler model. For a calibrated model the number of measured kernels is added."""
         return f"{self.model}, calibrated on {self.calibrated_on} kernels" if self.calibrated_on else self.model
 
     def to_json(self) -> dict[str, Any]:
@@ -210,7 +210,9 @@ FITTED: dict[str, str] = {
     "whose K of 64 fills half the array. The document says a half (neuron-explorer, 'Understanding "
     "throttling')",
 }
-"""The fitted constants, with their meaning and the data that each was fitted on."""
+"""Meaning of each fitted constant, and the measurements to which the constant was fitted. "The 14" are NKIBench's
+baselines on trn1.
+"""
 
 LEGACY = TimelineParams(
     model="compiler_legacy",

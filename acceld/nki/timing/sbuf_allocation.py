@@ -1,12 +1,12 @@
 """Allocate SBUF, and emit the resulting machine operations: reloads, spills, recomputation.
 
-The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room,
-it first drops loaded values that the kernel loads again anyway, least recently used first. Then it drops the
-value that is worth least. A value's worth depends on its last use and on the cost per byte to restore it.
-Between equal costs the least recently used value is dropped.
+The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room, the
+compiler first drops loaded values that the kernel loads again anyway, least recently used first. Then the compiler
+drops the value that is worth least. A value's worth depends on its last use and on the cost per byte to restore the
+value. Between equal costs the least recently used value is dropped.
 
-A dropped value is restored in one of three ways: by a load; by computing it again, if the kernel does so; or by
-a spill, which saves the value once to HBM and loads it again.
+A dropped value is restored in one of three ways: by a load; by computing the value again, if the kernel computes it
+again; or by a spill, which saves the value once to HBM and loads it again.
 
 A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing. Any other
 repeat is executed as written.
@@ -34,7 +34,7 @@ INDEX = {engine: position for position, engine in enumerate(ENGINES)}
 _DMA, _VECTOR = INDEX[Engine.DMA], INDEX[Engine.VECTOR]
 HOPELESS = 4.0
 """A value that the kernel computes again is not kept if the kernel writes more than this many times SBUF's size before
-it does so.
+it computes the value again.
 """
 
 MAX_PENDING = 100
@@ -44,8 +44,8 @@ END = 1 << 62
 """Number that stands for the next use of a value that is not used again."""
 
 SMALL_BYTES = 64.0
-"""Bytes of each partition below which a value is dropped only if no other value can be, because dropping it makes
-hardly any room.
+"""Bytes of each partition below which a value is dropped only if no larger value can be dropped. Dropping a small value
+makes hardly any room.
 """
 
 
@@ -117,7 +117,7 @@ class Machine:
 
 
 def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine:
-    """Return the machine operations of a stream of events, with its values allocated in SBUF and PSUM."""
+    """Return the machine operations of a stream of events, with the stream's values allocated in SBUF and PSUM."""
     return _Planner(stream, model, params, chip).run()
 
 
@@ -183,27 +183,27 @@ class _Planner:
         that computes it again.
         """
         self.earlier: dict[int, list[int]] = {}
-        """By value: readers before the last one that may end later, because another engine runs the reader after them, or
-        because both are transfers.
+        """By value: earlier readers that may end after the last reader, because another engine runs the reader after
+        them, or because both are transfers.
         """
         self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
         self.saved = [-1] * values
-        """The operation that saved each value to HBM; -1 for none."""
+        """The operation that saved each value to HBM; -1 if the value was not saved."""
         self.maker = [-1] * values
-        """The operation after which each value is in SBUF, PSUM or HBM; -1 for none."""
+        """The operation after which each value is in SBUF, PSUM or HBM; -1 before there is such an operation."""
         self.last = [-1] * values
-        """The last operation that reads each value; -1 for none."""
+        """The last operation that reads each value; -1 before there is such an operation."""
         self.pending = [-1] * values
-        """The skipped repeat that computes each value again, for values that are not in place; -1 for none."""
+        """The skipped repeat that computes each value again, for values that are not in place; -1 for other values."""
         self.depth = [0] * values
         """Number of skipped repeats that must run one after another to bring back each pending value."""
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Loaded values that the kernel loads again before it uses them, least recently used first."""
         self.warm: list[tuple[float, int, int]] = []
-        """Heap of (worth, order, value) of all other values. An entry whose worth is no longer the value's worth is
-        ignored.
+        """Heap of (worth, order, value) of all values that are neither in ``cold`` nor in ``small``. An entry is
+        ignored if its worth is no longer the value's worth.
         """
         self.small: OrderedDict[int, None] = OrderedDict()
         """Values of less than :data:`SMALL_BYTES`, least recently used first."""
@@ -216,7 +216,7 @@ class _Planner:
         self.held: dict[int, float] = {}
         """By event: freed bytes of a load that wait until the load's other pieces are freed too."""
         self.owed = 0.0
-        """Bytes that were allocated before as many were released."""
+        """Bytes that were allocated while too few bytes were released. Bytes that are released later pay them first."""
         self.psum_released = self._psum_shares()
         """Space in PSUM that the instructions of each line may use, as pieces of (bytes, last reader)."""
         self.psum_used = 0.0
@@ -287,7 +287,7 @@ class _Planner:
         return found, needed
 
     def _execute(self, event: int) -> None:
-        """Emit the operation of ``event``. Before it, emit operations that bring its operands back to SBUF."""
+        """Emit operations that bring the operands of ``event`` back to SBUF, and then the operation of ``event``."""
         stream = self.stream
         machine = self.machine
         machine.became[event] = 1
@@ -328,7 +328,7 @@ class _Planner:
             pending[value] = -1
             depth[value] = 0
         number = self._emit(operation, waits)
-        for piece in dying:  # whoever uses the freed space next waits for this operation, which reads it
+        for piece in dying:  # the next user of the freed space waits for this operation, which still reads the space
             piece[1] = float(number)
         engines = machine.engine
         for value in ins:
@@ -417,7 +417,7 @@ class _Planner:
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Record a use of ``value``, which decides how soon it is dropped.
+        """Record a use of ``value``. The time of the use decides how soon the value is dropped.
 
         ``repeated`` is 1 if the kernel loads or computes the value again before the next use.
         """
@@ -447,7 +447,7 @@ class _Planner:
 
     @cached_property
     def written(self) -> list[float]:
-        """Return, for each event, the bytes of a partition that the kernel has written into SBUF before it."""
+        """Return, for each event, the bytes of a partition that the kernel has written into SBUF before the event."""
         total = 0.0
         volume = []
         for outs in self.stream.outputs:
@@ -552,7 +552,7 @@ class _Planner:
         self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
-        """Drop one value from SBUF, and return True. Return False if the current event uses every value there."""
+        """Drop one value from SBUF, and return True. Return False if the current event uses every value in SBUF."""
         for value in self.cold:
             if self.pinned[value] != self.now:
                 self._drop(value)
@@ -587,9 +587,10 @@ class _Planner:
         """Tell whether a dropped value is computed again and not spilled, because the values of its instruction
         do not fit SBUF.
 
-        In a sequential loop the value is spilled even then. Source: matmul and lora transpose the same operand
-        for twelve blocks of columns. matmul, which has affine loops only, transposes it twelve times. lora,
-        which has a sequential loop, transposes and saves it once and reloads it eleven times, to the byte.
+        In a sequential loop the value is spilled even then. Source: the measured kernels matmul and lora both need a
+        transposed operand for twelve blocks of columns. matmul, which has affine loops only, transposes the operand
+        twelve times. lora, which has a sequential loop, transposes and saves the operand once, and reloads it eleven
+        times; the counted bytes agree exactly.
         """
         template = self.stream.kind(value).template
         return not template.sequential and self.footprint[template.number] > self.chip.sbuf_bytes_per_partition
@@ -635,7 +636,7 @@ class _Planner:
         waits: list[int] = []
         self._allocate(value, waits)
         partitions, row, size = self._rows(value)
-        if loaded:  # in rows of the length that the original load has
+        if loaded:  # the reload moves rows of the same length as the original load
             busy = stream.templates[event].costs[stream.variants[event]].busy_us / len(stream.outputs[event])
         else:
             busy = self.model.transfer_us(partitions, row)
@@ -671,5 +672,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return a list with one entry for each value: the entry of ``figures`` at the number of the value's kind."""
+    """Return a list with the figure of each value. ``figures`` has one figure for each kind of values."""
     return [figures[kind] for kind in stream.value_kind]

@@ -1,6 +1,6 @@
 """Predict a program's latency and its parts: the simulator's performance model.
 
-``timeline(program)`` never touches data. It takes four steps:
+``timeline(program)`` never reads the data of a kernel. The prediction takes four steps:
 
 1. :mod:`acceld.nki.timing.cost` computes the cost of every instruction.
 2. :mod:`acceld.nki.timing.value_numbering` unrolls the loops and numbers the values.
@@ -36,7 +36,9 @@ from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 from acceld.nki.timing.value_numbering import Stream
 
 MAX_EVENTS = 500_000
-"""Greatest number of executions that are unrolled in full. Longer programs are extrapolated from two shorter ones."""
+"""Greatest number of executions that are unrolled in full. A longer program is extrapolated from two runs with fewer
+iterations.
+"""
 MOST_EVENTS = 1_000_000
 """Greatest number of executions that can be unrolled in full within a minute or two."""
 
@@ -66,8 +68,8 @@ FIGURE_CLASS: Mapping[str, str] = {
     "written_write_bytes": "exact",
     "dma_descriptors": "exact",
 }
-"""Class of each figure. exact: the figure follows from the program. modelled: it depends on what the compiler is
-assumed to do. predicted: it depends on an assumed schedule too.
+"""Class of each figure. exact: the figure follows from the program alone. modelled: the figure depends on what the
+compiler is assumed to do. predicted: the figure depends on an assumed schedule too.
 """
 
 
@@ -105,17 +107,17 @@ class Timeline:
     instructions: Mapping[str, int]
     """Number of instructions as written in the source, by engine."""
     written_read_bytes: int
-    """Bytes of all loads as written, before the compiler merges or repeats any."""
+    """Bytes of all loads as written in the source, before the compiler merges or repeats loads."""
     written_write_bytes: int
     dma_descriptors: Mapping[int, int]
-    """Number of DMA rows as written, by their contiguous bytes."""
+    """Number of DMA descriptors of the transfers as written in the source, by the contiguous bytes of a descriptor."""
     sbuf_peak_bytes_per_partition: int
     psum_peak_banks: int
     pe_passes: int
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     binding: Binding | None
-    """Parts of the latency by what the busiest engine spends them on; None if there is no latency or it was extrapolated."""
+    """Parts of the latency by what the busiest engine does; None without a latency, and for an extrapolated latency."""
     unproven: tuple[str, ...]
     """Parts of the latency that no measured kernel confirms, in words."""
     bound: str
@@ -128,7 +130,7 @@ class Timeline:
     dropped: tuple[int, ...] = ()
     """Instructions whose results reach no store, by their number in the program that :func:`as_timed` returns."""
     with_dropped_us: float | None = None
-    """The latency if the dropped instructions ran too; None if none was dropped."""
+    """The latency if the dropped instructions ran too; None if no instruction was dropped."""
     machine: Machine | None = field(default=None, repr=False, compare=False)
     """The machine operations, for :func:`chrome_trace`; None if the timeline was extrapolated."""
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
@@ -232,7 +234,7 @@ def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
 
     The second result maps an instruction's number in program order to one turn (:mod:`acceld.nki.ir.turns`) for
     each execution: counted, left out or merged. An instruction without an entry counts in full. The mapping is
-    empty if the model drops and merges nothing, or if it can not time the program in full.
+    empty if the model drops and merges nothing, or if the model can not time the program in full.
     """
     params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
@@ -288,7 +290,7 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 
 
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
-    """Return the runs of two cores in which the core that reaches an exchange or a barrier first waits for the other.
+    """Return the runs of two cores. The core that reaches an exchange or a barrier first waits for the other core.
 
     Each round schedules both cores again and moves the meetings. After round n the first n meetings have their final
     times, because the operations before them no longer change.
@@ -314,8 +316,8 @@ def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
 
 
 def _on_one_stack(ran: list[_Run], chip: ChipSpec) -> list[_Run]:
-    """Return the runs of two cores. They take longer if the cores' common stack of HBM needs more time for the
-    bytes of both.
+    """Return the runs of two cores, each at least as long as their common stack of HBM needs to move the bytes of both
+    cores.
 
     Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s
     in long rows.
@@ -389,7 +391,7 @@ def _executions(body: tuple[Node, ...], trips: Mapping[int, int]) -> int:
 def _shorter(program: Program, full: Mapping[int, int], budget: int) -> dict[int, int]:
     """Return numbers of iterations for which the program has at most ``budget`` executions, as far as possible.
 
-    Outer loops are shortened before inner ones.
+    Outer loops are shortened before inner loops.
     """
     trips = dict(full)
     level: tuple[Node, ...] = program.body
@@ -527,7 +529,7 @@ def _binding(
 ) -> Binding | None:
     """Return what the busiest engine does during the latency, including the kernel's launch and end.
 
-    None if no operation runs on any engine.
+    The result is None if no operation runs on any engine.
     """
     found = binding(run.machine, run.schedule, max(engines, key=lambda engine: engines[engine]))
     if found is None:

@@ -5,7 +5,7 @@ wider of two conformal intervals, both for kernels of the same chip with the sam
 
 - the interval that contains the errors of four of five development kernels,
 - the interval that contains four of five chains. A chain is the set of kernels of one computation. A chain is
-  contained if the errors of four of five of its kernels are.
+  contained if the interval contains the errors of four of five of its kernels.
 
 A kernel that resembles no measured kernel has no interval. The allowed error of a ratio of two predictions is
 :data:`acceld.model.SIMULATED_TIE_PERCENT`.
@@ -58,8 +58,8 @@ class Prediction:
     validated_on: str
     """The measured kernels behind the interval in words, or ``unvalidated``."""
     starts_us: float | None = None
-    """Time in which the kernel's transfers start if each waits for the one before, where that time alone rules out an
-    interval; else None.
+    """Time to start all transfers of the kernel one after the other, if that time exceeds the latency, so that there is
+    no interval; else None.
     """
 
     @property
@@ -81,9 +81,9 @@ def prediction(
 ) -> Prediction:
     """Return the uncertainty of a predicted latency.
 
-    ``unlike`` is True for a kernel that resembles no measured one: two cores, or loops or addresses known only at run
-    time. ``starts_us`` is the time in which its transfers start, if each waits for the one before. A kernel has no
-    interval if it is unlike, if ``starts_us`` exceeds the latency, or if no kernels were measured on its chip.
+    ``unlike`` is True for a kernel that resembles no measured kernel: two cores, or loops or addresses known only at
+    run time. ``starts_us`` is the time to start all transfers of the kernel one after the other. A kernel has no
+    interval if ``unlike`` is True, if ``starts_us`` exceeds the latency, or if no kernels were measured on its chip.
     """
     if latency_us is None:
         return Prediction("data_dependent", None, UNVALIDATED)

@@ -24,7 +24,7 @@ PLACES = 2
 """Number of places between which the legacy compiler alternates a tile that is written again while it is in scope.
 
 Two places agree with the measured limits of nki-samples' pooling kernels, in which a load starts twice in the time of a
-load and a reduction. One place does not agree, nor do as many as fit SBUF.
+load and a reduction. One place does not agree with them, and neither do as many places as fit SBUF.
 """
 
 
@@ -73,14 +73,14 @@ def expand(prepared: Prepared, *, numbering: bool) -> Stream:
     if expander.scattered:
         expander = _Expander(prepared, numbering, expander.scattered)
         stream = expander.run()
-    if expander.scattered:  # the second pass found more of them, which repeats of the first pass had hidden
+    if expander.scattered:  # the second pass found more scattered values, which repeats of the first pass had hidden
         stream = _Expander(prepared, numbering, prepared.templates).run()
     return stream
 
 
 _Moved = dict[int, tuple[int, int, int]]
-"""For a cell of a buffer whose value lies elsewhere: the buffer that holds the value, the distance to the cell that
-holds it, and the instruction that wrote it.
+"""By cell of a buffer whose value lies in another cell: the buffer with that other cell, the distance between the two
+cells, and the number of the instruction whose repeat gave the cell its value.
 """
 _Cells = tuple[dict[int, int], list[int], tuple[int, ...], _Moved]
 """Data that an access looks up: values by cell, the first cell of each execution, the offsets of further cells, and the
@@ -102,7 +102,7 @@ class _Site:
     instruction that is never merged.
     """
     given: list[tuple[object, ...]] | None
-    """For each execution, what it takes from loop variables; None if the instruction takes nothing from them."""
+    """For each execution, the numbers that depend on loop variables; None if the instruction has no such numbers."""
     in_place: bool = False
     """True if an execution counts as a repeat only of an execution that wrote the same cells."""
     executed: int = 0
@@ -124,7 +124,7 @@ class _Expander:
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
         self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
-        """For each loop, the cells of the buffers that are declared in it."""
+        """By loop: the cells of the buffers that are declared in the loop."""
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(self.cells[buffer.id])
@@ -240,7 +240,9 @@ class _Expander:
         stream.turn.append(at)
 
     def _values_read(self, site: _Site, at: int) -> tuple[int, ...]:
-        """Return the values that execution ``at`` reads: in its operands, in what it adds to, and in an accumulator."""
+        """Return the values that execution ``at`` reads: in its operands, in destinations to which it adds, and in an
+        accumulator.
+        """
         template = site.template
         read: list[int] = []
         for cells, bases, offsets, moved in site.reads:
@@ -353,8 +355,8 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites: those that were written to its cells :data:`PLACES` writes
-        ago.
+        """Return the values that this execution overwrites: the values that were written to its cells :data:`PLACES`
+        writes ago.
 
         Only a tile that is written again while it is in scope has so few copies. For other tiles, which rotate through
         SBUF, the result is ().

@@ -36,8 +36,8 @@ def sources() -> list[Path]:
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """Return eight hex digits of a digest over names and contents of files. Kinds of line ends make no
-    difference.
+    """Return eight hex digits of a digest over names and contents of files. Windows and Unix line ends give the same
+    digest.
     """
     found = hashlib.sha256()
     for path in paths:
@@ -47,5 +47,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def model_of(calibration: Calibration | None) -> str:
-    """Return the identity of the performance model: with a calibration, or without one for None."""
+    """Return the identity of the performance model with the corrections of ``calibration``; None stands for no
+    calibration.
+    """
     return model_version() if calibration is None else f"{model_version()}.c{calibration.digest}"

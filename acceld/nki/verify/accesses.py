@@ -20,8 +20,10 @@ _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
 _CONTROL = having(Trait.CONTROL)
 _QUARTERS = 4
-"""Number of units into which the partitions are divided: a quarter each, 32 of 128. A tensor of at most 32 partitions
-begins at a multiple of 32, one of at most 64 at a multiple of 64.
+"""Number of equal groups into which the partitions are divided: 4 groups of 32 of the 128 partitions.
+
+A tensor of at most 32 partitions begins at a multiple of 32. A tensor of 33 to 64 partitions begins at a multiple of
+64.
 """
 
 
@@ -319,7 +321,9 @@ class Accesses:
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
 
     def _in_one_bank(self, instruction: Instruction) -> None:
-        """Check that the result of a product lies in one PSUM bank, in every iteration."""
+        """Check that the result of a product, or of a transpose by the tensor engine, lies in one PSUM bank in every
+        iteration.
+        """
         by_array = OPS[instruction.op].is_product or (
             instruction.op == "transpose" and instruction.engine is Engine.TENSOR
         )

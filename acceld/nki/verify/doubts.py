@@ -1,6 +1,6 @@
 """Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large programs.
 
-A note refuses no kernel, because kernels with such forms have also run on chips.
+A kernel with notes is not refused, because kernels with such forms have also run on chips.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Notice, Program, Space
 
 UNROLLED = 1_000_000
-"""Number of instructions after unrolling from which a note calls compiling slow.
+"""Least number of instructions after unrolling for which a note warns that compiling is slow.
 
-Fitted to one public report (aws-neuron-sdk issue 1374, neuronx-cc 2.26): two products in one kernel, about 2.6 million
-instructions by its loops, took more than 30 minutes and 30 GB where they compiled at all.
+Fitted to one public report (aws-neuron-sdk issue 1374, neuronx-cc 2.26): a kernel with two matrix products and about
+2.6 million unrolled instructions took more than 30 minutes and 30 GB, if it compiled at all.
 """
 
 
@@ -37,9 +37,12 @@ def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
 def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
     """Yield a note for SBUF and for PSUM if the tiles that are in use at some instruction do not fit.
 
-    Up to NKI 0.6 the compiler refuses such a program; from 0.7 on its fallback allocator spills (AWS's pages on both).
+    Up to NKI 0.6 the compiler refuses such a program. From 0.7 on the compiler's fallback allocator spills tiles (AWS's
+    pages on the two versions).
+
     A tile is in use from its first to its last use in program order. The tile counts once for all iterations of the
-    loops around its declaration. So the sum is a lower bound. Tiles with an address of their own are not counted.
+    loops around its declaration. So the sum of the tiles' bytes is a lower bound. Tiles with an address of their own
+    are not counted.
     """
     chip = chip_spec(program.chip)
     later = tuple(map(int, nki.split("."))) >= (0, 7)
@@ -66,7 +69,7 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
         most = max(sums)
         if most > room:
             line = lines[sums.index(most)]
-            yield Notice(line, f"tiles of {most} B a partition are alive here, {space.value} has {room}: {does}")
+            yield Notice(line, f"tiles of {most} B a partition are in use here, but {space.value} has {room}: {does}")
 
 
 def _row_bytes(buffer: Buffer) -> int:
@@ -107,8 +110,8 @@ def _in_place(program: Program, instruction: Instruction, around: Sequence[Loop]
     if carried and buffer.space is not Space.HBM and target in instruction.srcs:
         yield Notice(
             instruction.line,
-            f"{_name(buffer)} is updated in place in nl.affine_range, and no matrix product does it: AWS names that as a "
-            "cause of wrong results; use nl.sequential_range, or a tile for each iteration and nl.loop_reduce",
+            f"{_name(buffer)} is updated in place in nl.affine_range by an instruction that is not a matrix product: AWS "
+            "names that as a cause of wrong results; use nl.sequential_range, or a tile for each iteration and nl.loop_reduce",
         )
 
 
@@ -132,9 +135,9 @@ def _beside(
         elif written[key] and access not in instruction.dsts and depth < len(around) - 1:
             yield Notice(
                 buffer.line,
-                f"{_name(buffer)} is declared outside of the sequential loop of line {loop.line}, written whole in it and read "
-                "by a loop inside of it: a user saw only the last iteration's data (aws-neuron-sdk issue 1045); declare it "
-                "in the loop",
+                f"{_name(buffer)} is declared outside of the sequential loop of line {loop.line}, written as a whole in that loop "
+                "and read by a loop inside of that loop: a user saw only the last iteration's data (aws-neuron-sdk issue 1045); "
+                "declare the tile in the sequential loop",
             )
             written[key] = False
 

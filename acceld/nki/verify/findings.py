@@ -12,8 +12,8 @@ MAX_FINDINGS = 50
 
 
 class TooMany(Exception):
-    """Raised to end a verification that has enough findings, or that has passed its deadline. The findings so far are
-    kept.
+    """Raised to end a verification that has MAX_FINDINGS findings, or that has passed its deadline. The findings so far
+    are kept.
     """
 
 
@@ -21,8 +21,8 @@ class TooMany(Exception):
 class Report:
     """The findings of one verification, each combination of rule, line and message once.
 
-    ``noted`` counts repeated findings too. So it grows whenever a check finds something, even if ``findings`` stays the
-    same.
+    ``noted`` counts repeated findings too. ``noted`` grows whenever a check finds something, even if ``findings`` stays
+    the same.
     """
 
     program: Program

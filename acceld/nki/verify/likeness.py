@@ -1,7 +1,7 @@
 """Find instructions for which one check is enough, because they differ only in their position in the program.
 
 A kernel with unrolled loops has each instruction many times: on different buffers of one kind, and at different
-positions of its arguments.
+positions in the kernel's arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LARGEST = 2**62
 
 
 class Likeness:
-    """Give like instructions the same number.
+    """Give instructions that are alike the same number.
 
     Two instructions are alike if they agree in everything that a check of a single instruction may read. They
     may differ in line and names, in which of several buffers of one kind a tile lies, and in the constants at
@@ -52,12 +52,12 @@ class Likeness:
         return self._kinds.get(buffer)
 
     def of(self, instruction: Instruction, outer: Iterable[Loop]) -> int | None:
-        """Return the number that ``instruction``, inside the loops ``outer``, shares with all like
-        instructions.
+        """Return the number of ``instruction`` inside the loops ``outer``. Instructions that are alike have the same
+        number.
 
         Return None for an instruction with a mask, a pattern or a run-time index, which must be checked by itself.
-        Attributes, axes and loops are compared by identity, because the program keeps them alive and its decoder makes
-        equal objects only once.
+        Attributes, axes and loops are compared by identity. That is safe because the program keeps them alive, and fast
+        because the program's decoder makes equal objects only once.
         """
         if instruction.mask or instruction.pattern is not None:
             return None
@@ -87,7 +87,7 @@ class Likeness:
 
 
 class Uses:
-    """The uses of each buffer, in program order. They are computed for a buffer when :meth:`of` is called."""
+    """The uses of each buffer, in program order. The uses of a buffer are computed when :meth:`of` is called."""
 
     def __init__(self, likeness: Likeness) -> None:
         self._likeness = likeness
@@ -99,8 +99,9 @@ class Uses:
         """
 
     def add(self, instruction: Instruction, loops: tuple[Loop, ...], position: int, like: int | None) -> None:
-        """Add the instruction at ``position`` of the program. ``like`` is its number by :class:`Likeness`, or
-        None.
+        """Add the instruction at ``position`` of the program.
+
+        ``like`` is the number that :meth:`Likeness.of` gave the instruction, or None.
         """
         self._walked[position] = instruction, loops, like
         if like is None:
@@ -121,8 +122,8 @@ class Uses:
         return [use for position in positions for use in self._at(position) if use.access.buffer == buffer]
 
     def form(self, buffer: int) -> object:
-        """Return a value that two on-chip buffers share if they are of one kind and like instructions use them in the
-        same way.
+        """Return a value that is equal for two on-chip buffers of one kind that instructions of the same numbers
+        (:meth:`Likeness.of`) use in the same way.
 
         None means that the buffer must be checked on its own.
         """

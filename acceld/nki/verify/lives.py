@@ -1,7 +1,7 @@
-"""Find tiles that share an address while both are in use.
+"""Find pairs of tiles that have a common address and are in use at the same time.
 
-Executions are followed in program order. An execution that writes a tile overwrites the other tiles at the same
-address. A finding is a read of a part of a tile that another tile has overwritten.
+The executions of instructions are followed in program order. An execution that writes a tile overwrites the other tiles
+at the same address. A finding is a read of a part of a tile that another tile has overwritten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from acceld.nki.verify.findings import Report
 
 RULE = "overlapping_lives"
 MOST_EXECUTIONS = 400_000
-"""Greatest number of executions that are followed. The later executions of a longer program are not examined."""
+"""Greatest number of executions of instructions that are followed. Later executions are not examined."""
 _HINT = "give tiles that are in use at the same time addresses apart, or read the one before the other is written"
 
 _MOST_MASKED = 1 << 22
@@ -32,7 +32,7 @@ _MOST_SUMS = 1 << 24
 Env = dict[int, int]
 _Span = tuple[int, int]
 _Parts = tuple[Array, Array | slice, Array | slice]
-"""Owners of all parts of a memory, and the rows and columns of the parts in question."""
+"""The owners of all parts of a memory, and the rows and the columns of the parts that an access reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class _Touch:
     rows: Array
     columns: Array
     cells: tuple[Array, Array] | None
-    """Row and column of each element of the tile, for an instruction with a mask; None without."""
+    """Row and column of each element of the tile; None if the instruction has no mask."""
 
 
 class Lives:
-    """Follow the executions that touch tiles whose addresses overlap. Each memory is divided into equal
+    """Follow the executions of instructions that touch tiles whose addresses overlap. Each memory is divided into equal
     *parts*.
     """
 
@@ -61,10 +61,10 @@ class Lives:
         self.tiles = {number: rectangles(self.program.buffers[number]) for number in sharing(self.program)}
         self.left = MOST_EXECUTIONS
         self.owners: dict[tuple[str, int], Array] = {}
-        """By memory and core: the number of the tile that last wrote each part; 0 for none."""
+        """By memory and core: the number of the tile that last wrote each part; 0 if no tile wrote the part."""
         self.numbers: dict[tuple[int, int, int], tuple[tuple[int, ...], int]] = {}
-        """By buffer, block and core: the current iteration of the loops around the declaration, and the number of its
-        tile.
+        """By buffer, block and core: the current iteration of the loops around the declaration, and the number of the
+        tile that the declaration made in that iteration.
         """
         self.current: set[int] = set()
         """Numbers of the tiles that are in scope."""
@@ -116,7 +116,7 @@ class Lives:
         """Return a function that follows the executions of ``node``; None if ``node`` touches no tile with a
         shared address.
 
-        With ``per_core`` each iteration of the loop ``node`` runs on another core.
+        With ``per_core`` each iteration of the loop ``node`` runs on a core of its own.
         """
         if not isinstance(node, Loop):
             return self._instruction(node, loops)
@@ -262,7 +262,7 @@ class Lives:
             return
 
     def _write(self, parts: _Parts, tile: int) -> None:
-        """Record that ``tile`` has written ``parts``, and which parts other tiles in scope have lost by that."""
+        """Record that ``tile`` has written ``parts``, and that other tiles in scope have lost these parts."""
         owners, rows, columns = parts
         region = (rows, columns) if isinstance(rows, slice) or isinstance(columns, slice) else np.ix_(rows, columns)
         found = owners[region]
@@ -295,11 +295,11 @@ def _moved(steps: Sequence[int], strides: tuple[int, ...]) -> int:
 
 
 def _reached(moves: Sequence[tuple[int, int]], start: Array | None = None) -> Array:
-    """Return all positions that an access reaches, sorted. Each of its moves takes 0 to count - 1 steps of size
-    step.
+    """Return all positions that an access reaches, sorted.
 
-    ``start`` has the positions to begin at; None for 0. If there are too many positions, the result is all
-    numbers between the least and the greatest.
+    Each pair (count, step) in ``moves`` adds 0 to count - 1 steps to a position. ``start`` has the positions to begin
+    at; None for 0. If there are too many positions, the result is all numbers between the least and the greatest
+    position.
     """
     found = np.zeros(1, np.int64) if start is None else start
     for count, step in moves:

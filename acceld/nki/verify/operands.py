@@ -37,7 +37,7 @@ _ACROSS = having(Trait.ACROSS)
 
 
 class Operands(InstructionCheck):
-    """Check the operands of instructions, whatever the positions of the operands in their buffers."""
+    """Check the engines, memories, dtypes and shapes of instructions' operands."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -180,7 +180,7 @@ class Operands(InstructionCheck):
                     "engine",
                     instruction,
                     f"the scalar engine of {self.rules.chip.name} has no tensor_scalar with {' and '.join(functions)}",
-                    "it multiplies, adds, or multiplies and then adds; use the vector engine",
+                    "the scalar engine multiplies, adds, or multiplies and then adds; use the vector engine",
                 )
         bitwise = op != "partition_reduce" and any(name in BITWISE for name in names)
         if bitwise and engine in (Engine.SCALAR, Engine.GPSIMD):
@@ -206,8 +206,8 @@ class Operands(InstructionCheck):
                 )
 
     def _functions(self, instruction: Instruction) -> None:
-        """Check that an instruction of the current API names only ALU functions that it supports (pages of
-        nki.isa).
+        """Check that an instruction of the current API names only ALU functions that the instruction supports (AWS's
+        reference of nki.isa).
         """
         for key, known in FUNCTIONS.get(instruction.op, {}).items():
             name = instruction.attr(key)
@@ -217,7 +217,7 @@ class Operands(InstructionCheck):
                 "alu_op",
                 instruction,
                 f"no engine has {name}" if name in LEGACY_ONLY else f"{instruction.op} has no {key}={name}",
-                f"it has {', '.join(sorted(known))}",
+                f"{instruction.op} has {', '.join(sorted(known))}",
             )
         if instruction.op == "activation" and instruction.attr("func") in NO_ACTIVATION - COMPOSED_FUNCTIONS:
             self._add(
@@ -228,7 +228,7 @@ class Operands(InstructionCheck):
             )
 
     def _operand_types(self, instruction: Instruction) -> None:
-        """Check the dtype of each operand (pages of nki.isa)."""
+        """Check the dtype of each operand (AWS's reference of nki.isa)."""
         operation = OPS[instruction.op]
         places = (*operation.srcs[: len(instruction.srcs)], *operation.dsts[: len(instruction.dsts)])
         named = {
@@ -263,7 +263,7 @@ class Operands(InstructionCheck):
     def _widens(self, instruction: Instruction) -> bool:
         """Tell whether the instruction is a transpose by the tensor engine from 16 bits to float32.
 
-        The page of nki.isa excludes such a transpose, but kernels that ran on a chip have it.
+        AWS's reference of nki.isa excludes such a transpose, but kernels that ran on a chip have it.
         """
         if instruction.op != "transpose" or instruction.engine is not Engine.TENSOR:
             return False

@@ -15,7 +15,7 @@ _GATHER_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class InstructionCheck:
-    """The base class of checks of one instruction, with the report for findings and the rules."""
+    """Hold what checks of single instructions share: the report that collects findings, and the rules."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         self.report, self.rules = report, rules
@@ -38,8 +38,10 @@ class Operations(InstructionCheck):
     """Check an instruction against the rules that only its operation has."""
 
     def check(self, instruction: Instruction) -> None:
-        """Check the rules that hold for this operation alone. The method ``_check_NAME`` has them, if the operation has
-        such rules.
+        """Check the rules that only the instruction's operation has.
+
+        These rules are in the method ``_check_NAME``, for example ``_check_matmul``. Most operations have no such
+        method.
         """
         special = getattr(self, f"_check_{instruction.op}", None)
         if special is not None:
@@ -185,8 +187,8 @@ class Operations(InstructionCheck):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check the dtypes of nc_matmul in the current API against the dtypes that the API documents, and those that
-        its compiler refused.
+        """Check that the dtypes of nc_matmul in the current API are documented (AWS's page of nisa.nc_matmul), and that
+        the compiler does not refuse them.
         """
         if "tfloat32" in kinds:
             self._add(
@@ -212,9 +214,9 @@ class Operations(InstructionCheck):
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
         """Check that ``perf_mode`` is a mode of the chip, and fits the operands and the tiles of the array
-        (isa, nc_matmul).
+        (AWS's page of nisa.nc_matmul).
 
-        The mode double_row multiplies float8 from NeuronCore-v3 on, and not in column tiles.
+        The only mode is double_row. It needs NeuronCore-v3 or later, multiplies float8, and excludes column tiles.
         """
         size = instruction.attr("tile_size")
         if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:

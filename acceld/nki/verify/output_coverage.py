@@ -1,8 +1,11 @@
 """Find the parts of outputs that no run of a program can write.
 
-An element that is reported as not written is written in no run, because three assumptions count too many
-elements as written. Masks and run-time indices reach everything that their access can reach. Loops run as often
-as they may. The dimensions of a buffer vary independently.
+An element that is reported as not written is written in no run, because the computation counts too many elements as
+written, never too few:
+
+- A masked access counts as if it had no mask. An access with a run-time index counts as reaching the whole dimension.
+- A loop counts with its greatest number of iterations.
+- The indices of different dimensions count as independent of each other.
 """
 
 from __future__ import annotations
@@ -80,8 +83,8 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return a boolean array over a buffer: True for elements that some write may reach. None if the computation would
-    take too long.
+    """Return a boolean array over a buffer: True for elements that some write may reach. Return None if the computation
+    would take too long.
     """
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS
@@ -125,7 +128,7 @@ def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> M
 
 
 def _spread(marks: Marks, by: int) -> None:
-    """Mark, in place, also the positions that lie ``by`` behind a marked position."""
+    """Also mark each position that lies ``by`` after a marked position. ``marks`` is changed in place."""
     if by > 0:
         marks[by:] |= marks[:-by].copy()
     elif by < 0:

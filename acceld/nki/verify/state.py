@@ -87,8 +87,8 @@ class State:
         instruction.
         """
         pairs: dict[int, list[tuple[int, Use, Access]]] = {}
-        """By the view's buffer, for each moment when view and tile agree: the position, the use of the tile, and the
-        tile.
+        """By the view's buffer, for each copy between view and tile: the position in the program, the use that writes,
+        and the tile.
         """
         for found in uses.values():
             for use in found:
@@ -132,8 +132,9 @@ class State:
         mine: Sequence[Use],
         tile_uses: Sequence[Use],
     ) -> None:
-        """Check that no other instruction writes ``tile`` after its view was copied and before the view is read.
-        ``carried`` has the copies between tile and view, ``mine`` the reads of the view.
+        """Check that ``tile`` is not written between a copy of its view and the reads of that view.
+
+        ``carried`` has the copies between tile and view, which may write the tile. ``mine`` has the reads of the view.
         """
         own = {id(use.instruction) for _, use, _ in carried}
         for place, (position, start, _) in enumerate(carried):
@@ -186,7 +187,7 @@ class State:
         return False
 
     def _on_its_core(self, buffer: Buffer, use: Use) -> bool:
-        """Return True unless a core uses a tile on the chip that is not declared in its own part of a launch."""
+        """Tell whether ``use`` is legal for its core: a core may use only on-chip tiles that it declares itself."""
         if self.report.program.lnc == 1 or buffer.space is Space.HBM or buffer.role is Role.CONSTANT:
             return True
         if all(loop.kind is not LoopKind.SPMD or loop.id in buffer.scope for loop in use.loops):

@@ -118,8 +118,8 @@ _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 class Structure:
     """Check the structure of one program.
 
-    ``sound`` holds the instructions that the other checks may read: it maps the ``id()`` of an instruction to the number that
-    :class:`~acceld.nki.verify.likeness.Likeness` gives equal instructions.
+    ``sound`` maps the ``id()`` of each instruction that the other checks may read to the instruction's number by
+    :class:`~acceld.nki.verify.likeness.Likeness`.
     """
 
     def __init__(self, report: Report) -> None:
@@ -221,7 +221,7 @@ class Structure:
                 ):
                     self._bad(
                         node.line,
-                        "a loop whose trips are known at run time needs a register, and no other loop has one",
+                        "a loop has a register for its number of iterations if, and only if, that is known at run time only",
                     )
                 self._loops.add(node.id)
                 self._body(node.body, (*outer, node.id), (*around, node))

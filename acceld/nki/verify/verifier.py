@@ -1,4 +1,5 @@
-"""Check every rule on a program, without trust in the process that traced it, because hostile code ran there.
+"""Check every rule on a program. The process that traced the program is not trusted, because hostile code may have run
+in that process.
 
 Nothing here relies on a front end. A program that is not well formed is refused first. Only well-formed
 instructions are checked further, so that no program can crash or hang the judge.
@@ -99,9 +100,7 @@ _DEFECTS = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError,
 
 
 def _refuse(report: Report, line: int, error: Exception) -> None:
-    """Add a finding for a check that failed with an exception, so that a defect in the checks lets no program
-    pass.
-    """
+    """Add a finding for a check that failed with an exception. A program that can not be checked must not pass."""
     report.add("unverifiable", line, f"could not be checked: {type(error).__name__}: {str(error)[:200]}")
 
 

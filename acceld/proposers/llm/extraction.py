@@ -173,9 +173,9 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Return whether a text defines the function ``entry``.
+    """Return True if a text defines the function ``entry``, and False if it does not.
 
-    None means that the text seems to define it but is not valid Python, as is all text in C.
+    None means that the text seems to define the function but is not valid Python. A kernel in C never is valid Python.
     """
     try:
         tree = parse(text)

@@ -48,7 +48,7 @@ def capped(text: str, cap: int) -> str:
 
 
 def delimiter(secret: bytes, data: Iterable[Data]) -> str:
-    """Return twenty hexadecimal digits, a keyed hash of the texts, that occur in no text."""
+    """Return twenty hexadecimal digits that occur in none of the texts. The digits are a keyed hash of the texts."""
     texts = [cleaned(entry.text) for entry in data]
     for attempt in range(1000):
         digest = hashlib.blake2b(key=secret[:64], digest_size=10)

@@ -67,7 +67,7 @@ LEAST_US = 0.005
 WORTH_SHARE = 0.01
 """Least share of the latency at which a wait is shown."""
 BUSY_SHARE = 0.8
-"""Busy share from which an engine alone explains the latency. Then the critical path is not shown."""
+"""Share of the latency from which on one busy engine explains the latency, so that the critical path is not shown."""
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
@@ -244,7 +244,8 @@ def standing(evaluation: Evaluation | None, floor: Floor | None = None, cores: i
     how = "by simulation of" if profile.source is Source.SIMULATED else "measured on"
     text = f"It takes {duration(profile.latency_us)}, {how} {profile.chip}"
     if floor is not None and floor.least_us > 0:
-        # Percentages of other peaks count float32 products whole, and exceed 100 % where the gate allows parts.
+        # Percentages of a peak are not shown: they count float32 products as such, and exceed 100 % if the gate allows
+        # bfloat16 parts.
         text += f". No kernel takes less than {duration(floor.least_us / cores)}, the least time of its {floor.of}"
     else:
         if evaluation.percent_of_peak is not None:

@@ -76,7 +76,9 @@ class PromptFile:
             )
         strange = [braces for braces in _BRACES.findall(body) if not _PLACEHOLDER.fullmatch(braces)]
         if strange:
-            raise PromptError(f"{path}: {strange[0]!r} is not a placeholder", hint="write {{lower_case_name}}")
+            raise PromptError(
+                f"{path}: {strange[0]!r} is not a placeholder", hint="write a placeholder as {{lower_case_name}}"
+            )
         _match(path, set(listed), set(_PLACEHOLDER.findall(body)), "the text of the prompt")
         system, _, user = body.partition(USER_MARK)
         settings = {name: str(value) for name, value in head.items()}
@@ -155,12 +157,12 @@ class PromptLibrary:
         if missing:
             raise PromptError(
                 f"{found.path}: the front matter lacks {', '.join(sorted(missing))}",
-                hint="such as name = 'NKI' and fence = 'python'",
+                hint="add what is missing, as in name = 'NKI' and fence = 'python'",
             )
         return found
 
     def check(self, apis: Iterable[str] = APIS) -> list[str]:
-        """Return the faults of the prompts of these APIs, one line each; [] if there are none."""
+        """Return the faults of the prompts of these APIs, one line each; [] if the prompts have no faults."""
         problems: list[str] = []
         for api in apis:
             for name in NAMES:
@@ -192,7 +194,7 @@ def _split(path: Path, text: str) -> tuple[dict[str, object], str]:
     if len(parts) != 3 or parts[0].strip():
         raise PromptError(
             f"{path}: the settings between two lines of +++ are missing",
-            hint="begin the file with +++, its settings and +++, as prompts/ has it",
+            hint="begin the file with a line +++, the settings and a line +++, as the files in prompts/ do",
         )
     try:
         return tomllib.loads(parts[1]), parts[2]

@@ -69,7 +69,7 @@ HOPELESS: Final = 6
 """Number of calls of a role that may fail in a row before the run pauses, since further calls would fail too."""
 
 EDIT_LINES: Final = 120
-"""Number of lines of a kernel from which on an answer may consist of edits instead of the whole file."""
+"""Least number of lines of a kernel for which an answer may consist of edits instead of the whole file."""
 
 TO_CROSS: Final = (
     "Another kernel of this search, made fast by other steps. Your plan brings its gain into the working kernel: say "
@@ -86,8 +86,8 @@ Tags = dict[str, int | str]
 class LLMProposer:
     """Ask models for plans, kernels, repairs and insights.
 
-    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is no insight. Only a
-    ``lasting`` failure of the summarizer is raised too.
+    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is no insight, and only
+    a ``lasting`` LLMError is raised.
     """
 
     name = "llm"
@@ -284,7 +284,7 @@ class LLMProposer:
         return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return the fixer's attempt at a repair; None if the money for repairs is spent."""
+        """Return the fixer's attempt at a repair; None if the money for repairs is used up."""
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [
@@ -364,8 +364,8 @@ class LLMProposer:
         """Return how many facts prompts for an API have: the configured level, but ``full`` in place of ``calls`` if
         all models have a prompt cache.
 
-        Some providers cache only prompts of at least 4,096 tokens. The part that all problems share is that long only
-        with all calls of NKI. A cached token costs a tenth.
+        Some providers cache only prompts of at least 4,096 tokens. The part of a prompt that all problems share has so
+        many tokens only with all calls of NKI. A cached token costs a tenth of an uncached token.
         """
         return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
 

@@ -58,18 +58,18 @@ class RoleTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all models that some role uses."""
+        """Return the names of all models that some role uses."""
         roles = (self.planner, self.executor, self.fixer, self.summarizer)
         return tuple(dict.fromkeys(name for role in roles for name, _ in role.models))
 
     @property
     def all_warmed(self) -> bool:
-        """True if a first call fills a prompt cache of every model, that is, if ``warmed`` has every model."""
+        """Return True if ``warmed`` has every model, so that a first call to each model fills its prompt cache."""
         return self.warmed.issuperset(self.names)
 
     @property
     def batched(self) -> tuple[str, ...]:
-        """Names of all models that some role calls in batch mode."""
+        """Return the names of all models that some role calls in batch mode."""
         roles = (self.planner, self.executor, self.fixer, self.summarizer)
         return tuple(dict.fromkeys(name for role in roles if role.batch for name, _ in role.models))
 

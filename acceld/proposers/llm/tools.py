@@ -1,5 +1,5 @@
-"""Let an executor use tools inside one attempt. A call of a tool is a block in its answer, so tools work with every
-provider.
+"""Let an executor use tools inside one attempt. A call of a tool is a block in the executor's answer, so tools work
+with every provider.
 
 The tool ``check`` runs a kernel on a data set that no gate uses. No result of a tool accepts or refuses a kernel: the
 final answer is evaluated like any other source. A tool's result depends only on the question, so that a continued run
@@ -36,7 +36,7 @@ TEXTS: Final = {
     "profile": "profile: a whole kernel file. Predicted latency, what binds it, who waits for which line. About a second.",
     "check": "check: a whole kernel file. Whether its results are right on one data set, which no gate uses. Seconds.",
 }
-"""The input, answer and run time of each tool, as prompts describe it."""
+"""The input, answer and run time of each tool, as prompts describe them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Compute figures of a profile by which rules rank the places they find: busy engines, spills, reloads."""
+"""Compute the figures of a profile by which rules rank the places they find: busy engines, spills, reloads."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def idle_share(profile: Profile) -> float:
 
 
 def hidden_share(profile: Profile, first: Collection[int], rest: Collection[int]) -> float | None:
-    """Return the share of the latency that software pipelining may save, if the lines ``first`` then run one iteration
+    """Return the share of the latency that may be saved if software pipelining runs the lines ``first`` one iteration
     ahead of the lines ``rest``.
 
-    Two kinds of waits of the busiest engine are saved. Lines of ``rest`` no longer wait for ``first``. While a line of
-    ``rest`` waits for another line of ``rest``, the engine can work on ``first``. Return None if the profile does not
-    say for which lines the engine waits.
+    Pipelining saves two kinds of waits of the busiest engine. Lines of ``rest`` no longer wait for ``first``. While a
+    line of ``rest`` waits for another line of ``rest``, the engine can work on ``first``. Return None if the profile
+    does not say for which lines the engine waits.
     """
     found = profile.details.get("binding")
     if not found or not profile.latency_us:
@@ -77,8 +77,8 @@ def reloads(profile: Profile | None) -> bool:
 
 
 def start_share(profile: Profile | None, lines: Collection[int], engine: str) -> float:
-    """Return the share of the latency that ``lines`` take of an engine before the busiest engine starts; 0 without a
-    simulated profile.
+    """Return, as a share of the latency, how long ``lines`` keep an engine busy before the busiest engine starts; 0
+    without a simulated profile.
     """
     found = profile.details.get("binding") if profile is not None else None
     if not found or profile is None or not profile.latency_us:

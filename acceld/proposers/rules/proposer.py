@@ -1,5 +1,5 @@
-"""Propose without a model. A plan is a place in a kernel where a rule applies; its attempts are the variants of the
-rule's rewrite.
+"""Propose rewrites by rules, without a model. A plan is a place in a kernel where a rule applies. The attempts at the
+plan are the variants of the rule's rewrite.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from acceld import plugins
 from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.branches import decided
-from acceld.nki.source.names import spelled_out
+from acceld.nki.source.normal import as_before, normalized
 from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
@@ -55,7 +55,7 @@ def suggestions(
     """Return every place in a kernel where a rule applies, the most promising first.
 
     ``shapes`` are the shapes of the kernel's arguments in order (None for a scalar), ``dtypes`` their dtypes. Without
-    them rules can prove less, and find fewer places. Raise RuleRefused if the source can not be read.
+    shapes and dtypes rules can prove less, and find fewer places. Raise RuleRefused if the source can not be read.
     """
     return _findings(source, api, shapes, dtypes, profile, entry)[0]
 
@@ -73,7 +73,7 @@ def rewrite(
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    return rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant)
+    return as_before(source, rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant))
 
 
 def _findings(
@@ -159,11 +159,11 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 @lru_cache(maxsize=64)
 def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> Source:
-    """Return a kernel parsed for the rules of its API. Raise RuleRefused if it can not be parsed."""
+    """Return a kernel parsed for the rules of its API. Raise RuleRefused if the source can not be parsed."""
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
-    return decided(kernel_module(spelled_out(source), api, shapes, dtypes, entry))
+    return decided(kernel_module(normalized(source), api, shapes, dtypes, entry))
 
 
 class RulesProposer(Proposer):
@@ -181,11 +181,11 @@ class RulesProposer(Proposer):
         self._found: dict[tuple[str, str, float | None], tuple[list[Site], list[Site]]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for place number ``index`` among the places that no earlier plan took; None if there is no
-        such place.
+        """Return the plan for place number ``request.index`` among the places that no earlier plan took; None if there
+        is no such place.
 
         The most promising places come first, and places at which a rule refuses last. An attempt at a refused place
-        has no code, only the reason.
+        has no code, only the reason. If :meth:`crossed` returns a plan, that plan is returned instead.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -215,8 +215,8 @@ class RulesProposer(Proposer):
     async def crossed(self, request: PlanRequest) -> Plan | None:
         """Return a plan that repeats the partner's rewrites on the parent, where they apply.
 
-        None means one of four things: there is no partner, a model made one of the partner's steps, no step applies, or
-        an earlier plan is the same.
+        None means one of five things: there is no partner, a model made one of the partner's steps, no step applies,
+        an earlier plan is the same, or the new kernel is not worth a plan.
         """
         partner = request.partner
         if partner is None or not all(step.rewrites for step in partner.steps):
@@ -241,8 +241,8 @@ class RulesProposer(Proposer):
         )
 
     async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
-        """Return True if a crossover may be faster than its parent. This class times nothing, so every crossover may
-        be.
+        """Return True if a crossover may be faster than its parent. This class times nothing, so the result is always
+        True.
         """
         return True
 
@@ -270,8 +270,8 @@ class RulesProposer(Proposer):
         return []
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the parent's kernel after variant number ``index`` of the plan's rewrite; for a plan of several
-        rewrites, after all of them. None after the last variant.
+        """Return an attempt with the parent's kernel after variant number ``request.index`` of the plan's rewrite; None
+        after the last variant. A plan of several rewrites has one attempt, which makes all of them.
         """
         if "steps" in request.plan.data:
             return await self._sequence_applied(request)
@@ -289,8 +289,8 @@ class RulesProposer(Proposer):
         return Attempt(request.plan.id, request.index, text)
 
     async def _sequence_applied(self, request: AttemptRequest) -> Attempt | None:
-        """Return an attempt with the kernel after all rewrites of the plan, in order. It has no code if one of them
-        does not apply any more.
+        """Return an attempt with the kernel after all rewrites of the plan, in order; None if the plan already had this
+        attempt. The attempt has no code if one of the rewrites does not apply any more.
         """
         if request.index > 0:
             return None
@@ -302,7 +302,7 @@ class RulesProposer(Proposer):
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:
                 return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
-        return Attempt(request.plan.id, 0, text)
+        return Attempt(request.plan.id, 0, as_before(request.parent.kernel.text, text or ""))
 
 
 class TunedRules(RulesProposer):
@@ -319,7 +319,7 @@ class TunedRules(RulesProposer):
         within_s: float | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """Prepare the proposer. For each parent it times at most ``limit`` kernels, by the tuner's ``strategy``.
+        """Prepare the proposer. For each parent the tuner times at most ``limit`` kernels, by its ``strategy``.
 
         ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; None
         means no limit. ``within_s`` is the time in seconds that the run has left. Tuning one parent takes at most half
@@ -332,12 +332,15 @@ class TunedRules(RulesProposer):
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first.
+        """Return the plan for sequence number ``request.index`` among the sequences that no earlier plan took, fastest
+        first; None if nothing is left.
 
-        Behind the sequences come the places at which a rule refuses, so that the history has the reasons, unless a parent
-        gets a limited number of plans. None means that nothing is left.
-        Sequences that are too slow for the beam are left out. Sequences that contain every step that all wrong
-        sequences have come last, because they are probably wrong too.
+        Sequences that are too slow for the beam are left out. If some sequences gave wrong results, the steps that all
+        of these have in common are suspect. Sequences with all suspect steps come last, because they are probably wrong
+        too.
+
+        If a parent may get any number of plans, the places at which a rule refuses come behind the sequences. So the
+        history has the reasons.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -397,7 +400,7 @@ class TunedRules(RulesProposer):
         return [replace(one, parent=None, tie=None, moves=None, made={}) for one in without_idle_steps(faster)]
 
     def _over(self) -> Callable[[], bool]:
-        """Return a function that tells whether half of the time that the run has left at this moment has passed."""
+        """Return a function that tells whether half of the run's remaining time has passed since this call."""
         if self._ends is None:
             return lambda: False
         ends = (self._now() + self._ends) / 2
@@ -405,15 +408,17 @@ class TunedRules(RulesProposer):
 
 
 def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:
-    """Return a function that takes a version of the source of ``kernel`` and finds the moves that apply to that version: see
-    :func:`moves`.
+    """Return a function that takes a changed source of ``kernel`` and returns the moves that apply to it, as
+    :func:`moves` does.
     """
     shapes, dtypes = _facts_of(problem.arguments)
     return partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
 
 
 def found_again(find: Callable[..., list[Move]]) -> Again:
-    """Return a function that finds, in another kernel, the moves of the rule that made a step."""
+    """Return a function that takes a kernel and the name of a step, and returns the moves on this kernel by the rule
+    that made the step.
+    """
     return lambda text, step: find(text, only=step.partition(" ")[0])
 
 

@@ -18,8 +18,8 @@ Source = Any
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to carry out a rewrite at a place, such as one of several tile widths. It becomes an attempt;
-    ``parameters`` can be written as JSON.
+    """One way to carry out a rewrite at a place, such as one of several tile widths. Each variant becomes one attempt
+    of the search. ``parameters`` can be written as JSON.
     """
 
     name: str
@@ -46,15 +46,15 @@ class Site:
 
 
 def rewrite_name(rule: str, variant: str, line: int, key: str) -> str:
-    """Return the name of a rewrite, such as ``drain_once 512 columns, line 12``. Kernels that have the place at the
-    same line share the name.
+    """Return the name of a rewrite, such as ``drain_once 512 columns, line 12``. The name is the same for all kernels
+    that have the place at this line.
     """
     return f"{rule} {variant}, line {line}{key and f' ({key})'}"
 
 
 def rewrites_of(plan: Plan, attempt: int) -> tuple[str, ...]:
     """Return the names of the rewrites that attempt number ``attempt`` at a plan makes; () if rules did not make the
-    plan.
+    plan, or if the plan has no such attempt.
     """
     if "steps" in plan.data:
         return tuple(plan.data["steps"])
@@ -103,8 +103,8 @@ class Rule(ABC):
     change_class: str
     """One of loop_order, tile_width, fusion, engine, spill, dma, or mixed."""
     relieves: tuple[str, ...] = ()
-    """Engines that get less work by the rewrite. Empty if the benefit does not depend on how busy they are, or takes
-    that into account.
+    """Engines that get less work by the rewrite. Empty if the benefit of a site does not depend on how busy the engines
+    are, or already takes into account how busy they are.
     """
     everywhere: bool = False
     """True if a tuner may also apply the rule at all places by a single move, with the first variant at each place."""
@@ -142,8 +142,8 @@ class Rule(ABC):
         return site.benefit * min(1.0, max(busy_share(profile, engine) for engine in relieved))
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Place:
-        """Return a place where the rule refuses. ``wish`` is the change that the rule would have made, ``reason`` why
-        it does not.
+        """Return a place where the rule refuses. ``wish`` is the change that the rule would have made, and ``reason``
+        says why the rule does not make this change.
         """
         plan = f"{wish}. What keeps it: {reason}."
         return Place(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
@@ -161,8 +161,8 @@ class Rule(ABC):
         gain_percent: tuple[float, float] = (0.0, 10.0),
         key: str = "",
     ) -> Place:
-        """Return a place where the rule applies, or, for an ``obstacle`` that is not "", a place where the rule
-        refuses with the obstacle as reason.
+        """Return a place where the rule applies if ``obstacle`` is "", else a place where the rule refuses with
+        ``obstacle`` as the reason.
         """
         if obstacle:
             return self.refused(line, obstacle, wish, key)

@@ -21,11 +21,12 @@ def suggested(
     *,
     entry: str = "",
 ) -> list[dict[str, Any]]:
-    """Return one entry for each place where a rule applies. Its diff shows the first variant that can be carried out.
+    """Return one entry for each place where a rule applies. The diff of an entry shows the first variant that can be
+    carried out.
 
-    ``shapes`` are the shapes of the arguments, if a workload gives them (None for a scalar), ``dtypes`` their dtypes;
-    with them rules can prove more. ``entry`` is the kernel's name, if the source has several functions. Raise
-    UsageError if ``only`` names no rule.
+    ``shapes`` are the shapes of the arguments, if a workload gives them (None for a scalar), and ``dtypes`` their
+    dtypes. With shapes and dtypes rules can prove more. ``entry`` is the kernel's name, if the source has several
+    functions. Raise UsageError if ``only`` names no rule.
     """
     named = {rule.name: rule for rule in all_rules()}
     if only is not None and only not in named:

@@ -36,9 +36,9 @@ _TRUST = 2
 """Number of timed moves of a rule that together count as much as the benefit that the rule states. Chosen, not fitted.
 """
 _WORST = 0.1
-"""Greatest loss, as a share of the latency, that a timed move counts against its rule. Of 0, 0.1, 0.25 and 0.5 it was
+"""Greatest loss, as a share of the latency, that a timed move counts against its rule. Of 0, 0.1, 0.25 and 0.5, 0.1 was
 the best on ten searches from public kernels: with a greater limit the tuner gives up on a rule whose rewrite pays only
-after another.
+after another rewrite.
 """
 _TIE = 1e-4
 """Difference of two latencies, as a share, up to which a kernel and the kernel that it was made from are a tie. Chosen,
@@ -124,23 +124,25 @@ class Tuned:
 
     @property
     def latency_us(self) -> float:
-        """Simulated latency of the kernel's program."""
+        """Return the simulated latency of the kernel's program in microseconds."""
         return self.timed.latency_us
 
     @property
     def is_open(self) -> bool:
-        """True if the kernel may have moves that were not tried yet."""
+        """Return True if the kernel may have moves that were not tried yet."""
         return self.moves is None or len(self.tried) < len(self.moves)
 
     @property
     def waits(self) -> bool:
-        """True while another kernel of the same latency, made from this one, gets the further moves instead."""
+        """Return True while another kernel of the same latency, made from this kernel, gets the further moves
+        instead.
+        """
         return self.tie is not None and (self.tie.is_open or self.tie.waits)
 
     @property
     def reachable_us(self) -> float:
-        """Latency in microseconds that later moves may reach: the geometric mean of the kernel's latency and the busy
-        time of its busiest engine.
+        """Return the latency in microseconds that later moves may reach: the geometric mean of the kernel's latency and
+        the busy time of its busiest engine.
         """
         profile = self.timed.profile
         busiest = max(profile.engines_us.values(), default=0.0) if profile is not None else 0.0
@@ -150,10 +152,10 @@ class Tuned:
 Clock = Callable[[str], Awaitable[TimedProgram | None]]
 """Returns the simulated latency of a kernel; None if it can not be traced or breaks a rule of the chip."""
 Moves = Callable[[str, Profile | None], Sequence[Move]]
-"""Returns the moves of a kernel with its profile, best first. It is called in a thread."""
+"""Returns the moves of a kernel with its profile, best first. The function is called in a thread."""
 Again = Callable[[str, str], Sequence[Move]]
-"""Returns the moves of a kernel that may repeat the step with a given name, perhaps at another line. It is called in a
-thread.
+"""Returns the moves of a kernel that may repeat the step with a given name, perhaps at another line. The function is
+called in a thread.
 """
 
 
@@ -188,7 +190,7 @@ class Tuner:
         self._texts: set[str] = set()
 
     async def root(self, text: str) -> Tuned | None:
-        """Time the kernel with which all sequences begin, and return it; None if it can not be timed."""
+        """Time the kernel with which all sequences begin, and return it; None if this kernel can not be timed."""
         self._texts.add(text)
         timed = await self._clock(text)
         return self._keep(Tuned(text, (), (), timed)) if timed is not None else None
@@ -200,7 +202,7 @@ class Tuner:
         """
         if one.moves is None:
             found = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
-            # a later kernel that hides a move makes the move on this kernel again, so what the move makes is kept
+            # what a move makes is kept, because a later kernel that hides the move makes it on this kernel again
             own = [replace(move, apply=cache(move.apply)) for move in found]
             one.moves = sorted([*own, *_hidden(one, own)], key=lambda move: -move.benefit)
         return one.moves
@@ -253,7 +255,7 @@ class Tuner:
             self.left -= 1
             self.timed += 1
             begun.append((number, one, made, asyncio.ensure_future(self._clock(made.text))))
-            await asyncio.sleep(0)  # a clock that answers at once may use up the time
+            await asyncio.sleep(0)  # starts the clock: if it answers at once, its time counts for is_over
         for number, one, made, timing in begun:
             timed = await timing
             if timed is None:
@@ -270,7 +272,7 @@ class Tuner:
         return self.seen.setdefault(one.timed.program_sha256, one)
 
     def fastest(self, count: int | None = None) -> list[Tuned]:
-        """Return the fastest kernels with different programs, at most ``count``. Of equally fast kernels, the kernel
+        """Return at most ``count`` kernels with different programs, fastest first. Of equally fast kernels, the kernel
         with fewer steps comes first.
         """
         return sorted(self.seen.values(), key=_rank)[:count]
@@ -279,7 +281,7 @@ class Tuner:
 def without_idle_steps(found: Sequence[Tuned]) -> list[Tuned]:
     """Return the kernels without those that have an idle step, in the same order.
 
-    A kernel has an idle step if another kernel was made by some of its steps and is as fast. A difference of
+    A kernel has an idle step if a kernel that only some of its steps made is as fast. A difference of up to
     :data:`acceld.model.LEAST_STEP_PERCENT` is noise.
     """
     kept: list[tuple[Counter[str], Tuned]] = []
@@ -315,7 +317,7 @@ def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
     for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
         changed = move.apply()
         if changed is not None and changed != text:
-            return replace(move, apply=partial(str, changed)), changed  # the rule's reading of the kernel is not kept
+            return replace(move, apply=partial(str, changed)), changed  # keeps no parsed kernel, which is large
     return None, text
 
 
@@ -362,10 +364,10 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     kernels.
 
     The promised latency of a move is its kernel's latency less the share that the rule is expected to save. At first
-    this share is the rule's stated benefit; later it is more and more what the rule's moves have saved or lost so far.
-    So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each further move of one
-    rule on the same kernel promises less, because a rule's moves tend to save the same time. Of the kernels that the
-    same set of rules made, one at a time is extended.
+    this share is the rule's stated benefit. The more moves of the rule are timed, the more the share is what these
+    moves saved or lost. So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each
+    further move of one rule on the same kernel promises less, because a rule's moves tend to save the same time. Of
+    the kernels that the same set of rules made, one at a time is extended.
 
     Every other move is chosen by another rank: a kernel counts as faster, the less its busiest engine has to do. Such
     a kernel may be slow only because its engines wait for each other, and a later step can change that.

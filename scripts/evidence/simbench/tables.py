@@ -46,19 +46,20 @@ To see how far a predicted latency is from the chip's, read *ratio*: predicted o
 - *left out* is the error with one common scale that was fitted to the other 13 kernels.
 - *bound* is the busiest engine and its share of the time.""",
     "summary": """\
-These are the same 14 kernels as one row.
+The table has the errors of the 14 NKIBench baselines on trn1 together.
 
-- *Spearman* is 1 if both orders of the kernels are equal.
+- *Spearman* is 1 if the kernels have the same order by predicted and by measured latency.
 - *MAPE* is the mean error of a latency. *in-sample* has a scale fitted to all 14 kernels,
   *leave-one-out* a scale fitted to the other 13.""",
     "counters": """\
-To see whether the model does the work that the chip did, compare with 1: each figure is the model's
-counter over the chip's. A dash means that the kernel has no such work, or that the chip's counter is not
+To see whether the model does the work that the chip did, compare the figures with 1: each is the model's
+counter over the chip's, for a NKIBench baseline on trn1. A dash means that the kernel has no such work, or that the chip's counter is not
 known.""",
     "goals": """\
-For how many kernels is the model's counter within so many percent of the chip's?""",
+For how many of the 14 NKIBench baselines is the model's counter within a limit of the chip's counter?""",
     "ablation": """\
-How much does each part of the model add? Read the rows from the top, because each row adds a part:
+How much does each part of the model add to its accuracy on the 14 NKIBench baselines? Read the rows from
+the top, because each row adds a part:
 
 - Row 1 uses only the FLOPs and bytes that the workload declares.
 - Row 2 takes the time of the busiest engine for the kernel as written.
@@ -70,29 +71,31 @@ How much does each part of the model add? Read the rows from the top, because ea
 Does the model predict the gain of a change? Each row compares two kernels that compute the same: the
 factor by which the second kernel is faster.""",
     "tutorial": """\
-The four forms are those of AWS's tutorial on matrix products (Neuron documentation v2.26.1,
-trn1.32xlarge), from the plainest (*tiled*) to the fastest (*blocked*). AWS measured with SDK 2.20. The
-model is that of today's SDK, in which rows of 16-bit elements are faster.""",
+Does the model predict AWS's own steps of optimizing a product? The four forms are those of AWS's tutorial on
+matrix products (Neuron documentation v2.26.1, trn1.32xlarge), from the plainest (*tiled*) to the fastest
+(*blocked*). AWS measured with SDK 2.20. The model is that of today's SDK, in which rows of 16-bit elements are
+faster.""",
     "sets_development": """\
-People looked at these kernels while they chose rules. A dash means that the set does not give the figure.
+The table has the errors on the kernels at which we looked while we chose the model's rules. A dash means that
+the set does not give the figure.
 
 - *ratio* is the predicted time over the measured time.
 - *direction* counts the pairs that are predicted in the right order, of those that were measured at least 10 % apart.
 - *regret* is the measured time of the kernel predicted fastest, over the least measured time.""",
     "sets_validation": """\
-No constant was fitted to these kernels: they only test the model. The columns are those of the development sets.
-A *regret* of 1.19 means that the kernel predicted fastest takes 1.19 times as long as the fastest.""",
+The table has the errors on kernels to which no constant was fitted: they only test the model. The columns are
+those of the development sets. A *regret* of 1.19 means that the kernel predicted fastest takes 1.19 times as long as the fastest.""",
     "intervals": """\
 acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five
-kernels have an error below the figure in the column before it. So have four of five chains.""",
+kernels have an error below the figure in the column before the last, and so have four of five chains.""",
     "paired": """\
-If acceld calls a kernel faster, how often is it? acceld calls a kernel faster if its predicted gain is
+If acceld calls a kernel faster, how often is it measured faster? acceld calls a kernel faster if its predicted gain is
 beyond a threshold. Each row has one threshold.
 
 - *called faster* counts the pairs that acceld calls faster.
-- *are faster* counts those of them that were measured faster.
+- *are faster* counts the pairs of these that were measured faster.
 - *gains of 10 %* counts the pairs that were measured at least 10 % apart.
-- *within it* counts those of them that acceld does not call faster.""",
+- *within it* counts the pairs of these that acceld does not call faster.""",
     "ablation_sets": """\
 What would change without a rule, or with a fitted constant 20 % off? Each row is one such change. The
 percentages are errors of a latency.
@@ -109,8 +112,8 @@ Does a long product reach the published rate on chips after trn1?
 - *busy array* has the rate while the tensor engine works, without the waits.
 - *validated* says which measured kernels test the model on that chip.""",
     "fitted": """\
-These values stand in no document. The last column says what a constant means and which measurements gave
-it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.""",
+The table has the constants of the model that stand in no document. The last column says what a constant
+means and which measurements gave it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.""",
     "wins": """\
 Does a gain survive if a constant is wrong? A gain is a change by one rule that is predicted at least 2 %
 faster. Of 56 pairs of kernel and chip, 37 were tried.
@@ -120,7 +123,8 @@ faster. Of 56 pairs of kernel and chip, 37 were tried.
 - A gain *vanishes* if one of the constants tried makes it a loss.
 - *model* is the version of the parameters. Versions 8 and 9 predict the same.""",
     "corpus": """\
-These are kernels that the verifier must accept, and kernels that it must refuse at a certain line.""",
+Does the verifier accept legal kernels and refuse illegal ones? The table counts kernels that the verifier must
+accept, and kernels that it must refuse at a certain line.""",
     "mutants": """\
 Would a mistake in a kernel be noticed? [How mutants are tried](#how-mutants-are-tried) explains the
 test.
@@ -131,7 +135,8 @@ test.
 - A *false alarm* is an equivalent program that did not pass.
 - Mutants with the *same bits* gave exactly the original's outputs on every data set.""",
     "operators": """\
-These are the same programs by the kind of mistake. The last four rows are equivalent programs.
+Which mistakes in a kernel are noticed? The table counts mutants of the public kernels and of acceld's own by
+the kind of mistake. The last four rows are equivalent programs.
 
 - *wrong on another* counts programs that only a data set of the strict gate found.
 - *same bits* counts programs whose outputs equal the kernel's.""",

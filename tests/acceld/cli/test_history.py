@@ -292,7 +292,7 @@ def test_history_prints_runs_in_the_words_of_the_other_tables(home: Path, capsys
 def test_a_share_above_the_peak_has_its_reason_in_show_and_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where, why = ("--home", str(home := state_with_runs(tmp_path))), "bove 100 %: the peak counts products"
+    where, why = ("--home", str(home := state_with_runs(tmp_path))), "bove 100 %: the kernel makes products"
 
     def shown() -> list[bool]:
         page = tmp_path / "r1.html"

@@ -361,7 +361,7 @@ def a_long_sort(x: Array) -> Any:
         (random_numbers, r"np.random.default_rng is not lowered, because a kernel has no random numbers"),
         (random_numbers_of_an_imported_function, "standard_normal is not lowered, because a kernel has no random"),
         (segments_at_positions_of_an_input, "np.add.reduceat at positions that depend on an input is not lowered"),
-        (rows_of_a_row, "rows of a row by number in np.apply_along_axis is not lowered"),
+        (rows_of_a_row, "indexing a row by an array of positions in np.apply_along_axis is not lowered"),
         (an_order_of_equals_that_numpy_does_not_define, "np.argsort of whole numbers without kind='stable'"),
         (a_system_of_equations, "np.linalg.solve is not lowered"),
         (distinct_values, "np.unique, whose shape depends on values, is not lowered"),

@@ -159,7 +159,7 @@ def test_a_file_without_constants_is_read_as_one_that_adds_nothing(tmp_path: Pat
 
 @pytest.mark.parametrize("constants", [{"launch": 99.0, "transfer": 0.0}, {"launch": 1.0}])
 def test_a_constant_out_of_range_or_missing_is_refused(constants: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match=r"launch = 99|differ in transfer"):
+    with pytest.raises(UsageError, match=r"launch = 99|missing or unknown are transfer"):
         replace(MADE, constants=constants)
 
 

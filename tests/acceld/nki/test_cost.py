@@ -171,7 +171,7 @@ def test_every_operation_has_a_rule(op: str, chip: str) -> None:
 def test_an_operation_of_several_ranks_has_no_latency(op: str) -> None:
     model = CostModel(CHIPS["trn2"], CURRENT, ())
     node = Instruction(op, Engine.SYNC, (), (), (("kind", "rank_id"),))
-    with pytest.raises(UnsupportedCall, match="none is published"):
+    with pytest.raises(UnsupportedCall, match="publishes no latency"):
         model.cost(node, Engine.SYNC, (), handed_over=False)
 
 

@@ -135,7 +135,7 @@ pathlib.Path({str(tmp_path)!r}, "child").write_text(str(child.pid))
 pathlib.Path("kernel.py").write_text("half")
 time.sleep(600)
 """
-    found = await attempted(proposer(agent(tmp_path, forks), ledger, time_s=3.0))
+    found = await attempted(proposer(agent(tmp_path, forks), ledger, time_s=8.0))
     assert found.text is None
     child = int(await asyncio.to_thread((tmp_path / "child").read_text))
     await asyncio.to_thread(wait_for_end, child)

@@ -61,20 +61,20 @@ class LoopContext:
         self.builder: ProgramBuilder = session.builder
         self.unroll = unroll
         self.splits: Mapping[Site, int] | None = None
-        """For each loop to split, by its place in the source: the iterations of the inner loop. None if loops are never
-        split.
+        """For each loop to split, by its position in the source: the iterations of the inner loop. None if loops
+        are never split.
         """
         self.cuts: Mapping[Site, frozenset[int]] | None = None
-        """For each loop to cut, by its place in the source: the iterations before which it is cut. None if loops are
-        never cut.
+        """For each loop to cut, by its position in the source: the iterations before which the loop is cut. None if
+        loops are never cut.
         """
         self.offsets: dict[int, int] = {}
         """For each loop that is a piece of a loop in the source: the number of iterations before the piece."""
         self.in_later_piece = False
-        """True while a piece is traced that is a single iteration of its loop and not the loop's first piece."""
+        """True while the trace runs a piece of a loop that is a single iteration, and not the loop's first piece."""
         self.placed: dict[Site, tuple[tuple[int, int], ...]] = {}
-        """For each place in the source that declares tiles: the addresses that an allocator gave them in a loop's first
-        piece.
+        """For each position in the source that declares tiles: the addresses that an allocator gave them in a
+        loop's first piece.
         """
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
@@ -151,7 +151,7 @@ def unsupported(message: str, hint: str = "") -> NoReturn:
 
 
 def is_tracing() -> bool:
-    """Return True while a kernel is being traced."""
+    """Tell whether a kernel is being traced."""
     return bool(_running)
 
 
@@ -161,5 +161,5 @@ def activate(trace: LoopContext) -> None:
 
 
 def deactivate() -> None:
-    """End the trace that :func:`activate` began last."""
+    """End the running trace. The trace that was running before it, if any, runs again."""
     _running.pop()

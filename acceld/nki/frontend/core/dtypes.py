@@ -1,5 +1,5 @@
-"""Translate data types as kernels write them (numpy types, ``nl.bfloat16``, names) to the names that programs
-have.
+"""Translate data types as kernels write them, such as ``nl.bfloat16`` or ``np.float32``, to their names in
+Programs, such as ``bfloat16``.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
-    """Return the name that programs have for a data type. Raise LegalityError for a type that the kernel's API
-    lacks.
+    """Return the name of a data type in Programs, such as ``float32``. Raise LegalityError for a type that the
+    kernel's API lacks.
     """
     if isinstance(value, NamedType):
         return value.name
@@ -78,7 +78,7 @@ def dtype_name(value: object) -> str:
     except (TypeError, ValueError):  # ValueError: numpy reads ``value.dtype``, which may be no dtype
         name = str(value)
     name = {"bool_": "bool"}.get(name, name)
-    if legacy and name == "float8_e4m3fn":  # the legacy API has one e4m3 format, and names it so
+    if legacy and name == "float8_e4m3fn":  # the legacy API calls its only e4m3 format float8_e4m3
         name = "float8_e4m3"
     if name not in known:
         refuse("dtype", f"dtype {name} is not supported by NKI", f"use one of {', '.join(known)}")
@@ -95,8 +95,8 @@ def _numpy_name(dtype: np.dtype[Any]) -> str:
 def promote(*names: str) -> str:
     """Return the result type of an operation on operands of the types ``names``.
 
-    The result is the widest float; if two different floats are the widest, it is float32. If all operands are
-    integers, it is the widest integer.
+    The result is the widest float; if two different floats are the widest, the result is float32. If all operands
+    are integers, the result is the widest integer.
     """
     floats = [name for name in names if name in FLOAT_DTYPES]
     if floats:
@@ -114,7 +114,7 @@ def promote(*names: str) -> str:
 
 
 def result_name(dtype: object, *operands: str) -> str:
-    """Return the name that programs have for ``dtype``; if it is None, the promoted type of the operands' types."""
+    """Return the name of ``dtype`` in Programs. If ``dtype`` is None, return the promoted type of ``operands``."""
     return promote(*operands) if dtype is None else dtype_name(dtype)
 
 

@@ -124,8 +124,8 @@ def is_column(tensor: Tensor, other: Tensor) -> bool:
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
     """Return ``tensor``, which must have one element in each of ``partitions`` partitions, as a (P, 1) tile.
 
-    Raise LegalityError if it has another shape. ``name`` and ``call`` name the operand and the NKI function in
-    messages.
+    Raise LegalityError if ``tensor`` has another shape. ``name`` and ``call`` name the operand and the NKI function
+    in messages.
     """
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
@@ -208,8 +208,8 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
 
 
 def _apart(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``y``; if both operands are in PSUM, and this API's compiler then copies the second one, a copy of ``y``
-    in SBUF.
+    """Return a copy of ``y`` in SBUF if both operands are in PSUM and the API's compiler copies the second one.
+    Otherwise return ``y``.
     """
     both = x.space is Space.PSUM and y.space is Space.PSUM
     return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
@@ -311,7 +311,7 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
         refuse(
             "shape",
             f"the {size} bytes in a row of {tile.label} can not be read as {dtype}: they are not a whole number of elements",
-            "view it as a type whose width divides that",
+            f"view it as a type whose width divides {size} bytes",
         )
     partition = tile.declared.partition_axis
     axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
@@ -344,7 +344,7 @@ def _shared_bits(made: Tensor, source: Tensor, dst: Tensor, src: Tensor) -> None
 
 
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
-    """Return a view of the elements of each partition at run-time offsets, which can be read and written.
+    """Return a view of the elements at run-time offsets in each partition. The view can be read and written.
 
     The sixteen partitions of a group have the same offsets: the ``count`` integers in the group's rows of ``index``.
     """
@@ -446,8 +446,8 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
     """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM, and return True.
 
-    Return False, and change nothing, if no matrix product produced ``value``, or if its instruction can not be
-    changed any more.
+    Return False, and change nothing, if no matrix product produced ``value``, or if the product's instruction can
+    not be changed any more.
     """
     produced = value.produced
     if produced is None or target.space is not Space.PSUM:

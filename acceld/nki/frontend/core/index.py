@@ -1,8 +1,8 @@
 """Compute with index expressions and masks.
 
 An index expression is an integer affine in loop variables and in positions within a tile. For example,
-``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. Its base is affine in the loop variables. For each
-axis of the tile it has a count and a coefficient.
+``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. The base of an expression is affine in the loop variables.
+For each axis of the tile, the expression has a count and a coefficient.
 """
 
 from __future__ import annotations
@@ -407,9 +407,9 @@ class Predicate:
     def patterns(self, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
         """Return the mask as patterns over the axes of ``shape``.
 
-        The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit. If
-        ``axes`` is given, it has the number of the axis of ``shape`` for each axis of the mask. Raise LegalityError if
-        the mask does not fit.
+        The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit.
+        ``axes``, if given, has for each axis of the mask the number of the axis of ``shape``. Raise LegalityError
+        if the mask does not fit.
         """
         out = []
         for expr, cmp in self.terms:
@@ -468,8 +468,8 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Return True if ``expr cmp 0`` holds everywhere, False if it holds nowhere, None if it holds only
-    somewhere.
+    """Return True if ``expr cmp 0`` holds everywhere, False if it holds nowhere, None if it holds in some places
+    only.
     """
     low, high = expr.bounds()
     match cmp:
@@ -491,7 +491,7 @@ class DynamicSlice:
 
 
 def ds(start: object, size: object) -> DynamicSlice:
-    """Return an index for ``size`` elements from ``start`` on. ``start`` may depend on loop variables: ``nl.ds``."""
+    """Return an index for ``size`` elements from ``start`` on: ``nl.ds``. ``start`` may depend on loop variables."""
     return DynamicSlice(start, operator.index(cast("Any", size)))
 
 

@@ -76,10 +76,10 @@ class Launcher:
 
 
 def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``function`` for every program of the launch grid ``grid``, and return its result.
+    """Call ``function`` for every program of the launch grid ``grid``, and return the result of the launch.
 
-    The body is traced once for all programs. If the body needs its program's number, it is traced once for each
-    program.
+    The body is traced once for all programs. If the body needs its program's number, the body is traced once for
+    each program.
     """
     trace = current()
     site, line = call_site(), trace.line()
@@ -117,9 +117,9 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
 
 
 def one_result(value: object, other: object) -> object:
-    """Return the result of a launch, of which ``value`` and ``other`` are the results of two programs.
+    """Return the result of a launch in which two programs returned ``value`` and ``other``.
 
-    Raises LegalityError if both return tensors, and these differ: nothing says whose result the launch has.
+    Raise LegalityError if both programs return tensors and these differ, because the result is then not defined.
     """
     if value is None or other is None:
         return value if other is None else other
@@ -165,8 +165,8 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 
 
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
-    """Return the ids of the buffers that are the kernel's results: those it returns, or else the inputs that it
-    wrote.
+    """Return the ids of the buffers that are the kernel's results: the buffers that the kernel returns, or else the
+    inputs that it wrote.
 
     Raise LegalityError if there is no result, or if a result is not a whole tensor in HBM.
     """
@@ -243,7 +243,9 @@ def declared(trace: Trace, arguments: Mapping[str, object]) -> tuple[dict[str, o
 
 
 def finished(trace: Trace, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Program:
-    """Return the traced Program. ``inputs`` and ``outputs`` are the numbers of its buffers."""
+    """Return the traced Program. ``inputs`` and ``outputs`` are the ids of the buffers of the kernel's arguments
+    and results.
+    """
     session = trace.session
     return trace.builder.finish(
         api=session.api,

@@ -143,7 +143,7 @@ def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Te
 
 
 def _from_file(path: str | PathLike[str]) -> Any:
-    """Return the array of a ``.npy`` file. Raise LegalityError if it can not be read."""
+    """Return the array of a ``.npy`` file. Raise LegalityError if the file can not be read."""
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -99,7 +99,7 @@ def _called(op: object) -> str:
 
 
 def alu_op(op: object) -> str:
-    """Return the name that programs have for the ALU operation in an ``op=`` argument.
+    """Return the name in Programs of the ALU operation in an ``op=`` argument, such as ``add`` for ``nl.add``.
 
     Raise LegalityError for an operation that the engines of this API lack.
     """
@@ -114,8 +114,8 @@ def alu_op(op: object) -> str:
 
 
 def reduce_op(op: object) -> str:
-    """Return the name that programs have for the operation of a reduction. Raise LegalityError if ``op`` can
-    not reduce.
+    """Return the name in Programs of the operation of a reduction, such as ``max`` for ``nl.max``. Raise
+    LegalityError if ``op`` can not reduce.
     """
     name = alu_op(op)
     if name not in REDUCE_OPS:
@@ -124,7 +124,8 @@ def reduce_op(op: object) -> str:
 
 
 def activation_function(op: object) -> str:
-    """Return the name that programs have for the activation function in an ``op=`` argument.
+    """Return the name in Programs of the activation function in an ``op=`` argument, such as ``exp`` for
+    ``nl.exp``.
 
     Raise LegalityError for a function that the scalar engine lacks.
     """

@@ -41,8 +41,8 @@ def declare(
     blocks: tuple[tuple[int, int], ...] = (),
     site: Site | None = None,
 ) -> Tensor:
-    """Declare a buffer, and return a view of all of it. Raise LegalityError for a shape that the chip can not
-    hold.
+    """Declare a buffer, and return a view of the whole buffer. Raise LegalityError for a shape that the chip can
+    not hold.
 
     ``scope`` has the ids of the loops around the declaration, by default of all open loops. ``address`` is
     (partition, byte offset); ``blocks`` has such an address for each block. ``site`` is the position in the
@@ -197,7 +197,7 @@ def assign(target: Tensor, value: object) -> None:
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
-    """Return the mask that a copy of ``value`` needs: the one under which ``value`` was computed.
+    """Return the mask that a copy of ``value`` needs: the mask under which ``value`` was computed.
 
     Elements outside of that mask are undefined.
     """
@@ -308,7 +308,7 @@ def fresh(
     scope: tuple[int, ...] | None = None,
     name: str = "",
 ) -> Tensor:
-    """Declare a tile for the result of an instruction that is about to be emitted, and return it."""
+    """Declare a tile for the result of an instruction that is about to be emitted, and return the tile."""
     sizes = tuple(shape)
     if len(sizes) < 2:
         sizes = (*sizes, *(1,) * (2 - len(sizes)))
@@ -319,7 +319,7 @@ def mark_produced(trace: Trace, tensor: Tensor, slot: Slot, siblings: tuple[Slot
     """Record that the instruction in ``slot`` makes ``tensor``, so that an assignment can change its
     destination. Return ``tensor``.
 
-    ``tensor`` is the instruction's first destination. ``siblings`` are further instructions that write it.
+    ``tensor`` is the instruction's first destination. ``siblings`` are further instructions that write ``tensor``.
     """
     tensor.produced = Produced(slot, trace.sequence, siblings)
     return tensor

@@ -53,7 +53,7 @@ def flat(tensor: Tensor) -> Tensor:
 def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
     """Return the mask of a matrix product as patterns over the axes (K, M, N).
 
-    The first axis of ``mask`` is K. The last axis is N; if its size differs from N, it is M.
+    The first axis of ``mask`` is K. The last axis is N, or M if its size differs from N.
     """
     if not isinstance(mask, Predicate):
         return masked(mask, (k, m, n))
@@ -132,7 +132,7 @@ def nc_matmul(
 
 
 def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
-    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile. It takes one
+    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile. The product takes one
     instruction for each row.
     """
     if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:

@@ -59,7 +59,8 @@ class Lens:
     take: Callable[[], object]
     give: Callable[[], object]
     offsets: tuple[object, ...] = ()
-    """Values, known only at run time, that decide which elements of the source the view has; empty if none are needed.
+    """Values, known only at run time, that decide which elements of the source the view has. Empty if the elements
+    are known while tracing.
     """
     at: int = -1
     """Number of the instruction after which view and source last had the same values."""
@@ -119,8 +120,8 @@ class Trace(LoopContext):
         """Results of indexing, by the identity of the tile's start and axes and of the parts of the index."""
         self.folds: dict[Site, Tensor] = {}
         self.shared_tensors: list[tuple[Tensor, str]] = []
-        """Tensors in shared HBM in the order in which the first program of the launch declared them, with the names that
-        it gave.
+        """Tensors in shared HBM in the order in which the first program of the launch declared them, with the names
+        that the kernel gave them.
         """
         self._shared_next: int | None = None
 
@@ -259,8 +260,7 @@ class Trace(LoopContext):
         self._take(made.access.buffer)
 
     def _take(self, buffer: int) -> None:
-        """Copy the values of its source into the view in ``buffer``, if the source was written since the last
-        copy.
+        """Copy the source's values into the view in ``buffer``, if the source was written since the last copy.
 
         Do nothing if ``buffer`` does not hold such a view (:class:`Lens`).
         """
@@ -270,7 +270,7 @@ class Trace(LoopContext):
         self._take(lens.source.access.buffer)
         given = (
             0 if lens.source.declared.role in (Role.INPUT, Role.CONSTANT) else -1
-        )  # these have values from the start
+        )  # inputs and constants have values from the start
         if self.writes.get(lens.source.access.buffer, [(given, None)])[-1][0] > lens.at:
             self._carry(lens, lens.take)
 
@@ -301,11 +301,13 @@ class Trace(LoopContext):
         documented.
         """
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
-            self.notice(f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed")
+            self.notice(
+                f"how a DMA rounds {source} to {target} is not documented: rounding to the nearest value is assumed"
+            )
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
-        """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if it
-        may not be read here.
+        """Record that an instruction reads ``tensor`` here, and return the access. Raise LegalityError if
+        ``tensor`` may not be read here.
         """
         self._usable(tensor, masked=masked)
         self._take(tensor.access.buffer)
@@ -334,8 +336,8 @@ class Trace(LoopContext):
             self.aliases.setdefault(alias.access.buffer, []).append(alias)
 
     def check_own(self, tensor: Tensor) -> None:
-        """Raise Retrace if ``tensor`` is a renamed result: a write to it would also change the tensor to which
-        it was assigned.
+        """Raise Retrace if ``tensor`` is a renamed result: a write to it would also change the tensor to which the
+        result was assigned.
         """
         if tensor.alias is not None:
             raise Retrace(keep=frozenset({tensor.alias.site}))
@@ -379,7 +381,9 @@ class Trace(LoopContext):
             self.engines_written.add(access.buffer)
 
     def _check_view(self, buffer: int) -> None:
-        """Raise UnsupportedCall if the simulator can not give a write through the view in ``buffer`` back to its tensor."""
+        """Raise UnsupportedCall if the simulator can not copy a write through the view in ``buffer`` back to the
+        viewed tensor.
+        """
         root = buffer
         while root in self.lenses:
             root = self.lenses[root].source.access.buffer
@@ -397,8 +401,8 @@ class Trace(LoopContext):
             )
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
-        """Raise LegalityError if a write reaches the same elements in all iterations of an affine loop around
-        it.
+        """Raise LegalityError if a write reaches the same elements in all iterations of an affine loop around the
+        write.
         """
         access = tensor.access
         if access.indirect:

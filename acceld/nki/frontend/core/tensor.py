@@ -37,14 +37,14 @@ class Alias:
 class Produced:
     """The instruction that made a result. The result still has a buffer of its own.
 
-    The result is its first destination. ``slot`` is the instruction's position in the program, ``sequence`` its
-    number.
+    The result is the instruction's first destination. ``slot`` is the instruction's position in the program,
+    ``sequence`` its number.
     """
 
     slot: Slot
     sequence: int
     siblings: tuple[Slot, ...] = ()
-    """Places of further instructions that write the same result."""
+    """Positions of further instructions that write the same result."""
 
 
 class Tensor:
@@ -104,7 +104,7 @@ class Tensor:
 
     @property
     def dtype_name(self) -> str:
-        """Return the name that programs have for the element type."""
+        """Return the name of the element type in Programs, such as ``float32``."""
         return self.access.dtype or self.declared.dtype
 
     @property

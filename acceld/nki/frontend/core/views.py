@@ -347,8 +347,8 @@ def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:
-    """Return a view of the elements, in C order, in ``shape``. Raise UnsupportedCall if they do not form a
-    strided view.
+    """Return a view of the elements, in C order, in ``shape``. Raise UnsupportedCall if the elements in that order
+    do not form a strided view.
     """
     trace = current()
     if -1 in shape:
@@ -441,8 +441,8 @@ def is_never(pattern: Pattern) -> bool:
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` in ``shape``, with free axes of one element repeated; None if that does not
-    fit.
+    """Return a view of ``tensor`` in ``shape``, with axes of one element repeated where ``shape`` has more. None if
+    the shapes do not fit.
     """
     if tensor.shape == shape:
         return tensor

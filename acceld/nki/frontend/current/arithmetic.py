@@ -205,8 +205,8 @@ def tensor_scalar(
 
 
 def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, Tensor | Number | Pattern]:
-    """Return the name of one operation of a tensor_scalar, and its operand. The operand of an operation of one
-    value is 0.
+    """Return the name of one operation of a tensor_scalar, and its operand. If the operation takes one value, the
+    operand is 0.
 
     ``name`` is the name of the operand's argument for messages.
     """
@@ -264,8 +264,8 @@ def tensor_scalar_reduce(
 
 
 def _loaded(value: object, command: object, call: str) -> float | None:
-    """Return the ``reduce_init=`` argument of a fold; None unless the command is ``reduce_cmd.load_reduce``,
-    the only one that reads it.
+    """Return the ``reduce_init=`` argument of a fold; None unless the command is ``reduce_cmd.load_reduce``, the
+    only command that reads the argument.
     """
     loads = word_of(command) == "load_reduce"
     start = as_number(value)
@@ -332,8 +332,8 @@ def scalar_tensor_tensor(
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
     if isinstance(operand0, Tensor) and operand0.dtype_name != "float32":
         current().notice(
-            f"operand0 of scalar_tensor_tensor is {operand0.dtype_name}: compilers refuse that of tensor_scalar, AWS's own "
-            "library has it here; float32 is always taken",
+            f"operand0 of scalar_tensor_tensor is {operand0.dtype_name}: compilers refuse that type for tensor_scalar, "
+            "but AWS's own library uses it for scalar_tensor_tensor; float32 is always accepted",
         )
     folds = reduce_op is not None or reduce_res is not None
     emit(

@@ -1,7 +1,7 @@
 """Provide ``nki.collectives``: operations in which several ranks take part.
 
 :mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because no figures are
-published. A replica group consists of lists of ranks; a collective works inside each list.
+published. A replica group consists of lists of ranks, its *groups*. A collective works inside each group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class rg_partition_op(Enum):  # the API's name
 
 
 class ReplicaGroup(NKIObject):
-    """Lists of ranks. A collective works inside each list."""
+    """The groups of ranks, as lists. A collective works inside each group."""
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         super().__init__(groups=[[operator.index(rank) for rank in ranks] for ranks in groups])
@@ -84,7 +84,9 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
 
 
 def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]:
-    """Return each source with its destination. Raise LegalityError if their numbers or memories do not fit."""
+    """Return each source with its destination. Raise LegalityError unless there are as many destinations as
+    sources, and all are in HBM, or one pair is in SBUF.
+    """
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):
         one = cast("Sequence[object]", given if isinstance(given, list | tuple) else [given])
@@ -126,8 +128,8 @@ def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,
 
 
 def _fold(op: object, call: str) -> str:
-    """Return the name that programs have for the operation with which a collective folds. Raise LegalityError
-    for any but add, min and max.
+    """Return the name in Programs of the operation with which a collective folds. Raise LegalityError for any but
+    add, min and max.
     """
     word = alu_op(op)
     if word not in FOLDS:
@@ -150,7 +152,7 @@ def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tu
 def all_reduce(
     srcs: object, dsts: object, replica_group: object, op: object, priority: object = None, name: str | None = None
 ) -> None:
-    """Set each dst to its src folded with op over all ranks of the list."""
+    """Set each dst to its src folded with op over all ranks of this rank's group."""
     groups, word = _groups(replica_group, "all_reduce"), _fold(op, "all_reduce")
     for source, target in _pairs(srcs, dsts, "all_reduce"):
         _emit("all_reduce", source, target, source.shape, op=word, **groups)
@@ -160,7 +162,7 @@ def all_gather(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to the srcs of all ranks of the list, joined in the order of the ranks along axis
+    """Set each dst to the srcs of all ranks of this rank's group, joined in the order of the ranks along axis
     ``collective_dim``.
     """
     groups = _groups(replica_group, "all_gather")
@@ -174,8 +176,8 @@ def reduce_scatter(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, op: object, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Fold each src with op over all ranks of the list, and set dst to this rank's part of the result along
-    axis ``collective_dim``.
+    """Fold each src with op over all ranks of this rank's group, and set dst to this rank's part of the result
+    along axis ``collective_dim``.
     """
     groups, word = _groups(replica_group, "reduce_scatter"), _fold(op, "reduce_scatter")
     for source, target in _pairs(srcs, dsts, "reduce_scatter"):
@@ -188,8 +190,8 @@ def all_to_all(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send part i of each src along axis ``collective_dim`` to rank i of the list, and set dst to the received
-    parts.
+    """Send part i of each src along axis ``collective_dim`` to rank i of this rank's group, and set dst to the
+    received parts.
     """
     groups = _groups(replica_group, "all_to_all")
     for source, target in _pairs(srcs, dsts, "all_to_all"):
@@ -200,7 +202,7 @@ def all_to_all(
 
 @dataclass(frozen=True, slots=True)
 class PreparedCollective(NkiInstruction):
-    """The result of a ``..._prepare`` call: a checked collective that its ``..._trigger`` emits."""
+    """The result of a ``..._prepare`` call: a checked collective that the matching ``..._trigger`` call emits."""
 
     kind: str
     emitting: Callable[[], None]
@@ -232,7 +234,9 @@ def _varied(
             "dtype", f"'{kind}' can not cast {source.dtype_name} to {target.dtype_name}: give src and dst the same type"
         )
     used = cast("NkiTensor", rows)[0 : 4 if displaced else 2, :]
-    current().notice(f"{kind} writes no received counts into its metadata here: pages do not say that it does")
+    current().notice(
+        f"{kind}: the simulator writes no received counts into metadata_tensor, because no page of NKI says that {kind} does"
+    )
 
     def emit_now() -> None:
         current().emit("collective", Engine.DMA, [target], [source, used], attrs={"kind": kind, **groups})
@@ -244,8 +248,8 @@ def all_to_all_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send a part of src to each rank ``d`` of the list. Column ``d`` of the metadata has the part's size and
-    position.
+    """Send a part of src to each rank ``d`` of this rank's group. Column ``d`` of the metadata has the part's size
+    and position.
     """
     _varied("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
@@ -254,14 +258,14 @@ def all_gather_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send one part of src to all ranks of the list. The first column of the metadata has the part's size and
-    position.
+    """Send one part of src to all ranks of this rank's group. The first column of the metadata has the part's size
+    and position.
     """
     _varied("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
 
 def _prepare(kind: str) -> Callable[..., NkiInstruction]:
-    """Return the function that prepares the collective ``kind``: its name is ``kind`` with ``_prepare``."""
+    """Return the function ``KIND_prepare``, which checks a collective and returns it for ``KIND_trigger``."""
 
     def prepare(
         srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
@@ -282,7 +286,7 @@ def _prepare(kind: str) -> Callable[..., NkiInstruction]:
 
 
 def _trigger(kind: str) -> Callable[..., None]:
-    """Return the function that emits a prepared collective ``kind``: its name is ``kind`` with ``_trigger``."""
+    """Return the function ``KIND_trigger``, which emits the collective that ``KIND_prepare`` returned."""
 
     def trigger(prepare_instr: object, name: str | None = None) -> None:
         trace = current_trace()
@@ -316,7 +320,7 @@ def collective_permute_implicit(
     srcs_by_channel: Sequence[object], dsts_by_channel: Sequence[object], replica_group: object,
     channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to the src of the previous rank in the list, which is a ring."""
+    """Set each dst to the src of the previous rank of this rank's group, whose ranks form a ring."""
     groups = _groups(replica_group, "collective_permute_implicit")
     for sources, targets in zip(srcs_by_channel, dsts_by_channel, strict=True):
         for source, target in _pairs(sources, targets, "collective_permute_implicit"):
@@ -327,7 +331,7 @@ def collective_permute_implicit_reduce(
     srcs0_by_channel: Sequence[object], srcs1_by_channel: Sequence[object], dsts_by_channel: Sequence[object],
     replica_group: object, op: object, channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to src0 op src1, where src1 comes from the previous rank in the list."""
+    """Set each dst to src0 op src1, where src1 comes from the previous rank of this rank's group."""
     call = "collective_permute_implicit_reduce"
     groups, word = _groups(replica_group, call), _fold(op, call)
     for first, second, targets in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
@@ -353,7 +357,7 @@ def collective_permute_implicit_current_processing_rank_id(
 
 
 def _ranked(groups: dict[str, Attr], steps: int) -> Register:
-    """Return a register that holds a rank of this rank's group: the one ``steps`` positions before this rank in
+    """Return a register that holds a rank of this rank's group: the rank ``steps`` positions before this rank in
     the ring.
     """
     made = Register(current_trace().builder.register())
@@ -368,7 +372,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
-# Wrapped once in each process, because reading the signatures takes longer than a small trace.
+# The functions are wrapped once in each process, because reading their signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
     {function.__name__: checked("nki.collectives", function) for function in FUNCTIONS}
 )

@@ -74,10 +74,10 @@ class CurrentFrontEnd:
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc, compiler)}
 
     def _checked(self, options: Mapping[str, object]) -> None:
-        """Check the options of ``nki.jit``. Raise LegalityError for one that the trace's version lacks, and
-        note those that no page of NKI lists.
+        """Check the options of ``nki.jit``. Raise LegalityError for an option that the trace's version lacks. Note
+        the options that no page of NKI lists.
 
-        AWS's own library gives unlisted options. They have no effect here.
+        AWS's own library passes unlisted options. They have no effect here.
         """
         for option in options:
             what = f"nki.jit({option}=...)"
@@ -102,8 +102,9 @@ class CurrentFrontEnd:
         If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
         traced again.
 
-        The first attempt traces samples of each loop. A kernel that turns out to be short is then traced in full. With
-        ``sample_closely`` the first attempt is in full, and ends where the kernel turns out to be long.
+        The first attempt traces only some iterations of each loop. A kernel that turns out to be short is then
+        traced in full. With ``sample_closely`` the first attempt traces every iteration, and stops when the kernel
+        turns out to be long.
         """
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
@@ -135,7 +136,7 @@ class CurrentFrontEnd:
             except Exception as error:
                 if isinstance(error, LimitExceeded):
                     raise
-                if not trace.to_flatten:  # else the error may come from the iterations that were left out
+                if not trace.to_flatten:  # with buffers to flatten, iterations left out may cause the error
                     if not sampling or is_ours(error):
                         raise
                     sampling = False  # the error may come from the samples, so the kernel is traced in full
@@ -207,10 +208,10 @@ class CurrentFrontEnd:
 
 
 def _joined(trace: CurrentTrace, value: object, other: object) -> object:
-    """Return the result of two programs of a launch.
+    """Return the result of a launch in which two programs returned ``value`` and ``other``.
 
-    Raise Retrace if a line of the kernel declares the result of each program in ``nl.hbm``: on a chip the programs
-    write one tensor.
+    Raise Retrace if a line of the kernel declares the result of each program in ``nl.hbm``: on a chip all programs
+    write the same tensor.
     """
     results = [one if isinstance(one, tuple | list) else (one,) for one in (value, other)]
     apart = {

@@ -178,8 +178,8 @@ class NkiBlockGrid(NkiGrid):
 
 
 def _sizes(value: object, name: str, least: int = 1) -> tuple[int, ...]:
-    """Return ``value`` as a tuple of positive sizes. Raise LegalityError if it has fewer than ``least`` entries
-    or is something else.
+    """Return ``value`` as a tuple of positive sizes. Raise LegalityError if ``value`` is not a sequence of at least
+    ``least`` positive sizes.
     """
     sizes = tuple(value) if isinstance(value, tuple | list) else ()
     if len(sizes) < least or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):

@@ -23,11 +23,11 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     get_nc_version,
     *defined_in(arithmetic, folds, moves, positions, products, registers),
 )
-"""The public functions of these modules, all documented for ``nki`` 0.6 or 0.7."""
+"""The functions of ``nki.isa`` that the simulator has, all documented for ``nki`` 0.6 or 0.7."""
 
 
 class DmaEngine(IntEnum):
-    """The engines that exchange tiles between cores: ``nisa.dma_engine``. The choice changes no values."""
+    """The engines that exchange tiles between cores: ``nisa.dma_engine``. The choice of engine changes no values."""
 
     dma = 0
     gpsimd_dma = 1
@@ -70,7 +70,7 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# Wrapped once in each process, because reading the signatures takes longer than a small trace.
+# The functions are wrapped once in each process, because reading their signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
     {function.__name__: _instruction(function) for function in FUNCTIONS}
 )

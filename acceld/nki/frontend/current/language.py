@@ -80,8 +80,8 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
 
 
 def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
-    """Yield ``numbers`` to a loop over ``name``, each as an iteration of its own. A long ``for`` statement may
-    get samples instead.
+    """Yield ``numbers`` to a loop over ``name``, each as an iteration of its own. A long ``for`` statement may get
+    only sampled iterations.
 
     Samples need a ``for`` statement, because snapshots do not see what a list, a comprehension or a kernel's
     own generator does with the numbers.
@@ -107,9 +107,9 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 def _samples(
     trace: CurrentTrace, samples: dict[int, Sample], name: str, numbers: range, site: Site
 ) -> Iterator[object]:
-    """Yield the indices of some iterations. The other iterations follow from these.
+    """Yield the indices of sampled iterations, which stand for the other iterations of the loop.
 
-    Raise Retrace if Python values that the iterations change show that they do not follow.
+    Raise Retrace if a sampled iteration changes Python values, because the other iterations may then differ.
     """
     line = trace.line()
     closely, repeated = trace.session.options.sample_closely, any(outer.is_repeated for outer in trace.sampled)
@@ -170,8 +170,8 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """Yield the index of a loop whose bounds may be registers, once: one traced iteration stands for all. The
-    index is a register.
+    """Yield the index of a loop whose bounds may be registers. The index is a register, and is yielded once: one
+    traced iteration stands for all.
     """
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
@@ -325,7 +325,7 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
 
 
 def _functions() -> Mapping[str, object]:
-    """Return the functions that only this API has, by name."""
+    """Return the functions of ``nl`` that only the current API has, by name."""
     own = {
         "affine_range": _unrolled("nl.affine_range"),
         "sequential_range": _unrolled("nl.sequential_range"),
@@ -350,7 +350,7 @@ def _functions() -> Mapping[str, object]:
     )
 
 
-# Wrapped once in each process, because reading the signatures takes longer than a small trace.
+# The functions are wrapped once in each process, because reading their signatures takes longer than a small trace.
 _FUNCTIONS = _functions()
 
 

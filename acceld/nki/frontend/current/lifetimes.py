@@ -17,7 +17,9 @@ SINCE = {
     "0.7": "int64 CompileConfig SpecializationConfig AddressRotation scalar_load scalar_store tiles blocks alloc_tiles "
     "alloc_blocks all_gather_v_prepare all_gather_v_trigger all_to_all_v_prepare all_to_all_v_trigger",
 }
-"""For each version of NKI: the functions that its release notes or pages name first. All other functions are older."""
+"""For each version of NKI: the functions that are new in it, by release notes or documentation. All other functions
+are older.
+"""
 UNTIL = {"dynamic_range": "0.6", "tensor_copy_dynamic_src": "0.3", "tensor_copy_dynamic_dst": "0.3"}
 """For each function that was removed: the last version of NKI that has it."""
 INSTEAD = {
@@ -62,7 +64,9 @@ OPTIONS_SINCE = {
 REGISTER_ARITHMETIC = Lifetime(
     "0.7", instead="give the register as scalar_offset of .ap(), which adds a constant offset"
 )
-"""Versions with operators on registers and on the index of a run-time loop. A log of a compiler of 0.6 refuses them."""
+"""Versions with operators on registers and on the index of a run-time loop. A compiler of 0.6 refused such
+operators.
+"""
 REGISTER_WHILE = Lifetime(until="0.6", instead="nl.while_loop(register, body), from NKI 0.6 on")
 """Versions in which ``while`` takes a register as its condition (migration page of 0.7)."""
 JIT_OPTIONS = {
@@ -71,16 +75,17 @@ JIT_OPTIONS = {
     "compile_config": Lifetime("0.7", instead="leave it out"),
     "specialization_config": Lifetime("0.7", instead="leave it out"),
 }
-"""Versions that take an option of ``nki.jit`` (migration pages). Public benchmarks of later versions still give them.
+"""For each option of ``nki.jit``: the versions that take the option (migration pages). Public benchmarks of later
+versions still pass removed options.
 """
 NEGATIVE_INDEX = Lifetime("0.7", instead="count from the first element", certain=False)
 """Versions in which a negative number is an index from the end.
 
-The public source of the parser refuses one; AWS's pages describe it for 0.7.
+The public source of the parser refuses negative indices; AWS's pages describe them for 0.7.
 """
 VIEW_PATTERN = Lifetime("0.5", instead="call .ap() of the whole tensor, with an offset", certain=False)
-"""Versions with ``.ap()`` of a part of a tensor. The public source of the parser refuses it; pages from 0.5 on describe
-it.
+"""Versions with ``.ap()`` of a part of a tensor. The public source of the parser refuses such a call; pages from
+0.5 on describe the call.
 """
 FOLD_WITHOUT_RESULT = Lifetime("0.6", instead="give reduce_res a (P, 1) tile")
 """Versions in which ``tensor_scalar_reduce`` may keep its result in the accumulator (release notes of 0.6)."""
@@ -90,10 +95,12 @@ VIEW_METHODS = Lifetime(
 )
 """Versions with views by method: ``slice``, ``permute``, ``broadcast`` and others (release notes of 0.5)."""
 LOOP_CONTINUE = Lifetime("0.7", instead="put the rest of the body below an if", certain=False)
-"""Versions with ``continue`` in ``nl.dynamic_range``. The public source of the parser refuses it when it is reached."""
+"""Versions with ``continue`` in ``nl.dynamic_range``. The public source of the parser refuses a ``continue`` that
+is reached.
+"""
 LEGACY_IMPORT = Lifetime(until="0.3", instead="import nki, nki.isa and nki.language only", certain=False)
-"""Versions that take ``import neuronxcc`` in a kernel's file (release notes of 0.4). A file of AWS's own library for
-0.3 has one.
+"""Versions that take ``import neuronxcc`` in a kernel's file (release notes of 0.4). A file of AWS's own library
+for 0.3 has such an import.
 """
 
 
@@ -112,7 +119,7 @@ def options_of(function: str) -> dict[str, Lifetime]:
 
 
 def since(name: str) -> str:
-    """Return the first version of NKI that has the function; empty if all versions have it."""
+    """Return the first version of NKI that has the function ``name``; empty if all versions have the function."""
     return next((version for version, names in SINCE.items() if name in names.split()), "")
 
 

@@ -55,14 +55,14 @@ class Sample:
 
     @property
     def piece(self) -> range:
-        """Return the piece that contains the iteration."""
+        """Return the piece of the loop that contains the iteration, as a range of iterations."""
         pieces = self.loop.pieces
         return pieces[bisect_right(pieces, self.position, key=lambda piece: piece.start) - 1]
 
 
 class SamplesDiffer(Exception):
-    """Raised because the samples of the loop at ``site`` do not advance by equal steps. They can not stand for
-    other iterations.
+    """Raised because the traced iterations of the loop at ``site`` do not advance by equal steps. So they can not
+    stand for the iterations that were not traced.
     """
 
     def __init__(self, site: Site) -> None:
@@ -94,7 +94,9 @@ def _with_body(loop: Loop, body: tuple[Node, ...]) -> Loop:
 
 
 def _used(access: Access) -> Iterator[int]:
-    """Yield the ids of the buffers that an access uses: its own, and those of its tiles of indices."""
+    """Yield the ids of the buffers that an access uses: the accessed buffer, and the buffers of its tiles of
+    indices.
+    """
     yield access.buffer
     for indirect in access.indirect:
         if indirect.index is not None:
@@ -123,8 +125,8 @@ class _Roller:
         self.lnc = program.lnc
         self.samples = samples
         self.order: dict[int, tuple[int, ...]] = {}
-        """For each buffer of an iteration that was not traced: its place among all buffers, of which number ``n`` has
-        the place (n,).
+        """Sort keys of the buffers of iterations that were not traced, by buffer id. The sort key of any other
+        buffer is (id,).
         """
         self._traced = len(buffers)
         self._loops = count(max(program.loops, default=0) + 1)
@@ -176,7 +178,7 @@ class _Roller:
                 yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body)
 
     def pieces(self, run: list[Loop]) -> Iterator[_Piece]:
-        """Yield each iteration of ``run``. Iterations that samples stand for are yielded as one piece."""
+        """Yield the iterations of ``run``, also those that were not traced, as pieces of one or more iterations."""
         at = 0
         while at < len(run):
             sample = self.samples.get(run[at].id)
@@ -205,8 +207,8 @@ class _Roller:
         return found
 
     def _completed(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield the iterations that the samples in ``run`` stand for, as one piece. Raise SamplesDiffer if the
-        samples do not advance evenly.
+        """Yield, as one piece, the iterations for which the traced iterations in ``run`` stand. Raise SamplesDiffer
+        if the traced iterations do not advance evenly.
         """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
         if positions[0] != piece[0] or positions[-1] != piece[-1]:
@@ -216,8 +218,8 @@ class _Roller:
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield each iteration that the samples in ``run`` stand for, if they take turns. Raise SamplesDiffer if the
-        samples of one turn do not advance evenly.
+        """Yield each iteration for which the traced iterations in ``run`` stand, if every ``period``-th iteration
+        is alike. Raise SamplesDiffer if the iterations at distances of the period do not advance evenly.
         """
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
@@ -243,8 +245,8 @@ class _Roller:
             yield _Piece((untraced, None), 1, forms[begin].structure, constants, [])
 
     def _loop(self, piece: _Piece, offset: int) -> Loop:
-        """Return the loop of the first or second iteration of a piece. Raise SamplesDiffer if the second was not
-        traced.
+        """Return the loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if the
+        second was not traced.
         """
         found = piece.loops[offset]
         if found is None:
@@ -301,7 +303,7 @@ def _steps(forms: list[_Form], positions: list[int], period: int, site: Site) ->
 
 
 def _inner(loop: Loop) -> Iterator[int]:
-    """Yield the ids of the loops inside of a loop, each before those inside of it."""
+    """Yield the ids of the loops inside of ``loop``, each outer loop before its inner loops."""
     for node in loop.body:
         if isinstance(node, Loop):
             yield node.id
@@ -377,8 +379,9 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Untraced:
-    """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with each
-    constant larger by its entry of ``steps``. ``before`` is the next traced iteration.
+    """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with
+    each constant larger by its entry of ``steps``. ``before`` is the next traced iteration, which this iteration
+    precedes.
     """
 
     like: Loop
@@ -394,7 +397,9 @@ class _Piece:
     """
 
     loops: tuple[Loop | _Untraced, Loop | None]
-    """The marked loops of its first two iterations; None for the second if there is none, or if it was not traced."""
+    """The marked loops of the first two iterations. The second is None if there is one iteration only, or if the
+    second was not traced.
+    """
     length: int
     structure: tuple[object, ...]
     constants: list[int]
@@ -450,7 +455,7 @@ def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
 def _renumbered(program: Program, order: Mapping[int, tuple[int, ...]]) -> Program:
     """Return the program with loops and buffers numbered from 0 in order of appearance, and without unused buffers.
 
-    ``order`` has the places of buffers whose number does not tell when they appear.
+    ``order`` has sort keys for buffers that appear in another order than their ids.
     """
     loops = {number: place for place, number in enumerate(program.loops)}
     kept = {*program.inputs, *program.outputs}

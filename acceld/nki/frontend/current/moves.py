@@ -44,7 +44,9 @@ def dma_copy(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to src through a DMA; each is in HBM or SBUF. Both need equally many elements; their types may differ."""
+    """Set dst to src through a DMA. dst and src are each in HBM or SBUF. They need equally many elements; their
+    types may differ.
+    """
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:
@@ -75,7 +77,9 @@ def dma_copy(
             "use dge_mode.swdge for a gather or scatter, or leave dge_mode out",
         )
     if source.space is target.space is Space.SBUF:
-        current().notice("dma_copy from SBUF to SBUF: a compiler of NKI 0.4 refused it, pages of nki.isa allow it")
+        current().notice(
+            "dma_copy from SBUF to SBUF: a compiler of NKI 0.4 refused such a copy, but the pages of nki.isa allow it"
+        )
     target, source = paired(target, source, "dma_copy")
     emit("dma_copy", Engine.DMA, [target], [source], oob=word_of(oob_mode) or "error")
 
@@ -147,13 +151,13 @@ def _check_priority(priority: object, call: str) -> None:
         )
     if not isinstance(priority, int) or priority < 0:
         refuse("operand_type", f"'{call}' can not take priority={priority!r}", "pass a whole number")
-    current().notice(f"priority={priority}: whether it is in the range of the page of nisa.{call} is not checked")
+    current().notice(f"priority={priority} is not checked against the range in the documentation of nisa.{call}")
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
     """Raise LegalityError for operands that the chosen builder of DMA descriptors does not take.
 
-    The choice changes no values, and the performance model times all builders alike.
+    The choice of builder changes no values, and the performance model times all builders alike.
     """
     _member(dge_mode, DgeMode, "dge_mode", call)
     hardware = word_of(dge_mode) == "hwdge"
@@ -245,11 +249,13 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
     """Raise LegalityError if a transposing DMA can not take the memories, types or descriptors given."""
     if source.space is not Space.HBM and not source.access.indirect:
         current().notice(
-            "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), and AWS's own library "
-            "has it; nisa.nc_transpose is always taken"
+            "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), but AWS's own "
+            "library uses it; nisa.nc_transpose is always accepted"
         )
     if target.space is Space.HBM:
-        current().notice("dma_transpose into HBM: pages and examples of AWS disagree on it; SBUF is always taken")
+        current().notice(
+            "dma_transpose into HBM: AWS's pages and examples disagree on whether it works; a dst in SBUF always does"
+        )
     size = DTYPE_BYTES[source.dtype_name]
     gathers = _gathers(source)
     wrong = ""

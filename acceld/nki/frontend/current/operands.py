@@ -128,7 +128,7 @@ def emit(
 
 
 def reduced(value: object, call: str) -> list[Tensor]:
-    """Return the ``reduce_res`` tile of an instruction in a list; an empty list for None."""
+    """Return a list with the ``reduce_res`` tile of an instruction; an empty list if ``value`` is None."""
     return [] if value is None else [operand(value, "reduce_res", call)]
 
 
@@ -151,7 +151,9 @@ def word_of(value: object) -> str | None:
 
 
 def whole(value: object, what: str) -> int:
-    """Return ``value`` as an integer. Raise LegalityError, which names ``what`` the value is, if it is no whole number."""
+    """Return ``value`` as an integer. Raise LegalityError if ``value`` is not a whole number. ``what`` names the
+    value in the message.
+    """
     try:
         return operator.index(cast("Any", value))
     except TypeError:
@@ -160,8 +162,8 @@ def whole(value: object, what: str) -> int:
 
 
 def whole_numbers(values: object, what: str) -> tuple[int, ...]:
-    """Return ``values`` as integers. Raise LegalityError, which names ``what`` they are, if they are no sequence of
-    whole numbers.
+    """Return ``values`` as integers. Raise LegalityError if ``values`` is not a sequence of whole numbers. ``what``
+    names the values in the message.
     """
     if isinstance(values, str | Tensor) or not isinstance(values, Iterable):
         refuse(
@@ -173,7 +175,9 @@ def whole_numbers(values: object, what: str) -> tuple[int, ...]:
 
 
 def integers(value: object, what: str = "the argument") -> tuple[int, ...] | None:
-    """Return ``value`` as a tuple of integers; None if ``value`` is empty or None. ``what`` names it in a message."""
+    """Return ``value`` as a tuple of integers; None if ``value`` is empty or None. ``what`` names the value in a
+    message.
+    """
     return whole_numbers(value, what) or None if value else None
 
 
@@ -185,8 +189,8 @@ def tensor(value: object, name: str, call: str) -> Tensor:
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """Return a view of ``source`` in the shape of ``target``. Raise LegalityError if they differ in the number
-    of elements.
+    """Return a view of ``source`` in the shape of ``target``. Raise LegalityError if the two tensors differ in the
+    number of elements.
 
     A DMA does not repeat elements by itself.
     """
@@ -207,8 +211,8 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
     """Return target and source of a copy as views of one shape.
 
-    If one tensor is on chip and the other in HBM, the shape is that of the tile on chip. Otherwise it is the
-    shape of the target. If the source has no view in that shape, it is the shape of the source.
+    If one tensor is on chip and the other in HBM, the shape is that of the tile on chip. Otherwise it is the shape
+    of the target. If the source has no view in that shape, both views have the shape of the source.
     """
     if target.space is Space.HBM and source.space is not Space.HBM and target.shape != source.shape:
         view = conform(target, source.shape)
@@ -229,8 +233,8 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
 
 
 def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
-    """Raise LegalityError if ``axes`` are not the last axes of the tile: an engine folds only those. Axes of
-    one element do not count.
+    """Raise LegalityError if ``axes`` are not the last axes of the tile: an engine folds only the last axes. Axes
+    of one element do not count.
     """
     wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
     if wide[len(wide) - len(axes) :] != list(axes):
@@ -242,8 +246,8 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
 
 
 def fold(op: object) -> str:
-    """Return the name that a traced program has for a reduction, such as ``add`` for ``nl.add``. Raise LegalityError if
-    ``op`` can not reduce.
+    """Return the name of a reduction in Programs, such as ``add`` for ``nl.add``. Raise LegalityError if ``op`` can
+    not reduce.
     """
     return reduce_op(op)
 
@@ -253,7 +257,7 @@ def not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:
     if tile.space is Space.PSUM:
         refuse(
             "address_space",
-            f"operand '{word}' of '{call}' is in PSUM: {why}, which does not read it",
+            f"operand '{word}' of '{call}' is in PSUM: {why} and can not read PSUM",
             "copy it to SBUF with nisa.tensor_copy first",
         )
 

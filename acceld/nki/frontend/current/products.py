@@ -87,8 +87,8 @@ def _accumulates_on(target: Tensor) -> None:
     trace = current()
     if target.access.buffer in trace.engines_written and trace.chip.generation < 4:
         trace.notice(
-            f"nc_matmul without accumulate on {target.label}, which a memset or a copy wrote: what it adds to is undefined "
-            "on this chip; pass accumulate=False to its first product",
+            f"nc_matmul without accumulate on {target.label}, which a memset or a copy wrote: the values that the first product "
+            "adds to are undefined on this chip; pass accumulate=False to that product",
         )
 
 

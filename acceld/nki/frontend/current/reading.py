@@ -22,8 +22,8 @@ _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
 
 
 def _python(instead: str) -> Lifetime:
-    """Return the lifetime of Python syntax that NKI accepts since it traces kernels; earlier versions parsed
-    their text.
+    """Return the lifetime of Python syntax that NKI accepts since it runs kernels as Python. Earlier versions
+    parsed the text of kernels.
 
     ``instead`` says what to write for the earlier versions.
     """
@@ -62,16 +62,17 @@ because AWS's own samples have some, and later versions take them as bodies of l
 
 _OTHER_KEYS, _TEXT_KEYS = "a dict whose keys are not strings", _python("use strings as keys")
 _NUMPY_TYPE = re.compile(r"(np|numpy)\.(dtype\(.*\)|float\d+|u?int\d+|bool_)")
-"""Matches an expression for a numpy dtype. The parser refuses one that a kernel uses and that is defined outside of it.
+"""Matches an expression for a numpy dtype. The parser refuses such a dtype if a kernel uses it under a name that is
+defined outside of the kernel.
 """
 
 
 def file_needs(tree: ast.Module, entry: str) -> list[Need]:
-    """Return, by line, what only some versions of ``nki`` accept in the kernel ``entry`` and the functions of
-    its file that it reaches.
+    """Return, by line, the constructs that only some versions of ``nki`` accept, in the kernel ``entry`` and in the
+    functions of its file that it calls.
 
-    Names of the API are left out: a trace meets the names that the kernel uses, and :func:`names_needed` finds
-    all.
+    Names of the API are left out: a trace meets the names that the kernel uses, and :func:`names_needed` finds all
+    names in the file.
     """
     reached = _reached(tree, entry)
     found = [need for function in reached for need in _syntax(function)]
@@ -116,8 +117,8 @@ def names_needed(tree: ast.Module) -> list[Need]:
 
 
 def absent_names(tree: ast.Module, entry: str) -> list[Need]:
-    """Return, by line, what the kernel ``entry`` and the functions that it reaches take from the API though no version
-    of ``nki`` has it: names, and options of functions.
+    """Return, by line, the names and options that no version of ``nki`` has, but that the kernel ``entry`` or a
+    function that it calls uses.
     """
     from acceld.nki.frontend.current import isa, language
     from acceld.nki.frontend.current.surface import FORMER, LANGUAGE_FUNCTIONS

@@ -7,12 +7,12 @@ the first one advanced by equal steps. From the third iteration of a loop on, th
 and last iteration: the two iterations before have shown that they change no Python value. The strict gate asks
 for more samples (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
-A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides
-the index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder
-advance evenly. Each piece has samples of its own. If the kernel takes a remainder by 2, 3 or 4, iterations *take
-turns*: one of each turn is traced, one more, which begins with the Python values of the first turn again, and the last
-of each turn. Where Python needs the number itself (a list index, a size,
-text), every iteration runs.
+A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the
+index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder advance
+evenly. Each piece has samples of its own. If the kernel takes a remainder by 2, 3 or 4, iterations *take turns*:
+every second, third or fourth iteration is alike. Then one iteration of each turn is traced, one more, which begins
+with the Python values of the first turn again, and the last of each turn. Where Python needs the number itself (a
+list index, a size, text), every iteration runs.
 
 The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations
 were left out; the samples of the loop differ; or Python values around the loop change during it
@@ -38,7 +38,7 @@ from acceld.nki.ir.program import Affine
 LEAST = 4
 """Number of iterations below which a loop, or a piece of a loop, is traced in full."""
 MOST_TURNS = 4
-"""Greatest number of iterations after which the next one may be like the first, as ``tiles[i % 2]`` makes them."""
+"""Longest period of iterations that are alike. For example, ``tiles[i % 2]`` gives iterations a period of 2."""
 Term = tuple["SampledLoop", int, int]
 """A loop, the iteration of the loop that an index comes from, and the growth of the index from one iteration to the next."""
 
@@ -49,17 +49,17 @@ def least(period: int) -> int:
 
 
 def _last(count: int, period: int) -> int:
-    """Return the first of the last iterations that are traced, of ``count`` iterations. At least ``period`` iterations
-    are traced there, beginning with a first turn.
+    """Return the number of the iteration from which on the last of ``count`` iterations are traced. These are at
+    least ``period`` iterations, and the first of them is a multiple of ``period``.
     """
     return count // period * period - period
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The number of iterations that are traced of one run of a loop.
+    """Decides how many iterations of one run of a loop are traced.
 
-    - ``closely``: more than are needed to find the step of each address.
+    - ``closely``: trace more iterations than are needed to find the step of each address.
     - ``inner``: the loop is inside of a sampled loop.
     - ``repeated``: the loop is inside of the third or a later iteration of a sampled loop.
     """
@@ -70,8 +70,8 @@ class Samples:
 
     @property
     def lone(self) -> bool:
-        """Tell whether, before the last iterations, only one iteration of each turn is traced: there is then nothing to
-        compare it with.
+        """Tell whether only the first iteration of each turn is traced before the last iterations. The Python
+        values after it can then not be compared with those after an earlier iteration.
         """
         return self.repeated and not self.closely
 
@@ -104,7 +104,9 @@ class SampledLoop:
         """The running iteration; None before the first and after the last."""
         self.pieces = [range(count)]
         self.period = 1
-        """Iterations this far apart take the same remainders of the index, so samples of one stand for the other."""
+        """Distance between iterations that are alike, because they take the same remainders of the index; 1 if all
+        iterations are alike.
+        """
         self._cuts: list[int] = []
         """Iterations before which later pieces begin, in order."""
         self._in_full = False
@@ -113,21 +115,21 @@ class SampledLoop:
 
     @property
     def piece(self) -> range:
-        """Return the piece that contains the running iteration."""
+        """Return the piece of the loop that contains the running iteration, as a range of iterations."""
         return self.pieces[-1]
 
     @property
     def is_sampled(self) -> bool:
-        """Tell whether samples stand for other iterations of the running piece. A short piece is traced in
-        full.
+        """Tell whether traced iterations of the running piece stand for others that are not traced. A short piece
+        is traced in full.
         """
         return len(self.piece) >= least(self.period)
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether an earlier iteration of the running piece began with the same Python values, so that the loops
-        inside do the same again. In the third iteration the first two have shown that; if iterations take turns, the
-        first turn and one iteration more have.
+        """Tell whether an earlier iteration of the running piece began with the same Python values, so that the
+        loops inside do the same again. That is known from the third iteration on, or, if iterations take turns,
+        after the first turn and one more iteration.
         """
         return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
 
@@ -169,7 +171,9 @@ class SampledLoop:
             self._divide(max((cut for cut in before if cut <= self._running), default=self.piece.start))
 
     def takes_turns(self, period: int) -> bool:
-        """Tell whether samples can stand for iterations that differ in ``period`` ways by turns, and choose them so."""
+        """Tell whether traced iterations can stand for the others if every ``period``-th iteration is alike. If so,
+        choose the iterations to trace for that period.
+        """
         every = lcm(self.period, period)
         if every != self.period:
             if every > MOST_TURNS or len(self.piece) < least(every) or self._in_full or self._skipped:
@@ -206,7 +210,9 @@ class SampledLoop:
 
 
 def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
-    """Return the least and the greatest value of an index over the running pieces of its loops."""
+    """Return the least and the greatest value of an index, over the iterations of the piece in which each of its
+    loops is.
+    """
     low = high = const
     for loop, _, factor in terms:
         ends = factor * loop.piece.start, factor * loop.piece[-1]
@@ -251,7 +257,9 @@ def _number(value: object) -> Any:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Return a method that applies ``function`` to plain numbers. It makes the loops of the index run in full."""
+    """Return a method that applies ``function`` to plain numbers. The method makes the loops of the index run in
+    full.
+    """
 
     def operated(self: SampledIndex, *others: object) -> object:
         return function(self.__index__(), *map(_number, others))
@@ -271,8 +279,8 @@ def _turned(function: Callable[..., object]) -> Any:
 
 
 def _comparison(function: Callable[[Any, Any], bool]) -> Any:
-    """Return a method that compares an index with ``function``. It cuts the loops of the index where the answer
-    changes.
+    """Return a method that compares an index with ``function``. The method cuts the loops of the index where the
+    answer changes.
     """
     equality = function in (operator.eq, operator.ne)
 
@@ -443,8 +451,8 @@ def as_python(value: object, number: bool = False) -> object:
     """Return the value that Python's ``isinstance`` and similar functions get in place of ``value``: a plain integer
     for the index of a loop.
 
-    The integer is 0; with ``number`` it is the index itself, whose loops then run in full. Any other value is
-    returned unchanged.
+    With ``number`` the integer is the index itself, whose loops then run in full. Otherwise the integer is 0. Any
+    other value is returned unchanged.
     """
     if isinstance(value, SampledIndex):
         return value.__index__() if number else 0

@@ -106,12 +106,14 @@ class _Walk:
         self._starts = starts
         self._depth = 0
         self._fixed: dict[type, bool] = {}
-        """Answers of _is_fixed."""
+        """Results of :func:`_is_fixed`, by class."""
         self._sealed: dict[type, bool] = {}
-        """Answers of _hides_parts."""
+        """Results of :func:`_hides_parts`, by class."""
 
     def variables(self, values: Mapping[str, Any]) -> None:
-        """Visit the values of a function's variables. Their names are those of its code, which can not change."""
+        """Record the names of a function's variables, and visit their values. The names need no visit, because the
+        function's code can not change.
+        """
         self.seen.append(tuple(values))
         for value in values.values():
             self.value(value)
@@ -144,7 +146,7 @@ class _Walk:
         return False
 
     def _is_fixed(self, kind: type) -> bool:
-        """Tell whether the class ``kind`` is one whose objects a kernel does not change."""
+        """Tell whether a kernel leaves objects of the class ``kind`` unchanged."""
         known = self._fixed.get(kind)
         if known is None:
             known = self._fixed[kind] = _is_fixed(kind)
@@ -323,7 +325,7 @@ def _is_named(value: object, name: str) -> bool:
 
 
 def _is_fixed(kind: type) -> bool:
-    """Tell whether the class ``kind`` is one whose objects a kernel does not change."""
+    """Tell whether a kernel leaves objects of the class ``kind`` unchanged."""
     if not kind.__flags__ & _HEAP_TYPE:
         return _root(kind.__module__) in _FIXED
     return _root(kind.__module__) in _FIXED and _is_named(kind, kind.__qualname__)
@@ -332,7 +334,7 @@ def _is_fixed(kind: type) -> bool:
 def _hides_parts(kind: type) -> bool:
     """Tell whether objects of the class ``kind`` have more memory than its attributes account for.
 
-    So it is with containers, iterators, and classes that are written in C, such as ``operator.itemgetter``.
+    Examples are containers, iterators, and classes that are written in C, such as ``operator.itemgetter``.
     """
     seen = object.__basicsize__
     for base in kind.__mro__:

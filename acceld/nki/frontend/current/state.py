@@ -25,7 +25,7 @@ MOST_SOUGHT = 4096
 
 
 class SamplesWanted(BaseException):
-    """Stop the trace of a long kernel, to trace it again with samples
+    """Stop the trace of a long kernel, which is then traced again with only some iterations of each loop
     (:mod:`acceld.nki.frontend.current.sampling`).
 
     It is a BaseException, so that a kernel does not catch it.
@@ -81,9 +81,9 @@ class CurrentTrace(Trace):
     def leaves_loop(self) -> bool:
         """Tell whether the running loop ends after this iteration.
 
-        That is so if the kernel will be traced again anyway, and this trace only looks for further buffers to
-        flatten. Raise Retrace after many such iterations, because a kernel's ``while`` may wait for an
-        iteration that is left out.
+        The answer is True if the kernel will be traced again anyway, and this trace only looks for further buffers
+        to flatten. Raise Retrace after many such iterations, because a kernel's ``while`` may wait for an iteration
+        that is left out.
         """
         if not self.to_flatten:
             return False

@@ -27,11 +27,11 @@ from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileD
 GROUP = 16
 """Number of partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
 _COMMON = frozenset({int, type(None), SampledIndex})
-"""Types of nearly all parts of indices. Looking them up saves time."""
+"""The types of nearly all parts of indices. A look-up in this set saves the slower checks of other types."""
 
 
 def _place(value: object) -> Any:
-    """Return a number of elements as an integer. The index of a sampled iteration is returned unchanged."""
+    """Return the offset of ``.ap()`` as an integer. The index of a sampled iteration is returned unchanged."""
     return value if isinstance(value, SampledIndex) else whole(value, "the offset of .ap()")
 
 
@@ -361,10 +361,10 @@ class NkiTensor(methods.Tensor):
     def __setitem__(self, key: object, value: object) -> None:
         target = self[key]
         if target.space is Space.HBM:
-            current().notice("tensor[...] = tile in HBM: not every version of NKI takes it; nl.store is always taken")
+            current().notice("tensor[...] = tile in HBM: not every version of NKI accepts it; all accept nl.store")
             stored(target, value, "tensor[...] = tile")
             return
-        current().notice("tile[...] = value: not every version of NKI takes it; nisa.tensor_copy is always taken")
+        current().notice("tile[...] = value: not every version of NKI accepts it; all accept nisa.tensor_copy")
         placement.assign(target, value)
 
     @property
@@ -456,7 +456,9 @@ class NkiTensor(methods.Tensor):
         """Return a view with a new axis of one element at ``dim``."""
         at = whole(dim, "the axis of expand_dim")
         if not -self.ndim - 1 <= at <= self.ndim:
-            refuse("index_rank", f"expand_dim can not add axis {at} to {self.label}: its places are 0 to {self.ndim}")
+            refuse(
+                "index_rank", f"expand_dim can not add axis {at} to {self.label}: valid positions are 0 to {self.ndim}"
+            )
         if at % (self.ndim + 1) == 0:
             self._free_axis(0, "expand_dim")
         return views.with_axis(self, at)
@@ -704,8 +706,8 @@ class NkiTensor(methods.Tensor):
             )
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: Any) -> tuple[int, int, int, int] | None:
-        """Return how a pattern leaves the tensor: the dimension, its first and last element there, and the
-        dimension's size.
+        """Return where a pattern leaves the tensor: the dimension, the first and the last element of the pattern
+        along the dimension, and the dimension's size.
 
         The result is None if the pattern fits.
         """

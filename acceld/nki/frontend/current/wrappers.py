@@ -70,8 +70,8 @@ SHARED_NAMES: dict[str, dict[str, str]] = {
 
 
 def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
-    """Return the variance over the axes ``axis``, which stay as axes of one element. NKI documents that it
-    ignores ``keepdims``.
+    """Return the variance over the axes ``axis``, which stay as axes of one element. NKI documents that
+    ``keepdims`` is ignored.
     """
     tile = elementwise.operand(x, "x", "var")
     axes = reductions.free_axes(axis, tile, "var")
@@ -183,7 +183,7 @@ def _transpose(x: object, dtype: object = None) -> Tensor:
 def _copy(src: object, dtype: object = None) -> Tensor:
     """Return a copy of a tile on chip, in SBUF."""
     if isinstance(src, Tensor) and src.space is Space.PSUM:
-        current().notice("nl.copy from PSUM to SBUF is of NKI 0.6; nisa.tensor_copy is of all versions")
+        current().notice("nl.copy from PSUM to SBUF needs NKI 0.6; nisa.tensor_copy works in all versions")
     return elementwise.copy(src, dtype=dtype)
 
 
@@ -320,6 +320,6 @@ def _wrappers() -> Mapping[str, object]:
 
 
 WRAPPERS = _wrappers()
-"""The functions by name. They are made once in each process, because reading their signatures takes longer than a small
-trace.
+"""The functions of :func:`_wrappers`. They are made once in each process, because reading their signatures takes
+longer than a small trace.
 """

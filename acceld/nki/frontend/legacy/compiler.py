@@ -81,7 +81,7 @@ class Placement:
                 f"start at a lower address: a partition has {size} bytes for explicit allocation",
             )
         if not psum and offset + width > size - LEGACY_RESERVED_SBUF_BYTES:
-            trace.notice("placed in the last 16 KiB of SBUF, which the compiler keeps for itself")
+            trace.notice("a tile is placed in the last 16 KiB of SBUF, which the compiler keeps for itself")
         if psum and offset // chip.psum_bank_bytes != (offset + max(width, 1) - 1) // chip.psum_bank_bytes:
             refuse(
                 "psum_bank",

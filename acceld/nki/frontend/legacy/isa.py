@@ -191,9 +191,9 @@ def tensor_scalar_cumulative(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return a running fold with op1, along the free axis, of src op0 imm0: ``nisa.tensor_scalar_cumulative``.
+    """Return the running fold of (src op0 imm0) with op1 along the free axis: ``nisa.tensor_scalar_cumulative``.
 
-    The result is a new tile. It is also written to ``dst`` if that is given, as AWS's example does
+    The result is a new tile. The result is also written to ``dst`` if ``dst`` is given, as in AWS's example
     (``test_nki_isa_tensor_scalar_cumulative.py`` of the SDK's documentation).
     """
     call = "tensor_scalar_cumulative"
@@ -201,7 +201,7 @@ def tensor_scalar_cumulative(
     command = ReduceCommand(operator.index(cast("Any", reduce_cmd)))
     starts = command is ReduceCommand.load_reduce
     if imm1 is None and starts:
-        refuse("reduce_init", f"'{call}' got reduce_cmd.load_reduce without imm1, from which it starts", "pass imm1")
+        refuse("reduce_init", f"'{call}' got reduce_cmd.load_reduce without imm1, the value to start from", "pass imm1")
     if masked(mask, tile.shape):
         unsupported(f"nisa.{call} with a mask is not simulated", "slice the tile")
     srcs: list[Any] = [tile, scalar_operand(imm0, "imm0", call, tile.shape[0])]
@@ -330,7 +330,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     products.nc_transpose,
     *(one for one in defined_in(sys.modules[__name__], positions, transfers) if one not in _OTHERS),
 )
-"""The public functions above and in two more modules, but for a helper and a function of ``nl``."""
+"""The functions of ``neuronxcc.nki.isa`` that the simulator has."""
 
 
 def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -372,7 +372,7 @@ def check_axes(trace: Trace) -> None:
                 )
 
 
-# Wrapped once in each process, because reading the signatures takes longer than a small trace.
+# The functions are wrapped once in each process, because reading their signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
     {function.__name__: checked("nisa", _direct(function)) for function in FUNCTIONS}
     | {name: _refused(name) for name in UNSUPPORTED}

@@ -110,14 +110,14 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _functions() -> Mapping[str, object]:
-    """Return the functions of the module, by name."""
+    """Return the functions of ``neuronxcc.nki.language``, by name."""
     functions = language.functions() | {name: _remainder(name) for name in ("mod", "fmod")}
     functions |= {function.__name__: function for function in FUNCTIONS}
     names: dict[str, object] = {name: checked("nl", function) for name, function in functions.items()}
     return MappingProxyType(names | {name: _refused(name) for name in UNSUPPORTED})
 
 
-# Wrapped once in each process, because reading the signatures takes longer than a small trace.
+# The functions are wrapped once in each process, because reading their signatures takes longer than a small trace.
 _FUNCTIONS = _functions()
 
 

@@ -76,7 +76,9 @@ def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[
 
 
 def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
-    """Yield the loop variable once for each piece of the loop. In a piece of one iteration it is a number."""
+    """Yield the loop variable once for each piece of the loop. In a piece of one iteration the variable is a
+    number.
+    """
     points = sorted(trace.cuts.get(site, frozenset())) if trace.cuts is not None else []
     edges = [0, *(point for point in points if 0 < point < len(numbers)), len(numbers)]
     if len(edges) > 2:

@@ -233,7 +233,7 @@ def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: An
 
 
 def nc_find_index8(*, data: object, vals: object, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return, for each of the eight values of vals in a partition, the position at which it first occurs in
+    """Return, for each of the eight values of vals in a partition, the position at which the value first occurs in
     data: ``nisa.nc_find_index8``.
     """
     tile, wanted = operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")

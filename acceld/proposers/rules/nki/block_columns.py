@@ -61,7 +61,7 @@ class _Block:
 
     @property
     def rows(self) -> tuple[Statement, ...]:
-        """The declarations of tiles in the loops that enclose the loop over the parts, outside of that loop."""
+        """Return the declarations of tiles in the loops that enclose the loop over the parts, outside of that loop."""
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
         return tuple(one for one in found if one.kind == "declaration")
 
@@ -137,8 +137,8 @@ def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
 
 
 def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
-    """Return, by name, the tiles in SBUF of which a loop reads one part in each iteration and that the loop never
-    writes; the value is the number of columns of a part.
+    """Return, by name, the number of columns of a part for each tile in SBUF of which the loop ``parts`` reads one part
+    in each iteration, and which the loop never writes.
     """
     found: dict[str, int] = {}
     ours = written([parts])
@@ -153,8 +153,8 @@ def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
 
 
 def _part_width(access: Access, parts: Loop) -> int:
-    """Return by how many columns the access moves on with each iteration of ``parts``, if each
-    iteration touches at most that many columns; 0 otherwise.
+    """Return by how many columns an access moves on with each iteration of ``parts``; 0 if an iteration touches more
+    columns than that, or if the number is not known.
     """
     last = last_index(access)
     if last is None or last.form is None:
@@ -165,7 +165,7 @@ def _part_width(access: Access, parts: Loop) -> int:
 
 
 def _obstacle(kernel: KernelModule, block: _Block) -> str:
-    """Return the reason why the loop can not move outside; empty if it can."""
+    """Return the reason why the loop over parts can not move outside the loops around it; empty if it can."""
     parts, nest = block.parts, block.outermost
     for loop in block.chain:
         problem = obstacle_to_exchange(kernel, loop, parts)
@@ -194,7 +194,7 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
 
 
 def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> str:
-    """Return the reason why the tiles can not be made by parts; empty if they can."""
+    """Return the reason why the wide tiles can not be made part by part; empty if they can."""
     columns = {width * (block.parts.trips or 0) for width in block.wide.values()}
     if len(columns) != 1 or len(set(block.wide.values())) != 1:
         return f"line {block.parts.line}: an iteration uses parts of different widths: use equally many columns of each tile"
@@ -232,8 +232,8 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
 
 
 def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
-    """Return the reason why a part of the tile may be used by an iteration other than the part's own; empty if no other
-    iteration uses it.
+    """Return the reason why other iterations than the part's own may use a part of the tile ``name``; empty if no other
+    iteration uses the part.
     """
     makers = set(flatten(block.makers))
     for one in (*kernel.writers(name), *kernel.readers(name)):
@@ -271,7 +271,7 @@ def _problem_of_store(kernel: KernelModule, block: _Block, store: Statement) -> 
 
 
 def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
-    """Return the source in which the loop over parts is the outermost loop."""
+    """Return the source in which the loop over parts is the outermost loop of its nest."""
     number, made = kernel.loops.index(block.parts), written(block.makers)
     kernel = kernel.reread(_by_parts(kernel, block))
     parts = kernel.loops[number]

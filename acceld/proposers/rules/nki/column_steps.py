@@ -60,9 +60,7 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """The part of a buffer that an access touches in step ``c`` of the loop, named by an example with steps of 512
-    columns.
-    """
+    """The part of a buffer that an access touches in step ``c`` of a loop. The examples have steps of 512 columns."""
 
     STEP = auto()
     """The columns of the step in a wider buffer: ``x[p, 512 * c + f]``."""
@@ -104,8 +102,8 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
 
 
 def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
-    """Return how many columns one step takes: the coefficient of the loop variable in an index with a range or slice.
-    None if the indices differ or have none.
+    """Return how many columns one step takes: the coefficient of the loop variable in the indices with a range or
+    slice; None if these indices have different coefficients or none.
     """
     found = set()
     for dim in (dim for statement in ops for access in accesses(statement) for dim in access.dims or ()):
@@ -256,7 +254,7 @@ def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
 
 
 def _size_form(kernel: KernelModule, index: ast.AST) -> ast.Call | None:
-    """Return an index that is ``nl.ds(start, size)``; None for any other."""
+    """Return the index itself if it is ``nl.ds(start, size)``; None for any other index."""
     return index if isinstance(index, ast.Call) and kernel.callee(index) == "ds" and len(index.args) == 2 else None
 
 

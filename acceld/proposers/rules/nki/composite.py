@@ -87,7 +87,7 @@ def _match(kernel: KernelModule, last: Statement) -> _Match | None:
 
 def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
     """Return the match of x * sigmoid(x), x / (1 + exp(-x)), or x * reciprocal(1 + exp(-x)) that ends with ``last``;
-    None if there is none.
+    None if no such sequence ends there.
     """
     if last.op == "divide":
         x, divisor = last.reads.get("x"), last.reads.get("y")
@@ -118,7 +118,7 @@ def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _sigmoid(kernel: KernelModule, last: Statement) -> _Match | None:
-    """Return the match of reciprocal(1 + exp(-x)) that ends with ``last``; None if there is none."""
+    """Return the match of reciprocal(1 + exp(-x)) that ends with ``last``; None if no such sequence ends there."""
     chain = _inverse_chain(kernel, last)
     if chain is None:
         return None
@@ -127,7 +127,9 @@ def _sigmoid(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
-    """Return the match of reciprocal(sqrt(x * scale + bias)) that ends with ``last``; None if there is none."""
+    """Return the match of reciprocal(sqrt(x * scale + bias)) that ends with ``last``; None if no such sequence ends
+    there.
+    """
     operand = last.reads.get("data") or last.reads.get("x")
     if last.op != "reciprocal" or operand is None:
         return None
@@ -142,7 +144,7 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _square(kernel: KernelModule, last: Statement) -> _Match | None:
-    """Return the match of (x * number) * x that ends with ``last``; None if there is none.
+    """Return the match of (x * number) * x that ends with ``last``; None if no such sequence ends there.
 
     The result equals (x * root) * (x * root), where root is the square root of the number. The root becomes the
     activation's scale.

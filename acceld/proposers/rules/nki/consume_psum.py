@@ -61,8 +61,8 @@ def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement]
 
 
 def _element_wise_readers(kernel: KernelModule, copy: Statement) -> list[Statement]:
-    """Return the statements that read a copy out of PSUM, if all are element-wise; [] otherwise, and for a statement
-    that is no such copy.
+    """Return the statements that read the result of a copy out of PSUM, if all of them are element-wise; [] otherwise,
+    and for a statement that is no copy out of PSUM.
     """
     if copy.op not in COPIES or copy.kind != "op" or copy.target is None or copy.augmented:
         return []
@@ -92,7 +92,7 @@ def _obstacle(kernel: KernelModule, copy: Statement, readers: Sequence[Statement
 def _operands(kernel: KernelModule, copied: Access, reader: Statement) -> str:
     """Return the reason why ``reader`` can not read PSUM in place of the copy; empty if it can.
 
-    An instruction reads at most one operand from PSUM, and it must read all of the copied elements.
+    ``reader`` may have no other operand in PSUM, and must read all of the copied elements.
     """
     plain = [a for name, a in reader.reads.items() if a.name == copied.name and name in (*_PAIRS, "src")]
     if len(plain) != 1 or uses(reader, copied.name) != 1 or not plain[0].same_as(copied):

@@ -86,7 +86,7 @@ class _Drain:
 
     @property
     def parts(self) -> tuple[int, int] | None:
-        """(Number of tiles, columns of each) if an index of its own must number the iterations in the work; None if
+        """Return (number of tiles, columns of each tile) if the work needs a separate index for the iterations; None if
         all tiles lie side by side.
         """
         beside = all(tile.axes == 2 for tile in self.tiles.values())
@@ -94,7 +94,9 @@ class _Drain:
 
     @property
     def together(self) -> int:
-        """Number of iterations whose results share a bank of PSUM: the greatest that divides the loop and fits."""
+        """Number of iterations whose results share a bank of PSUM: the greatest number that divides the loop's
+        number of iterations and fits into the bank.
+        """
         trips = self.loop.trips or 1
         most = min(trips, _BANK_COLUMNS // self.columns)
         return max(count for count in range(1, most + 1) if trips % count == 0)
@@ -184,8 +186,9 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
 
 
 def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Statement, ...], tuple[Item, ...]]:
-    """Divide a loop's body: (items up to its products, element-wise work that reads the products, items after that
-    work). If several divisions are possible, the last counts. The work is empty if there is none.
+    """Divide a loop's body, and return (items up to its products, element-wise work that reads the products, items
+    after that work). If several divisions are possible, the last of them counts. If none is possible, the work and the
+    items after it are empty.
     """
     items = [item for item in loop.items if substance([item])]
     for last in reversed(range(len(items))):
@@ -200,8 +203,8 @@ def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Stat
 
 
 def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], together: int) -> _Drain | str | None:
-    """Return the work that one instruction could do for up to ``together`` iterations; a text with the reason if it can
-    not; None if no number of iterations divides the loop.
+    """Return the work that one instruction could do for up to ``together`` iterations; as text, the reason why one
+    instruction can not do the work; None if no such number divides the loop's number of iterations.
 
     Each tile in ``names``, which the body declares anew in every iteration, gets an element for each iteration.
     """
@@ -218,7 +221,7 @@ def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], t
     found = _drain(kernel, kernel.loops[number])
     if not isinstance(found, str):
         return found
-    # The reason speaks of lines of the changed kernel.
+    # The reason found is not shown, because it names lines of the changed kernel, which the reader does not have.
     return (
         f"line {loop.line}: even if {', '.join(names)} had an element for each iteration of {loop.variable}, the work uses a "
         "tile that all iterations share, or indexes a tile differently: declare the tiles before the loop, and index them by its variable"
@@ -288,7 +291,9 @@ def _bank_of_buffer(buffer: Buffer, loop: Loop, uses: Sequence[Access]) -> _Bank
 
 
 def _group(dim: Dim, loop: Loop) -> Affine | None:
-    """Return ``a`` if an index has the form ``trips * a + variable`` of the loop; None for other indices."""
+    """Return ``a`` if an index is ``trips * a + variable``, where ``trips`` is the loop's number of iterations;
+    None for other indices.
+    """
     form, trips = dim.form, loop.trips or 1
     if form is None or dim.extent is not None or form.ranges or form.coefficient(loop.variable) != 1:
         return None
@@ -352,8 +357,8 @@ def _problem(
     own: set[str],
     tiles: dict[ast.AST, Joined],
 ) -> str:
-    """Record the tiles of a statement in ``own`` and ``tiles``. Return the reason why it can not work on all iterations
-    at once; empty if it can.
+    """Record the tiles of a statement in ``own`` and ``tiles``. Return the reason why the statement can not do the work
+    of all iterations at once; empty if it can.
     """
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
         return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"
@@ -470,7 +475,7 @@ def _wide(kernel: KernelModule, found: _Drain, one: Statement) -> str:
 
 
 def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
-    """Return the text of the access to the results of all iterations."""
+    """Return the text of an access to the results of all iterations in a bank of PSUM."""
     language, start, trips = prefix(kernel, "language"), Affine(), found.loop.trips or 1
     if found.parts is None:
         indices = [span(kernel, start, bank.rows, 0, 2), span(kernel, start, bank.columns * trips, 1, 2)]
@@ -483,7 +488,7 @@ def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
 
 
 def _one_result(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
-    """Return the text of the access to the result of one iteration."""
+    """Return the text of an access to the result of one iteration in a bank of PSUM."""
     rows, variable = span(kernel, Affine(), bank.rows, 0, 2), found.loop.variable
     if kernel.api == "nki" and found.parts is not None:
         return f"{bank.name}[{rows}, {variable}, 0:{bank.columns}]"

@@ -68,7 +68,9 @@ class FillPartitions(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop whose tiles have 32 or 64 partitions, or (legacy API) which uses halves of larger tiles."""
+        """Yield every loop whose tiles have 32 or 64 partitions, or (legacy API) which uses halves of larger
+        tiles, with the reason if the tiles can not be stacked.
+        """
         for loop in kernel.loops:
             rows = _fewest_rows(kernel, loop)
             if rows is None:
@@ -121,7 +123,7 @@ class _Tile:
     columns: int
     dtype: str
     parts: int
-    """Number of new tiles that hold its rows."""
+    """Number of new tiles that hold the rows of this tile."""
     first: int = 0
     """Number of the first new tile that holds rows of this part."""
     made: bool = False
@@ -293,7 +295,7 @@ class _Stacking:
         return _Tile(tile.name, tile.columns, tile.dtype, count, at)
 
     def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
-        """Return (number of the first, how many) of the new tiles that an index over rows covers."""
+        """Return (number of the first new tile, how many new tiles) that an index over rows covers."""
         ranges = form.ranges if form is not None else ()
         if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
             raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")
@@ -362,7 +364,7 @@ class _Stacking:
         return f"{there.name}[{', '.join(places)}]"
 
     def _by_partition(self, one: Statement, depends: bool) -> None:
-        """Write one statement that does the work for the rows of all iterations."""
+        """Write a statement that does the work of ``one`` on the rows of all stacked iterations."""
         kernel = self.kernel
         current = kernel.api == "nki"
         if one.second is not None and not current:

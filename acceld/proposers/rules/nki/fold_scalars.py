@@ -51,10 +51,10 @@ class FoldScalars(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every two instructions that may become one because the second reads the result of the first, with the
-        reason if they can not be joined.
+        """Yield every pair of instructions of which the second reads the result of the first and that may become one
+        instruction, with the reason if they can not be joined.
         """
-        # A tensor_scalar may run on the scalar engine too, the folded instruction on the vector engine only.
+        # A tensor_scalar may run on the scalar engine too, but a scalar_tensor_tensor only on the vector engine.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
         for statement in kernel.statements:
             for fold in _folds(kernel, statement):
@@ -124,7 +124,7 @@ class _Scalar:
     reverse: bool
 
     def before(self, language: str, op: str, operand: str, *, reverse: bool) -> dict[str, str]:
-        """Return the arguments of an instruction that does this operation first, and then ``op`` with another operand."""
+        """Return the arguments of an instruction that does this operation first, and then ``op`` with ``operand``."""
         return {
             "data": self.data,
             "op0": f"{language}.{self.op}",

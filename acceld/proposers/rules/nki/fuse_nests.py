@@ -193,8 +193,8 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
 
 
 def _before(kernel: KernelModule, nest: Loop, loop: Loop) -> frozenset[Statement] | None:
-    """Return the statements of ``nest`` that must run before ``loop`` once it is the outermost loop; None if the
-    exchange could change results.
+    """Return the statements of ``nest`` that must run before ``loop`` when ``loop`` becomes the outermost loop; None if
+    this change of the loops' order could change results.
     """
     if any(one is not loop and one.variable == loop.variable for one in (nest, *nest.loops())):
         return None
@@ -244,7 +244,9 @@ def _made(statements: Iterable[Statement]) -> set[str]:
 
 
 def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
-    """Return the fusion with the second nest split, so that its loop has as many iterations as the common loop."""
+    """Return the kernel with the second nest split, so that its loop has as many iterations as the common loop, and the
+    fusion in this kernel.
+    """
     if fusion.factor == 1:
         return kernel, fusion
     even, _ = split_loop(kernel, fusion.second, fusion.factor)

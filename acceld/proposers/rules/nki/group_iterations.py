@@ -40,7 +40,9 @@ class _Nest:
     prepared_bytes: int
     """Bytes in each partition that the preparation of one outer iteration keeps."""
     row_bytes: int
-    """Bytes in each partition that one inner iteration uses and that are the same in every outer iteration."""
+    """Bytes in each partition of the tiles that one inner iteration uses with the same values in every outer
+    iteration.
+    """
     groups: tuple[int, ...]
     """Group sizes to try, best first."""
 
@@ -98,7 +100,7 @@ def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
-    """Return every (outer loop, inner loop) of which the inner is the last item in the outer loop's body."""
+    """Return every pair (outer loop, inner loop) whose inner loop is the last item in the outer loop's body."""
     found = []
     for outer in kernel.loops:
         items = [item for item in outer.items if substance([item])]

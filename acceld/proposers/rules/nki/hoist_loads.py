@@ -108,8 +108,8 @@ def _source(kernel: KernelModule, load: Statement) -> Access | None:
 
 
 def _repeating(kernel: KernelModule, load: Statement, names: frozenset[str]) -> Iterator[tuple[Loop, Sequence[Loop]]]:
-    """Yield the loops that repeat a load and that it can leave, from the innermost outwards, each with the loops inside
-    it around the load. ``names`` are the loop variables on which the address depends.
+    """Yield the loops that repeat a load and that the load can leave, from the innermost outwards. With each come the
+    loops between this loop and the load. ``names`` are the loop variables on which the address depends.
     """
     loops = around(load)
     for number, loop in enumerate(loops):
@@ -125,9 +125,9 @@ def _repeating(kernel: KernelModule, load: Statement, names: frozenset[str]) -> 
 
 
 def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
-    """Return all reads of ``name``; () if one of them is more than a plain operand.
+    """Return all reads of the tile ``name``; () if the tile is also used as more than a plain operand.
 
-    ``others`` is the number of further occurrences of the name: where it is written and declared.
+    ``others`` is the number of further occurrences of the name: where the tile is written and declared.
     """
     reads = [a for s in kernel.statements for a in s.reads.values() if a.name == name]
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)
@@ -135,7 +135,9 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
 
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
-    """Return the source in which the tiles are loaded before the loop and kept, and the loop reads these tiles."""
+    """Return the source in which the tiles are loaded once before the loop and kept, and the loop reads the kept
+    tiles.
+    """
     language = prefix(kernel, "language")
     name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape
@@ -146,8 +148,8 @@ def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
     dtype = kernel.declared_dtype(repeated.load.made.name) if kernel.api == "nki" else f"{source}.dtype"
 
     def placed(loops: Sequence[str], partition: str, column: str) -> str:
-        """Return ``loops``, the dimensions with an element for each iteration, joined with the partition and column
-        dimensions: before the partitions, or (current API) after them.
+        """Return the dimensions of the kept tiles as text: those of ``loops`` come before the partitions, in the
+        current API after them.
         """
         return ", ".join([partition, *loops, column] if kernel.api == "nki" else [*loops, partition, column])
 

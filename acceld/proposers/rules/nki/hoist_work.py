@@ -21,8 +21,9 @@ class HoistWork(Rule):
 
     name = "hoist_work"
     reason = (
-        "A transpose of a 128 x 128 tile occupies the tensor engine like a product and needs a copy out of PSUM. Done "
-        "once and kept in SBUF, or even spilled and loaded again by idle DMA queues, it leaves the engine to products."
+        "A transpose of a 128 x 128 tile occupies the tensor engine like a product and needs a copy out of PSUM. If "
+        "the transposed tile is made once and kept in SBUF, or even spilled and loaded again by idle DMA queues, the "
+        "engine is free for products."
     )
     source = "nki.isa.nc_transpose and nc_matmul: cost on the tensor engine; AWS NKI performance guide: operational intensity"
     apis = frozenset({"nki_legacy", "nki"})
@@ -30,7 +31,7 @@ class HoistWork(Rule):
     relieves = ("tensor", "vector", "scalar", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every parallel loop that repeats work, with the reason if the work can not be moved."""
+        """Yield every loop that repeats work, with the reason if the work can not be moved."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:
@@ -48,21 +49,23 @@ class HoistWork(Rule):
                     gain_percent=(0.0, 20.0),
                     key=loop.variable,
                 )
-            elif loop.kind == "affine_range":
+            else:
                 for reason in list(invariants(kernel, loop).reasons.values())[:1]:
                     wish = f"Do the work that does not use {loop.variable} before its loop"
                     yield self.refused(loop.line, reason, wish, loop.variable)
 
 
 def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
-    if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
+    if loop.trips is None or loop.trips < 2:
         return None
     found = invariants(kernel, loop)
     return found if found.made else None
 
 
 def hoisted(kernel: KernelModule, loop: Loop) -> str:
-    """Return the source with the work that ``loop`` repeats moved before the loop; unchanged if it repeats none."""
+    """Return the source with the work that ``loop`` repeats moved before the loop; the same source if ``loop`` repeats
+    no work.
+    """
     repeated = _repeated(kernel, loop)
     return kernel.source if repeated is None else _hoisted(kernel, repeated, Variant("before the loop"))
 

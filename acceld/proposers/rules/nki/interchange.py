@@ -1,5 +1,5 @@
-"""Exchange two nested parallel loops, so that data is loaded once that the inner loop loaded again in every iteration
-of the outer loop.
+"""Exchange two nested parallel loops, so that the data which the inner loop loads again in every iteration of the outer
+loop is loaded only once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield pairs of loops whose exchange may save loads or spills, with the reason if they can not be exchanged.
+        """Yield pairs of loops whose exchange may save loads or spills, and, with the reason, all pairs that can not be
+        exchanged.
 
-        In every such pair the inner loop loads data that does not depend on the outer variable. If values are spilled,
-        or no profile says whether they are, a pair also counts if its inner loop reads SBUF tiles that do not depend
-        on the outer variable.
+        The exchange may save loads if the inner loop loads data that depends on the inner variable alone. It may save
+        spills if the inner loop reads SBUF tiles that depend on the inner variable alone, unless a profile says that
+        nothing is spilled.
         """
         for outer in kernel.loops:
             inner = _inner(outer)
@@ -96,7 +97,7 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
 
 def _tied(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) -> str:
     """Return the reason why the iterations of the two loops must keep their order because of what a statement writes;
-    empty if they need not.
+    empty if another order gives the same values.
     """
     target = statement.made
     where, name = f"line {statement.line}:", target.name

@@ -1,4 +1,4 @@
-"""Keep a tensor in SBUF that a kernel stores to HBM only to load it again.
+"""Keep a tensor in SBUF if the kernel stores it to HBM only to load it again.
 
 Before, and after::
 
@@ -50,7 +50,7 @@ class _Scratch:
 
 
 class KeepOnChip(Rule):
-    """Keep tensors in SBUF that the kernel uses in HBM only as scratch space."""
+    """Keep tensors in SBUF if the kernel uses them in HBM only as scratch space."""
 
     name = "keep_on_chip"
     reason = (
@@ -116,7 +116,9 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
 
 
 def _partition_axis(access: Access, buffer: Buffer, *, slices: bool) -> int | None:
-    """Return the dimension whose index is the whole range over the partitions; None unless there is exactly one."""
+    """Return the dimension whose index is the whole range over the partitions; None unless exactly one dimension has
+    such an index.
+    """
     if access.dims is None or len(access.dims) != len(buffer.shape):
         return None
     found = None
@@ -212,7 +214,9 @@ def _is_columns(kernel: KernelModule, name: str) -> bool:
 
 
 def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Statement | None:
-    """Return the statement whose result can be written directly to the tensor; None if a copy is needed."""
+    """Return the statement that makes the stored value and can write it to the tensor in SBUF directly; None if a copy
+    is needed.
+    """
     value = store.reads["value"]
     if len(scratch.stores) != 1 or value.dims is not None or value.name in kernel.buffers:
         return None

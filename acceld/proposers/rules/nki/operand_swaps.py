@@ -41,7 +41,7 @@ class Product:
 
     @property
     def by_columns(self) -> bool:
-        """True if one tile holds the stationary operands of all places side by side already."""
+        """Return True if one tile already holds the stationary operands of all places side by side."""
         return self.place == len(self.stationary.dims or ()) - 1
 
 
@@ -128,6 +128,7 @@ def _part(turn: Statement, source: Access) -> Loop | None:
 
 
 def is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
+    """Return True if ``copy`` is a plain copy of the tile that only ``turn`` writes, in the same loop body."""
     read = copy.reads.get("src")
     plain = copy.kind == "op" and copy.op in COPIES and not copy.augmented and not kernel.mask(copy)
     if not plain or copy.parent is not turn.parent or read is None or copy.target is None or turn.target is None:

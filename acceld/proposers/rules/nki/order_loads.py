@@ -1,7 +1,7 @@
 """Load first what is needed first: move loads down to the first work that needs them.
 
-Transfers start in the order of the source. Before, the first rows wait until all of ``w`` is loaded; after, they are
-loaded first::
+Transfers start in the order of the source. Before, the transfer of ``rows`` waits until all of ``w`` is loaded. After,
+``rows`` is loaded first::
 
     for k in nl.affine_range(8):                  nisa.dma_copy(dst=rows, src=x[0:128, :])
         nisa.dma_copy(dst=tiles[:, k, :],         nisa.activation(dst=scaled, op=nl.exp, data=rows)
@@ -12,7 +12,8 @@ loaded first::
     for m in nl.sequential_range(15):
         ...
 
-In parts of 512 columns, the loads also follow the products that need only some columns of each tile.
+If the products need only some columns of each tile at a time, the loads can also run in parts of 512 columns: the first
+part of all tiles is loaded first.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ _COLUMNS = 512
 
 @dataclass(frozen=True)
 class _Early:
-    """Loads that come before the loads of other work."""
+    """Loads that run too early: before the loads of other work that uses its tiles sooner."""
 
     group: tuple[Item, ...]
-    """The loads, and the work right below that uses them, in the order of the source."""
+    """The loads, and the work right below them that uses the loaded tiles, in the order of the source."""
     passed: tuple[Item, ...]
     """The items between the group and its first user."""
     user: Item
@@ -77,7 +78,9 @@ class OrderLoads(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield all loads outside of loops that come before the loads of work before their own first user."""
+        """Yield each load, or outermost loop with loads, that runs too early: before the loads of other work
+        that precedes its own first user.
+        """
         for at, item in enumerate(kernel.items):
             early = _early(kernel, at) if _loads(kernel, [item]) else None
             if early is None:
@@ -109,7 +112,9 @@ def _loads(kernel: KernelModule, items: Sequence[Item]) -> bool:
 
 
 def _early(kernel: KernelModule, at: int) -> _Early | None:
-    """Return the loads of item number ``at`` with their first user; None if no other loads are between the two."""
+    """Return the loads of item number ``at`` with their first user; None if no work between the two has loads of
+    its own.
+    """
     items, end = kernel.items, at + 1
     while end < len(items) and undisturbed(items[at:end], items[end : end + 1]) and _is_simple(kernel, items[end]):
         end += 1
@@ -122,7 +127,7 @@ def _early(kernel: KernelModule, at: int) -> _Early | None:
 
 
 def _is_awaited(kernel: KernelModule, items: Sequence[Item]) -> bool:
-    """Return True if an item among ``items`` uses what another one loads before it."""
+    """Return True if an item among ``items`` uses what an earlier item among them loads."""
     return any(
         _loads(kernel, [one]) and any(written([one]) & read([later]) for later in items[at + 1 :])
         for at, one in enumerate(items)
@@ -130,7 +135,7 @@ def _is_awaited(kernel: KernelModule, items: Sequence[Item]) -> bool:
 
 
 def _is_simple(kernel: KernelModule, item: Item) -> bool:
-    """Return True if an item makes tiles only, without loads and without products."""
+    """Return True if an item only makes tiles by element-wise work, without loads and without products."""
     return all(
         one.kind == "op" and one.op not in PRODUCTS and one.op in OPERATIONS and kernel.space_of(one.made.name) != "hbm"
         for one in flatten([item])
@@ -153,8 +158,8 @@ def _obstacle(kernel: KernelModule, early: _Early) -> str:
 
 
 def _parts(kernel: KernelModule, early: _Early) -> int:
-    """Return the number of parts of columns in which the group can be made; 0 if it can not, or if its user needs whole
-    tiles.
+    """Return the number of parts of columns in which the group can be made; 0 if the group can not be made in parts, or
+    if its user needs whole tiles.
     """
     loop = early.group[0]
     if kernel.api != "nki" or len(early.group) > 1 or not isinstance(loop, Loop):
@@ -185,7 +190,7 @@ def _width(kernel: KernelModule, access: Access) -> int | None:
 
 
 def _moved(kernel: KernelModule, early: _Early, variant: Variant) -> str:
-    """Return the source with the group right before its user."""
+    """Return the source with the group of loads right before the group's first user."""
     start, end = first_line(kernel, early.group[0]), kernel.after_line(early.group[-1].end)
     text = _in_parts(kernel, early) if variant.parameters else kernel.source[start:end]
     edits = Edits(kernel.source)

@@ -55,8 +55,9 @@ class PipelineStages(Rule):
 
     name = "pipeline_stages"
     reason = (
-        "Each engine takes its instructions in order, and the compiler reorders only neighbors. If an iteration is a chain "
-        "from engine to engine, every engine waits for the others. One stage ahead, it has other work meanwhile."
+        "Each engine takes its instructions in order, and the compiler reorders only neighbors. If an iteration is a "
+        "chain from engine to engine, every engine waits for the others. If one stage runs an iteration ahead, each "
+        "engine has other work meanwhile."
     )
     source = (
         "AWS NKI performance guide: overlapping compute of different engines; NKI fused attention: software pipelining"
@@ -160,7 +161,9 @@ def _declared(items: Sequence[Item]) -> set[str]:
 
 
 def _handed_on(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> list[str]:
-    """Return the tiles that the body declares for the first stage and that the rest reads (current API)."""
+    """Return the names of the tiles that the body declares for the first stage and that the rest reads; [] in the
+    legacy API.
+    """
     own = _declared([item for item in first if _declares(item)])
     return sorted(own & read(rest)) if kernel.api == "nki" else []
 
@@ -174,8 +177,8 @@ def _named(one: Statement, variable: str) -> bool:
 
 
 def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> str:
-    """Return the reason why both stages touch the same data when they belong to different iterations; empty if they do
-    not.
+    """Return the reason why the two stages of different iterations can not change their order, because both use the
+    same data; empty if they can.
     """
     back = sorted(written(rest) & (written(first) | read(first)))
     if back:

@@ -21,22 +21,24 @@ _BOTH = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class PlaceEngine(Rule):
-    """Choose an engine: vector or scalar for copies and scaled copies, also out of PSUM; any engine that is able to for
-    element-wise work.
+    """Choose another engine for copies and element-wise work.
+
+    Copies go to the vector or the scalar engine, which both reach PSUM. Element-wise work on tiles in SBUF goes to any
+    engine that can do it.
     """
 
     name = "place_engine"
     reason = (
-        "Vector and scalar engine run side by side. A copy costs one cycle an element on either (1.12 and 1.4 GHz on "
-        "trn1), so it belongs on the one that has time."
+        "The vector and the scalar engine run side by side. A copy costs one cycle an element on either engine (1.12 "
+        "and 1.4 GHz on trn1), so it belongs on the less busy engine."
     )
     source = "nki.isa.tensor_copy: cost max(MIN_II, N) on Vector, Scalar or GpSimd; GpSimd can not reach PSUM"
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "engine"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield one finding for all copies that name no engine, and one for every statement on tiles in SBUF that
-        another engine can run.
+        """Yield one place for all copies that name no engine, one for each statement that another engine can run, and
+        one for each statement that two other engines can share.
         """
         copies = _copies(kernel)
         if copies:
@@ -185,7 +187,9 @@ def _on_two_engines(kernel: KernelModule, one: Statement, _: Variant) -> str:
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:
-    """Return True if a tile is known to be in SBUF. In a kernel that never uses PSUM, all tiles on the chip are."""
+    """Return True if a tile is known to be in SBUF. In a kernel that never uses PSUM, all tiles on the chip are in
+    SBUF.
+    """
     if name in kernel.parameters or kernel.space_of(name) == "hbm":
         return False
     psum = any(one.op in (*PRODUCTS, "nc_transpose") for one in kernel.statements)

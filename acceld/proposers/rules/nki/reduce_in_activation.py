@@ -59,6 +59,10 @@ def _joined(kernel: KernelModule, made: Statement, total: Statement, _: Variant)
             f"{result} = {language}.ndarray(({language}.par_dim({_partitions(kernel, made)}), 1), "
             f"dtype={language}.float32, buffer={language}.sbuf)\n{made.indent}"
         )
+    declared = kernel.declaration(total.made.name)
+    if declared is not None and declared.start > made.start:
+        declaration = f"{kernel.source[declared.start : declared.end]}\n{made.indent}"
+        edits.delete_lines(declared.start, declared.end)
     arguments = _activation(kernel, made) | {"reduce_op": f"{language}.add", "reduce_res": result}
     edits.replace(made.start, made.end, declaration + operation(kernel, made, "activation_reduce", arguments))
     edits.delete_lines(total.start, total.end)
@@ -80,7 +84,7 @@ def _summed(kernel: KernelModule, total: Statement) -> Access | None:
 
 
 def _made_before(kernel: KernelModule, total: Statement) -> Statement | None:
-    """Return the activation whose result a sum adds up; None if there is none."""
+    """Return the activation whose result the statement ``total`` adds up; None for other statements."""
     data = _summed(kernel, total)
     writers = kernel.writers(data.name) if data is not None else []
     made = max((one for one in writers if one.start < total.start), key=lambda one: one.start, default=None)
@@ -100,7 +104,7 @@ def _obstacle(kernel: KernelModule, made: Statement, total: Statement) -> str:
     reasons = [one_name(kernel, [name]), same_mask(kernel, made, total)]
     if name in kernel.buffers:
         declared = kernel.buffers[name].declaration
-        if declared.start > made.start:
+        if declared.start > made.start and declared.parent is not made.parent:
             reasons.append(f"line {declared.line} declares {name} after line {made.line}: declare it before")
     elif _partitions(kernel, made) is None:
         reasons.append(f"line {total.line}: the shape of {data.name} is not known: declare it by numbers")

@@ -103,10 +103,10 @@ def _operator(kernel: KernelModule, statement: Statement) -> str:
 
 
 def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
-    """Return the statement that reduces the results of the reduction ``part`` of all iterations to one; None if there
-    is none.
+    """Return the statement that joins the results of the reduction ``part`` in all iterations into one result; None if
+    no statement does.
 
-    It must be the only reader of these results, and apply the same operation.
+    The statement must be the only reader of these results, and apply the same operation.
     """
     name = part.made.name
     readers = kernel.readers(name)
@@ -120,7 +120,9 @@ def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
 
 
 def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement) -> _Parts | str:
-    """Return the parts of the row that one instruction can reduce; or, as text, the reason why it can not."""
+    """Return the parts of a row that one instruction can reduce; as text, the reason why one instruction can not reduce
+    them.
+    """
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
         return f"{where} the result of one part is negated or rounded: negate only the final result, and keep the results of parts in float32"
@@ -244,8 +246,8 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
 
 
 def _droppable(kernel: KernelModule, part: Statement, loops: Sequence[Loop]) -> bool:
-    """Return True if each variable of ``loops`` is alone in one index of the reduction's result. Then these indices
-    can become zero.
+    """Return True if, for each of ``loops``, one index of the reduction's result is just the loop's variable. Then
+    these indices can become zero.
     """
     assert part.target is not None and part.target.dims is not None
     found = all_accesses(kernel, part.target.name)
@@ -254,7 +256,7 @@ def _droppable(kernel: KernelModule, part: Statement, loops: Sequence[Loop]) -> 
 
 
 def _at_once(kernel: KernelModule, parts: _Parts, _: Variant) -> str:
-    """Return the source with one reduction after the loops."""
+    """Return the source with one reduction of the whole row after the loops that make its parts."""
     edits = Edits(kernel.source)
     part, whole, one = parts.part, parts.whole, parts.joined
     laid_beside(kernel, one, edits, without=[part])

@@ -1,11 +1,17 @@
 """Scale the rows of a product's result, instead of the rows of its wider operand.
 
-Before, every element of ``x`` is scaled, as at the end of a softmax; after, every row of the product::
+Before, every row of ``x`` is scaled, as at the end of a softmax::
 
-scaled[p, f] = nisa.tensor_scalar(x[p, f], op0=nl.multiply, operand0=r[p, 0])
-turned = nisa.nc_transpose(scaled[p, 128 * k + c]); scaled_t[k, p, c] = nl.copy(turned)    (from x, not scaled)
-total += nisa.nc_matmul(scaled_t[k, p, c], w[k, p, f])
-out = nl.copy(total)                          out = nisa.tensor_scalar(total, op0=nl.multiply, operand0=r[p, 0])
+    scaled[p, f] = nisa.tensor_scalar(x[p, f], op0=nl.multiply, operand0=r[p, 0])
+    turned = nisa.nc_transpose(scaled[p, 128 * k + c]); scaled_t[k, p, c] = nl.copy(turned)
+    total += nisa.nc_matmul(scaled_t[k, p, c], w[k, p, f])
+    out = nl.copy(total)
+
+After, ``x`` itself is transposed, and every row of the product is scaled::
+
+    turned = nisa.nc_transpose(x[p, 128 * k + c]); scaled_t[k, p, c] = nl.copy(turned)
+    total += nisa.nc_matmul(scaled_t[k, p, c], w[k, p, f])
+    out = nisa.tensor_scalar(total, op0=nl.multiply, operand0=r[p, 0])
 
 The rule does the same in the current API, where tiles are declared in the loop and used whole.
 """
@@ -43,7 +49,7 @@ class _Chain:
 
     scaling: Statement
     plain: str
-    """The part of the plain tile that is transposed in place of the scaled one."""
+    """Text of the part of the unscaled tile that is transposed in place of the scaled tile."""
     turned: Access
     """The part of the scaled tile that is transposed."""
     product: Statement
@@ -198,8 +204,8 @@ def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
 
 
 def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
-    """Return the reason why the unscaled tile can not be transposed in place of the scaled one: it may change later,
-    or can not be transposed. Empty if it can.
+    """Return the reason why the unscaled tile can not be transposed in place of the scaled tile, for example because it
+    may change before the transpose; empty if it can.
     """
     name, scaled = data.name, scaling.made
     writers, forms = kernel.writers(name), kernel.forms(data)
@@ -226,9 +232,10 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
 
 
 def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str, Loop] | str:
-    """Return, by variable, the loops in which each iteration has a factor tile of its own. As text, the reason why the
-    factor may be overwritten before the result is copied: another loop around its writer gives it no place for each
-    iteration.
+    """Return, by variable, the loops in which each iteration has a factor tile of its own; as text, the reason why the
+    factor may be overwritten before the result is copied.
+
+    For example, the iterations of another loop around the factor's writer may all write the same element.
     """
     name, writers = factor.name, kernel.writers(factor.name)
     if name in kernel.ambiguous:

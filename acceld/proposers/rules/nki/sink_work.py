@@ -1,4 +1,4 @@
-"""Make tiles where they are used, instead of all tiles before.
+"""Make tiles where they are used, instead of making all tiles beforehand.
 
 The loop nest that makes the tiles (the producer) moves into a loop of the nest that uses them (the consumer). If one
 iteration of that loop needs only a single index of a producer's loop, that loop of the producer disappears::
@@ -222,8 +222,8 @@ def _sunk(kernel: KernelModule, one: _Sinking, _: Variant) -> str:
 
 
 def _private(kernel: KernelModule, one: _Sinking) -> list[Statement]:
-    """Return the declarations of tiles that each iteration around the producer's new position can make for itself.
-    These declarations move there too.
+    """Return the declarations that move together with the producer: those of tiles that each iteration at the
+    producer's new position can make for itself.
     """
     outer = {loop.variable for loop in (one.into, *around(one.into)) if loop not in around(one.producer)}
     places = {variable for dim in one.known.values() if dim.form for variable in dim.form.variables}

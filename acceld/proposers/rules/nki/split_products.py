@@ -119,7 +119,10 @@ def _operands(product: Statement) -> tuple[Access, Access]:
 
 
 def _is_product(kernel: KernelModule, one: Statement) -> bool:
-    """Return True if a statement is a product whose operands are both in SBUF."""
+    """Return True if a statement is a product of two accesses whose options are all known and switched off.
+
+    ``nl.matmul`` must have ``transpose_x=True``.
+    """
     if one.kind != "op" or one.op not in PRODUCTS:
         return False
     wanted = {"x", "y"} if one.op == "matmul" else {"stationary", "moving"}
@@ -177,7 +180,9 @@ def _adds(writer: Statement) -> bool:
 
 
 def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
-    """Return the tensors whose dtype a tile has: the one that its declaration names, or those that it is loaded from."""
+    """Return the names of the tensors whose dtype a tile has: the tensor that the tile's declaration names, or the
+    tensors from which the tile is loaded.
+    """
     if dtype.endswith(".dtype"):
         return [dtype.removesuffix(".dtype")]
     if dtype:
@@ -198,9 +203,7 @@ def _may_begin_with_zeros(kernel: KernelModule, product: Statement, declaration:
 
 
 def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) -> bool:
-    """Tell whether it is proved that all other statements that write the buffer write other elements than this product
-    does.
-    """
+    """Return True if all other statements that write the buffer are proved to write other elements than the product."""
     if target.name in kernel.ambiguous or all_accesses(kernel, target.name) is None:
         return False
     others = [one.result(target.name) for one in kernel.writers(target.name) if one is not product]
@@ -245,7 +248,7 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
 
 
 def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool:
-    """Return True if it is proved that an access covers all partitions of its buffer, which has 64.
+    """Return True if an access is proved to cover all 64 partitions of its buffer.
 
     The partitions are index ``place`` of the buffer's ``axes`` indices.
     """
@@ -347,7 +350,9 @@ def _product(
 
 
 def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) -> None:
-    """Add to ``edits`` what makes a legacy buffer begin with zeros, if a product overwrote it before."""
+    """Add to ``edits`` the change that lets a buffer of the legacy API begin with zeros, if the product overwrote the
+    buffer's values until now.
+    """
     declaration = kernel.buffers[product.made.name].declaration
     if kernel.api == "nki" or declaration.op != "ndarray":
         return
@@ -385,8 +390,8 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
 
 
 def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Return the writers of a buffer whose values reach a product; a value that is overwritten before any product reads
-    it does not.
+    """Return the statements that write values of a buffer that a product reads. A statement is left out if its value is
+    overwritten before any product reads the value.
     """
     writers = kernel.writers(name)
     reads = [product.start for product in products if name in {access.name for access in _operands(product)}]

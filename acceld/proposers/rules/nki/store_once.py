@@ -30,7 +30,7 @@ from acceld.nki.source.syntax import Access, Loop, Statement, accesses, elements
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _COLUMNS = (2048, 4096)
-"""Columns of a store that are worth their room in SBUF, 8 and 16 KiB a partition."""
+"""Numbers of columns that one store may have. Their tile takes 8 or 16 KiB in each partition of SBUF."""
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,9 @@ def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _clearing(kernel: KernelModule, found: _Sum) -> Statement | None:
-    """Return the statement that fills all of the total with zeros before the loop, where nothing else but the addition
-    writes it; None if there is none.
+    """Return the statement that fills all of the total with zeros before the loop.
+
+    None means that there is no such statement, or that another statement besides the addition writes the total.
     """
     others = [one for one in kernel.writers(found.total.name) if one is not found.addition]
     if len(others) != 1 or others[0].op != "memset" or kernel.number(others[0].args.get("value")) != 0:
@@ -286,7 +287,9 @@ def _is_apart(uses: Sequence[tuple[Statement, Access]] | None, loop: Loop) -> bo
 
 
 def _pieces(items: Sequence[Item], addition: Statement) -> list[tuple[Item, ...]]:
-    """Return the runs of items before and after the addition, in its own body and in those around it."""
+    """Return the pieces into which the loop is divided: the items before and after the addition in its own body, and
+    those before and after that body in each body around it.
+    """
     before, item, after = _cut(items, addition)
     middle = _pieces(item.items, addition) if isinstance(item, Loop) else []
     return [before, *middle, after]
@@ -353,7 +356,7 @@ def _is_written_whole(kernel: KernelModule, found: _Sum) -> bool:
 
 
 def _adding(kernel: KernelModule, found: _Sum) -> str:
-    """Return the source with a product that adds to those of the sum's earlier iterations."""
+    """Return the source in which the product adds to the products of the sum's earlier iterations."""
     edits = Edits(kernel.source)
     (product,) = kernel.writers(found.part.name)
     condition, given = _first_of(kernel, found, product), product.args.get("accumulate")
@@ -365,7 +368,9 @@ def _adding(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _without_place(kernel: KernelModule, found: _Sum) -> str:
-    """Return the source with a part that has one place for all iterations."""
+    """Return the source in which the buffer of the products has a single element for all iterations of the sum's loop,
+    instead of one for each.
+    """
     edits = Edits(kernel.source)
     if found.place is None:
         return kernel.source
@@ -390,7 +395,7 @@ def _written(kernel: KernelModule, found: _Sum, items: Sequence[Item], indent: s
 
 
 def _repeated(kernel: KernelModule, loop: Loop, items: Sequence[Item], indent: str) -> str:
-    """Return the lines of a piece inside its own loop."""
+    """Return the lines of ``items`` inside a new loop with the variable and the range of ``loop``."""
     if not substance(items):
         return ""
     assert isinstance(loop.node.iter, ast.Call)

@@ -1,7 +1,8 @@
-"""Compute products transposed by exchanging stationary and moving operand, if their result is transposed later.
+"""Exchange the stationary and the moving operand of products whose result is transposed later. Then the products are
+made already transposed.
 
-Before, ``wide`` is 128 x 512 and its four blocks are transposed for the next product; after, four neighboring places of
-``wide`` hold these blocks, already transposed::
+``wide[row]`` is a tile of 128 x 512, called the place ``row``. Before, the four blocks of each place are transposed for
+the next product. After, four neighboring places hold these blocks, already transposed::
 
     wide[row, p, f] = nl.copy(nisa.nc_matmul(x_t[row, p, c], w[p, f]))
     turned = nisa.nc_transpose(wide[row, p, 128 * part + c]); wide_t[row, part, p, c] = nl.copy(turned)
@@ -37,15 +38,16 @@ class SwapOperands(Rule):
 
     name = "swap_operands"
     reason = (
-        "nc_matmul(stationary, moving) gives stationary.T @ moving, and a stationary operand wants its contraction axis in "
-        "the partitions: a result that is the next stationary operand is transposed first, by the engine that makes "
-        "products and through PSUM. With the operands exchanged it comes out transposed, by as many passes."
+        "nc_matmul(stationary, moving) gives stationary.T @ moving, and a stationary operand needs its contraction "
+        "axis in the partitions. So a result that is the next stationary operand is transposed first, on the tensor "
+        "engine and through PSUM. If the operands are exchanged, the result is made transposed, in as many passes."
     )
     source = "nki.isa.nc_matmul: operands of at most 128 and 512 columns; nki.isa.nc_transpose on the tensor engine"
     apis = frozenset({"nki_legacy"})
     only = (
-        "It exchanges blocks among the places of a tile, which the legacy API lays before its partitions. In the current "
-        "API partitions come first, and the tile that is transposed is declared in the loop, so that it has no places."
+        "The rule exchanges blocks between the tiles of one buffer. In the legacy API the index that numbers these "
+        "tiles comes before the partitions. In the current API partitions come first, and the tile that is transposed "
+        "is declared in the loop, so that no index numbers the tiles."
     )
     change_class = "mixed"
     relieves = ("tensor", "vector", "scalar")
@@ -77,8 +79,8 @@ class SwapOperands(Rule):
 
 
 def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, str], _: Variant) -> str:
-    """Return the source with the products' operands exchanged, where reads of the transposed result use the product's
-    result itself.
+    """Return the source in which the operands of the products are exchanged, and each read of the transposed result
+    is a read of the products' result.
     """
     edits = Edits(kernel.source)
     for product in swap.products:
@@ -94,10 +96,10 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, s
 
 
 def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dict[str, str]:
-    """Return the texts of a product's new operands.
+    """Return the texts of a product's new operands, by name of the argument.
 
-    The stationary one is a block of the former moving operand; the moving one is the stationary operands of a group of
-    places, side by side.
+    The new stationary operand is a block of the former moving operand. The new moving operand has the stationary
+    operands of a group of places, side by side.
     """
     variable, place = product.slot.variable, _index(product.stationary, product.place)
     columns = _range_text(kernel, product.stationary, BLOCK)
@@ -114,14 +116,18 @@ def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dic
 
 
 def _last_index(access: Access, columns: str, without: str = "") -> str:
-    """Return the text of the last index with the range ``columns``, and without one loop variable."""
+    """Return the text of an access's last index, with ``columns`` as the text of its range and without the loop
+    variable ``without``.
+    """
     form = (access.dims or ())[-1].form or Affine()
     kept = tuple((symbol, factor) for symbol, factor in form.terms if symbol.variable != without or symbol.is_range)
     return rendered(Affine(form.constant, kept), dict.fromkeys(form.ranges, columns))
 
 
 def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: Edits) -> None:
-    """Add to ``edits`` what puts the tiles of each group of places side by side, except in the products."""
+    """Add to ``edits`` the changes that put the tiles of each group of places side by side, in all accesses but
+    those of the exchanged products.
+    """
     name, blocks = product.stationary.name, swap.blocks
     declared = kernel.buffers[name]
     for position, extent in ((product.place, (declared.shape[product.place] or 0) // blocks), (-1, BLOCK * blocks)):
@@ -136,8 +142,8 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
 
 
 def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str:
-    """Return the new text of each read of the transposed blocks, by node; or, as text, the reason why they have to
-    stay.
+    """Return the new text of each read of the transposed blocks, by node; as text, the reason why the transposes
+    have to stay.
     """
     target, source = swap.copy.target, swap.source
     assert target is not None
@@ -163,10 +169,10 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
 
 
 def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[str, str] | None:
-    """Return the loop variables of the transposes as texts, found from an index of a transposed tile; None if not
-    known.
+    """Return, for an access to a transposed tile, the values as text of the loop variables with which that tile was
+    transposed; None if the values do not follow from the indices.
 
-    Place and block are exchanged in the result.
+    In the result the values for the place and for the block are exchanged.
     """
     target, slot = swap.copy.target, swap.slot
     assert target is not None and slot is not None
@@ -207,8 +213,8 @@ def _renamed(access: Access, values: Mapping[str, str]) -> dict[ast.AST, str]:
 
 
 def _superfluous(swap: OperandSwap) -> list[Item]:
-    """Return the items that become superfluous: transpose and copy, and the loops around them that contain nothing
-    else.
+    """Return the items that become superfluous: the transpose and its copy, or the outermost loop around them that
+    contains nothing else.
     """
     gone: list[Item] = [swap.turn, swap.copy]
     while (loop := gone[0].parent) is not None and all(
@@ -224,8 +230,8 @@ def _index(access: Access, position: int) -> ast.AST:
 
 
 def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
-    """Return the source text of the range over ``extent`` columns in an access's last index. Raise RuleRefused if there
-    is none.
+    """Return the source text of the range over ``extent`` columns in an access's last index. Raise RuleRefused if that
+    index has no such range.
     """
     wanted = Affine.of(Symbol.over(extent, 1, 2))
     pending = [_index(access, -1)]

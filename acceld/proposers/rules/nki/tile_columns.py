@@ -92,7 +92,7 @@ class _Wide:
 
     @property
     def work(self) -> int:
-        """Number of instructions on columns."""
+        """Return the number of instructions that work on columns."""
         return sum(one.kind == "op" for one in self.body)
 
 
@@ -172,7 +172,7 @@ def _divided(
 def _problem_of_tiles(
     kernel: KernelModule, loop: Loop, body: Sequence[Statement], wide: set[str], declared: set[str]
 ) -> str:
-    """Return the reason why a tile of the loop can not be made by pieces of its columns; empty if all can."""
+    """Return the reason why a tile of the loop can not be made in pieces of its columns; empty if all tiles can."""
     for name in sorted(wide):
         users = [*kernel.readers(name), *kernel.writers(name)]
         outside = next((user for user in users if user.parent is not loop), None)
@@ -276,8 +276,8 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
 
 
 def _first(access: Access) -> tuple[Affine | None, bool]:
-    """Return two values: the first column of an access (None if the access is the whole tile or the column is not
-    known), and True if the access is a single column.
+    """Return (first column of an access, True if the access is a single column). The first column is None for an access
+    to the whole tile, and if it is not known.
     """
     last = last_index(access)
     return (None, False) if last is None or last.form is None else (last.form.start, last.width == 1)

@@ -60,8 +60,8 @@ def _names_a_part(kernel: KernelModule, statement: Statement) -> bool:
 
 
 def _uses(kernel: KernelModule, node: ast.AST, name: str) -> tuple[list[int | None], int]:
-    """Return the lengths of the loops that step by ``name``, and the number of ranges and shapes that have it as their
-    extent.
+    """Return (lengths of the loops that step by ``name``, number of ranges and shapes with the extent ``name``). A
+    length that is not known is None.
     """
     lengths: list[int | None] = []
     extents = 0

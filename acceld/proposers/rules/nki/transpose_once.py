@@ -52,9 +52,10 @@ class TransposeOnce(Rule):
 
     name = "transpose_once"
     reason = (
-        "The tensor engine wants the contraction axis in the partitions; nl.matmul(x, y) without transpose_x inserts a "
-        "transpose on the same engine and a copy out of PSUM for every call, also where x does not change. In the current "
-        "API the kernel writes both itself; a turned tile is as large as the one that is loaded, and loaded as fast."
+        "The tensor engine needs the contraction axis in the partitions; nl.matmul(x, y) without transpose_x inserts a "
+        "transpose on the same engine and a copy out of PSUM for every call, even if x does not change. In the current "
+        "API the kernel itself contains the transpose and the copy. A transposed tile is as large as the original, and "
+        "is loaded as fast."
     )
     source = "nki.language.matmul and AWS NKI performance guide: an inserted PE transpose of x when transpose_x=False"
     apis = frozenset({"nki_legacy", "nki"})
@@ -187,8 +188,8 @@ class _Turned:
 
 
 def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
-    """Return the transposed blocks; as text, the reason why they can not be made before the loop; None if no loop
-    repeats them.
+    """Return the transposed blocks, of which ``turn`` makes one in each iteration; as text, the reason why they can not
+    be made before the loop; None if ``turn`` transposes no loaded tile, or if no loop repeats its work.
     """
     blocks, data, writers = turn.parent, turn.reads.get("data"), []
     if turn.kind == "op" and turn.op == "nc_transpose" and data is not None and blocks is not None:

@@ -37,7 +37,9 @@ _ROWS = 16
 
 @dataclass(frozen=True)
 class _Turn:
-    """Transposes on the tensor engine of parts of a tile that one statement makes, all into one tile."""
+    """Transposes, on the tensor engine, of blocks of one tile into one other tile. One statement makes the first
+    tile.
+    """
 
     turns: tuple[Statement, ...]
     data: Access
@@ -46,21 +48,21 @@ class _Turn:
     shape: tuple[int, int]
     """Rows and columns of the whole tile, as numbers."""
     counts: tuple[str, ...]
-    """Numbers of iterations of the loops around the maker, from the outermost inwards, as the source says them."""
+    """Numbers of iterations of the loops around the maker, from the outermost inwards, as the source writes them."""
     places: tuple[str, ...]
     """Variables of the loops around the maker, in the same order."""
     dtype: str
-    """The tile's type as the kernel writes it."""
+    """The tile's dtype, as the kernel's source writes it."""
 
 
 class TurnByTransfer(Rule):
-    """Keep a tile in HBM and load its blocks transposed, if the tensor engine transposes them."""
+    """Keep a tile in HBM and load its blocks transposed, instead of transposing them on the tensor engine."""
 
     name = "turn_by_transfer"
     reason = (
-        "A transpose of float32 takes three passes of the tensor engine, which then multiplies nothing. DMA engines that "
-        "have little to do can transpose on the way from HBM to SBUF. The tile's way through HBM takes 4.5 µs more, so the "
-        "rows of several iterations have to be under way."
+        "A transpose of float32 takes three passes of the tensor engine, which can not multiply meanwhile. DMA engines "
+        "that have little to do can transpose on the way from HBM to SBUF. The way through HBM takes 4.5 µs longer, so "
+        "the tiles of several iterations have to be under way at the same time."
     )
     source = (
         "nki.isa.dma_transpose: HBM to SBUF, types of two or four bytes; profiles of round trips through HBM on trn2"
@@ -71,8 +73,8 @@ class TurnByTransfer(Rule):
     relieves = ("tensor",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every transpose on the tensor engine of a tile that a single statement makes, with the reason if a
-        transfer can not transpose it.
+        """Yield every transpose, on the tensor engine, of a tile that a single statement makes, with the reason if a
+        transfer can not transpose the tile.
         """
         for turn in kernel.statements:
             found = _turn(kernel, turn)
@@ -105,8 +107,10 @@ def _lines(found: _Turn) -> str:
 
 
 def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
-    """Return the transposed tile; None if the statement transposes nothing, a tile without a known maker or type, or what
-    the first of several statements stands for.
+    """Return the transposes of a tile of which the statement ``turn`` is the first.
+
+    None means that the statement is no transpose or not the first one, or that the rule does not know which statement
+    makes the tile, or its shape or dtype.
     """
     data = turn.reads.get("data")
     if turn.kind != "op" or turn.op != "nc_transpose" or data is None or turn.target is None:
@@ -160,7 +164,7 @@ def _obstacle(kernel: KernelModule, found: _Turn) -> str:
 
 
 def _no_block(kernel: KernelModule, turn: Statement) -> str:
-    """Return the reason why a transfer can not do a transpose; empty if it can."""
+    """Return the reason why a transfer can not do the transpose ``turn``; empty if it can."""
     extents = kernel.extents(turn.reads["data"])
     if turn.args.keys() - {"dst", "data"} or turn.second is not None:
         return f"line {turn.line} names an engine or another option: leave that argument out"
@@ -170,10 +174,10 @@ def _no_block(kernel: KernelModule, turn: Statement) -> str:
 
 
 def _loaded(kernel: KernelModule, found: _Turn) -> tuple[str, ...]:
-    """Return, for each transpose, the part of an argument in HBM that has the transposed block, as text.
+    """Return, for each transpose, the text of the part of an argument in HBM that holds the block to transpose.
 
-    The result is () if no transfer loads the tile from an argument of the same type that the kernel does not change, or if
-    one of the parts can not be written where the tile is transposed.
+    The result is () unless a transfer loads the tile from an argument of the same dtype that the kernel does not
+    change, and the text of each part is valid where the tile is transposed.
     """
     parts = tuple(_part(kernel, found, turn) for turn in found.turns)
     return parts if all(parts) else ()

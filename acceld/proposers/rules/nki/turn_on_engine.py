@@ -1,7 +1,7 @@
-"""Transpose the first tile on the tensor engine, which has nothing else to do yet.
+"""Transpose the first tile on the tensor engine, while the engine has nothing else to do.
 
-Before, the first products wait until a tile was stored to HBM and loaded transposed; after, the tensor engine itself
-transposes the tile::
+Before, the first products wait until a tile is stored to HBM and loaded transposed. After, the tensor engine transposes
+the tile::
 
     nisa.dma_copy(dst=kept[0, 0:128, 0:1024], src=rows)
     for k in nl.affine_range(8):                              for k in nl.affine_range(8):
@@ -43,18 +43,20 @@ class _Trip:
     turns: tuple[Statement, ...]
     store: Statement
     kept: str
-    """Name of the tensor in HBM. The loads read the tile's place in it, then their block."""
+    """Name of the tensor in HBM. The last two indices of a load select the block, the indices before them the tile."""
     tile: Access
     """The stored tile."""
 
 
 class TurnOnEngine(Rule):
-    """Transpose a tile on the tensor engine, if it goes through HBM only to be transposed once, before all loops."""
+    """Transpose a tile on the tensor engine, if the kernel stores the tile to HBM, before all loops, only to load it
+    transposed.
+    """
 
     name = "turn_on_engine"
     reason = (
-        "A tile's way through HBM takes 4.5 µs more than its transfers. Before its first product the tensor engine has time "
-        "to transpose the tile itself."
+        "A tile's way through HBM takes 4.5 µs longer than the two transfers alone. Before its first product the "
+        "tensor engine is idle, and can transpose the tile."
     )
     source = "nki.isa.nc_transpose: cost on the tensor engine; profiles of round trips through HBM on trn2"
     apis = frozenset({"nki"})
@@ -87,9 +89,10 @@ class TurnOnEngine(Rule):
 
 
 def _trip(kernel: KernelModule, turn: Statement) -> _Trip | None:
-    """Return the way through HBM that ends with a statement; None if the statement is no transposing load, or if what it
-    loads is not stored outside of loops, right at the place where it is loaded. Of several loads into one tile, only the
-    first has a way.
+    """Return the way through HBM of the tile that the statement ``turn`` loads transposed.
+
+    None means that the statement is no transposing load, or that no statement outside of loops stores the tile at the
+    place where it is loaded. Of several loads into one tile, only the first has a result other than None.
     """
     kept = turn.reads.get("src")
     if turn.kind != "op" or turn.op != "dma_transpose" or turn.target is None or kept is None or not kept.dims:
@@ -106,7 +109,7 @@ def _trip(kernel: KernelModule, turn: Statement) -> _Trip | None:
 
 
 def _loads(kernel: KernelModule, turn: Statement, store: Statement) -> bool:
-    """Return True if a statement loads transposed what ``store``, a statement before it, stores."""
+    """Return True if the statement ``turn`` loads, transposed, what the earlier statement ``store`` stores."""
     kept, target = turn.reads.get("src"), store.made
     if turn.op != "dma_transpose" or kept is None or kept.name != target.name or not kept.dims or not target.dims:
         return False
@@ -150,7 +153,7 @@ def _obstacle(kernel: KernelModule, trip: _Trip) -> str:
 
 
 def _is_needed(kernel: KernelModule, trip: _Trip) -> bool:
-    """Return True if another statement may read what the store writes."""
+    """Return True if a statement other than the transposing loads may read what the store writes."""
     own = [
         dim.form.constant for dim in (trip.store.made.dims or ())[:-2] if dim.form is not None and not dim.form.terms
     ]

@@ -100,9 +100,9 @@ def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant)
 
 
 def _factors(steps: ColumnSteps) -> list[int]:
-    """Return how many steps may become one, at most three numbers, best first.
+    """Return the numbers of steps that may become one step: at most three, best first.
 
-    The best results have near 2048 columns, in tiles that leave room in SBUF.
+    The best number gives a step of about 2048 columns, in tiles that leave room in SBUF.
     """
     widest = _PSUM_WIDTH if steps.psum else _WIDEST
     most = max(2, _TARGET_BYTES // (4 * steps.columns * steps.instructions))

@@ -1,4 +1,4 @@
-"""Write a loop over columns that takes several steps at once."""
+"""Rewrite a loop over columns so that one iteration takes the columns of several."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _index(kernel: KernelModule, index: ast.expr, start: str, columns: str) -> s
 
 
 def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, columns: str, edits: Edits) -> None:
-    """Add to ``edits`` a declaration of the buffer with wider tiles, and fewer of them."""
+    """Add to ``edits`` the changes that give the buffer ``name`` wider tiles, and fewer of them."""
     extents = kernel.buffers[name].extents
     if kernel.constant(extents[-1]) == steps.columns:
         edits.replace(*kernel.span(extents[-1]), columns)

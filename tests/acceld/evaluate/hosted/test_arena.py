@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
 from typing import Any
@@ -64,6 +65,7 @@ def test_a_process_can_neither_write_sealed_pages_nor_read_closed_ones() -> None
     for write, address in ((False, x.offset), (True, out.offset), (True, x.offset), (False, start)):
         child = os.fork()
         if child == 0:
+            faulthandler.disable()  # its report of the death that is wanted would look like one of this process
             memory = mmap.mmap(-1, layout.size_bytes)
             close_pages(layout, memory)
             if write:

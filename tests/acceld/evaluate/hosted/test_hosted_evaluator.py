@@ -303,6 +303,17 @@ async def test_no_other_attack_passes(evaluator: HostedEvaluator, name: str) -> 
     await _try(evaluator, name)
 
 
+async def _in_time(
+    evaluator: HostedEvaluator, text: str, api: str, *, trusted: bool, expected: tuple[str, ...]
+) -> Evaluation:
+    """Judge a kernel, and again up to twice if a busy machine ended it at its deadline, which no rule expects."""
+    for _ in range(2):
+        found = await _judged(evaluator, text, api, trusted=trusted)
+        if found.status is not Status.TIMEOUT or "timeout.deadline" in expected:
+            return found
+    return await _judged(evaluator, text, api, trusted=trusted)
+
+
 async def _judged(evaluator: HostedEvaluator, text: str, api: str, *, trusted: bool = False) -> Evaluation:
     """Evaluate a kernel as a search does: what passes the search gate has to pass the strict one."""
     found = await _evaluated(evaluator, text, api, trusted=trusted)
@@ -315,11 +326,11 @@ async def _try(evaluator: HostedEvaluator, name: str) -> None:
     """Try an attack as a candidate, and again with the policy off, to test the protections behind the policy."""
     attack = ATTACKS[name]
     text, api = attack.kernel.text, attack.kernel.api
-    as_candidate = await _judged(evaluator, text, api)
+    as_candidate = await _in_time(evaluator, text, api, trusted=False, expected=attack.caught_by)
     if attack.honest:
         assert as_candidate.status is Status.PASSED, as_candidate.failure
         return
-    unpoliced = await _judged(evaluator, text, api, trusted=True)
+    unpoliced = await _in_time(evaluator, text, api, trusted=True, expected=attack.unpoliced)
     for found, named in ((as_candidate, attack.caught_by), (unpoliced, attack.unpoliced)):
         if found.failure is not None:
             assert f"{found.status.value}.{found.failure.rule}" in named, found.failure

@@ -7,6 +7,7 @@ import pytest
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.source.names import spelled_out
+from acceld.nki.source.normal import as_before
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules.proposer import moves, rewrite, suggestions
 from acceld.proposers.rules.suggested import suggested
@@ -42,6 +43,29 @@ def test_views_dtypes_and_indices_of_loops_are_spelled_out_on_the_same_lines() -
     assert "        squares = nl.square(tile[0:128, nl.ds(256 * block, 256)], dtype=nl.float32)" in lines
     assert "        nl.store(out[0:128, 256 * block : (256 * block) + 256], value=squares)" in lines
     assert spelled_out(spelled) == spelled
+
+
+def test_names_come_back_where_a_rewrite_left_their_lines_alone() -> None:
+    spelled = spelled_out(KERNEL)
+    assert as_before(KERNEL, spelled) == KERNEL
+    changed = spelled.replace("nl.square(", "nl.exp(")
+    assert changed != spelled
+    back = as_before(KERNEL, changed)
+    assert digest(back) == digest(changed)
+    lines = back.splitlines()
+    assert "        first = 256 * block" in lines, "its other uses are as they were"
+    assert "        nl.store(out[0:128, first : first + 256], value=squares)" in lines
+    assert "        # part = tile[0:128, nl.ds(256 * block, 256)]  # one block" in lines, "the rewrite used the value"
+    assert spelled_out(back) == changed
+
+
+def test_a_name_does_not_come_back_where_it_would_have_another_value() -> None:
+    spelled = spelled_out(KERNEL)
+    store = "        nl.store(out[0:128, 256 * block : (256 * block) + 256], value=squares)"
+    split = spelled.replace(store, f"    for block in nl.affine_range(4):\n{store}")
+    assert split != spelled
+    back = as_before(KERNEL, split)
+    assert spelled_out(back) == spelled_out(split) and store in back.splitlines()
 
 
 def test_a_named_range_is_spelled_out_with_the_views_that_it_makes() -> None:

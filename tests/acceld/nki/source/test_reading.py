@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from acceld.nki.source.reading import KernelModule
+from tests.acceld.proposers.rules.kernels import current
 
 TYPES = """
 import neuronxcc.nki as nki
@@ -29,3 +32,51 @@ def test_the_dtype_of_a_tile_is_declared_or_that_of_what_it_is_loaded_or_copied_
     known = {"x": "float32", "loaded": "float32", "copied": "float32", "narrow": "bfloat16", "same": "bfloat16"}
     assert {name: kernel.dtype_of(name) for name in known} == known
     assert not any(map(kernel.dtype_of, ("w", "unknown", "sum_of", "twice", "own", "one", "other", "no_such_name")))
+
+
+LOOP = """
+    out = nl.ndarray((512, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=kept, value=0.0)
+    for i in range(4):
+        tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * i, 128), 0:256])
+        nisa.tensor_tensor(dst=kept[0:128, nl.ds(256 * i, 256)], data1=tile, data2=tile, op=nl.multiply)
+        nisa.dma_copy(dst=out[nl.ds(128 * i, 128), 0:256], src=kept[0:128, nl.ds(256 * i, 256)])
+    return out
+"""
+
+
+def kind_of_loop(body: str) -> str:
+    return KernelModule(current("x", body), "nki", [(512, 256)]).loops[0].kind
+
+
+def test_a_loop_over_range_with_independent_iterations_is_parallel() -> None:
+    assert kind_of_loop(LOOP) == "affine_range"
+    asserts = LOOP.replace("    out =", "    check(x.shape[0] % 128 == 0, 'rows')\n    out =").replace(
+        "        tile =", "        check(i < 4, 'iterations')\n        tile ="
+    )
+    assert kind_of_loop(asserts) == "affine_range", "what gets only numbers changes no tile"
+    for change in ("check(out)", "check()", "check(tile, 1)"):
+        assert (
+            kind_of_loop(
+                LOOP.replace("        nisa.dma_copy(dst=out", f"        {change}\n        nisa.dma_copy(dst=out")
+            )
+            == "range"
+        )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("data2=tile", "data2=kept[0:128, 0:256]"),  # reads what another iteration writes
+        ("dst=out[nl.ds(128 * i, 128)", "dst=out[nl.ds(64 * i, 128)"),  # writes rows twice
+        ("nl.ds(256 * i, 256)]", "0:256]"),  # one place for all iterations
+        ("        nisa.dma_copy(dst=out", "        other = kept\n        nisa.dma_copy(dst=out"),
+        ("        nisa.dma_copy(dst=out", "        unknown(kept)\n        nisa.dma_copy(dst=out"),
+        ("range(4)", "nl.sequential_range(4)"),  # the author wants the order
+    ],
+)
+def test_a_loop_whose_iterations_may_depend_on_each_other_is_not(before: str, after: str) -> None:
+    assert before in LOOP
+    assert kind_of_loop(LOOP.replace(before, after)) != "affine_range"

@@ -1498,7 +1498,6 @@ PLACES = [
         ("= nl.multiply(x_tile[block, row, p, f], 2.0)", "+= nl.multiply(x_tile[block, row, p, f], 2.0)"),  # running sum
         ("x_tile[block, row, p, f], 2.0)", "w_tile[block, p, f], 2.0)"),  # what the rest makes
         ("    for block in", "    other = twice\n    for block in"),  # alias
-        ("    for block in nl.affine_range(3)", "    for block in nl.sequential_range(3)"),  # may carry values
         ("    return out", "    nl.store(out[0, 0, p, 0], value=twice[0, 0, p, 0])\n    return out"),  # used after the loop
         ("twice[block, row, p, f]", "twice", "    twice = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)\n", ""),
         ], what=" block "),
@@ -1872,7 +1871,6 @@ PLACES = [
         stays=[
         ("src=w)", "src=x[row, 0:128, 0:128])"),  # depends on the loop
         ("data=w_tile, op0", "data=x_tile, op0"),
-        ("for row in nl.affine_range", "for row in nl.sequential_range"),
         ("        nisa.tensor_copy(", "        nisa.memset(dst=w_half, value=0.0)\n        nisa.tensor_copy("),
         ("        nisa.nc_matmul(", "        other = w_half\n        nisa.nc_matmul("),  # alias
         ]),

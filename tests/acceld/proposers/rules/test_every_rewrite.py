@@ -11,6 +11,7 @@ from acceld.model import Profile, Source
 from acceld.nki.errors import KernelFailure
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.nki.source import test_moves
+from tests.acceld.nki.source.test_own_functions import SCALED
 from tests.acceld.proposers.rules import places
 from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
 from tests.acceld.proposers.rules.places import tiled
@@ -534,6 +535,7 @@ def bump(tile, p, f):
         ),
         ((256, 2048), (1, 2048)),
     ),
+    "current API: a row that a function of the file spreads in every iteration": (SCALED, ((512, 256), (1, 256))),
     "products of blocks, added up in SBUF": (
         tiled(
             "x, w",
@@ -753,6 +755,11 @@ def bump(tile, m, p, f):
         ((256, 1024),),
     ),
 }
+KERNELS |= {
+    f"{name}, over Python's range": (source.replace("nl.affine_range", "range"), shapes)
+    for name, (source, shapes) in KERNELS.items()
+    if api_of(source) == "nki" and "nl.affine_range" in source
+}
 _TOLERANCE = 3e-5
 """Relative error allowed in the L2 norm: that of products of bfloat16 parts."""
 
@@ -887,3 +894,13 @@ def test_a_rewrite_of_a_whole_loop_fits_other_shapes() -> None:
     assert {"widen_tiles 2048 columns", "store_once 2048 columns", "pipeline_stages one iteration ahead"} <= fitting, (
         fitting
     )
+
+
+def test_as_good_as_every_rewrite_is_offered_over_pythons_range_too() -> None:
+    """Rules may only leave out loops whose iterations they can not prove to be independent."""
+    offered = {
+        name: len(moves(source, api=api_of(source), shapes=shapes)) for name, (source, shapes) in KERNELS.items()
+    }
+    over_range = {name: count for name, count in offered.items() if name.endswith(", over Python's range")}
+    affine = sum(offered[name.removesuffix(", over Python's range")] for name in over_range)
+    assert len(over_range) > 10 and sum(over_range.values()) >= 0.9 * affine

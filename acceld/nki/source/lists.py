@@ -1,0 +1,258 @@
+"""Replace lists of tiles by one tile with an axis for the list, so that rules see which tile a statement uses.
+
+For example ::
+
+    tiles = []
+    for k in nl.affine_range(8):
+        tile = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * k, 128), 0:512])
+        tiles.append(tile)
+    for k in nl.affine_range(8):
+        nisa.nc_matmul(dst=total, stationary=left, moving=tiles[k])
+
+becomes ::
+
+    tiles = nl.ndarray((128, 8, 512), dtype=x.dtype, buffer=nl.sbuf)
+    for k in nl.affine_range(8):
+        # tile = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tiles[0:128, k, 0:512], src=x[nl.ds(128 * k, 128), 0:512])
+        # tiles.append(tile)
+    for k in nl.affine_range(8):
+        nisa.nc_matmul(dst=total, stationary=left, moving=tiles[0:128, k, 0:512])
+
+A list of lists gets an axis for each list. Every line keeps its number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from acceld.editing import Edits, SourceText
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called, elements, names_in
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """One list: the loop that fills it, and the statements that make it and append to it."""
+
+    name: str
+    made: ast.Assign
+    loop: ast.For
+    append: ast.Expr
+
+    @property
+    def variable(self) -> str:
+        """Return the loop's variable, which is the index of the element that an iteration appends."""
+        assert isinstance(self.loop.target, ast.Name)
+        return self.loop.target.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """The lists around one tile, outermost first, and the declaration of the tile."""
+
+    levels: tuple[_Level, ...]
+    tile: str
+    declaration: ast.Assign
+
+    @property
+    def extents(self) -> list[ast.expr]:
+        """Return the extents of the tile's shape."""
+        call = self.declaration.value
+        assert isinstance(call, ast.Call)
+        return elements(_argument(call, "shape"))
+
+
+def with_stacked_tiles(source: str) -> str:
+    """Return ``source`` with each list of tiles in SBUF replaced by one tile; ``source`` itself if it does not parse, or
+    has no list that only such a loop fills.
+    """
+    if ".append(" not in source:
+        return source
+    try:
+        tree = parsed(source)
+    except (SyntaxError, ValueError):
+        return source
+    text, edits = SourceText(source), Edits(source)
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef):
+            for stack in _stacks(function):
+                _replace(text, edits, function, stack)
+    return edits.apply()
+
+
+def _stacks(function: ast.FunctionDef) -> Iterator[_Stack]:
+    """Yield the outermost lists whose elements are tiles, or lists of tiles."""
+    bound = [node.id for node in names_in(function) if isinstance(node.ctx, ast.Store)]
+    for body in blocks(function.body):
+        for at in range(len(body)):
+            levels: list[_Level] = []
+            block: Sequence[ast.stmt] = body[at:]
+            while (level := _level(block)) is not None and bound.count(level.name) == 1:
+                levels.append(level)
+                element = _appended(level.append, level.name)
+                made = next((i for i, one in enumerate(level.loop.body) if _assigned(one) == element), None)
+                if made is None or bound.count(element) != 1:
+                    break
+                declaration = level.loop.body[made]
+                block = level.loop.body[made:]
+                if isinstance(declaration, ast.Assign) and _is_tile(declaration):
+                    stack = _Stack(tuple(levels), element, declaration)
+                    if _is_understood(function, stack, body[at:]):
+                        yield stack
+                    break
+
+
+def _level(block: Sequence[ast.stmt]) -> _Level | None:
+    """Return the list that the first statement of a block makes, if one later loop of the block fills it."""
+    made = block[0]
+    if not isinstance(made, ast.Assign) or not isinstance(made.value, ast.List) or made.value.elts:
+        return None
+    name = _assigned(made)
+    for statement in block[1:]:
+        match statement:
+            case ast.For(target=ast.Name(), iter=ast.Call(func=function, args=[_], keywords=[]), orelse=[]):
+                appends = [one for one in statement.body if isinstance(one, ast.Expr) and _appended(one, name)]
+                if len(appends) == 1 and called(function) in LOOPS:
+                    return _Level(name, made, statement, appends[0])
+    return None
+
+
+def _appended(statement: ast.Expr, name: str) -> str:
+    """Return the name that ``name.append(...)`` appends; empty for other statements."""
+    match statement.value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr="append"), args=[ast.Name(id=element)]):
+            return element if found == name else ""
+    return ""
+
+
+def _assigned(statement: ast.stmt) -> str:
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+    return ""
+
+
+def _is_tile(statement: ast.Assign) -> bool:
+    """Tell whether a statement declares a tile in SBUF whose shape is written out."""
+    call = statement.value
+    if not isinstance(call, ast.Call) or called(call.func) not in DECLARATIONS:
+        return False
+    given = {one.arg: one.value for one in call.keywords}
+    space, shape = given.get("buffer"), _argument(call, "shape")
+    plain = not {"name", "address"} & given.keys() and None not in given
+    return (
+        plain
+        and isinstance(space, ast.Attribute)
+        and space.attr == "sbuf"
+        and isinstance(shape, ast.Tuple)
+        and len(shape.elts) > 1
+    )
+
+
+def _argument(call: ast.Call, name: str) -> ast.expr:
+    """Return an argument by keyword, or the first argument."""
+    given = {one.arg: one.value for one in call.keywords}
+    return given[name] if name in given else call.args[0] if call.args else ast.Constant(None)
+
+
+def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast.stmt]) -> bool:
+    """Tell whether the tile and its lists are used only in ways that :func:`_replace` can write anew."""
+    outer = stack.levels[0]
+    names = {stack.tile, *(level.name for level in stack.levels)}
+    changed = {node.id for node in names_in(outer.loop) if isinstance(node.ctx, ast.Store)}
+    between = block[1 : block.index(outer.loop)]
+    changed |= {node.id for one in between for node in names_in(one) if isinstance(node.ctx, ast.Store)}
+    sizes = [stack.declaration.value, *(level.loop.iter for level in stack.levels)]
+    if changed.intersection(node.id for size in sizes for node in names_in(size)):
+        return False  # the size is not known where the list is made
+    uses = _uses(function, stack)
+    if not uses or any(node.id in names for _, places in uses for place in places for node in names_in(place)):
+        return False
+    known = [one for level in stack.levels for one in (level.made, level.append)]
+    covered = {id(node) for one in (*known, stack.declaration, *(use for use, _ in uses)) for node in names_in(one)}
+    return all(id(node) in covered for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in names)
+
+
+def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list[ast.expr]]]:
+    """Return the uses of the tile and of its elements in the outermost list: each node with the indices of the lists.
+
+    That the tile is appended to its list does not count.
+    """
+    found: list[tuple[ast.expr, list[ast.expr]]] = []
+    appends = [level.append for level in stack.levels]
+
+    def walk(node: ast.AST, around: ast.AST) -> None:
+        if node in appends:
+            return
+        part = _use(node, stack)
+        if part is not None and isinstance(around, ast.Call | ast.keyword):
+            found.append(part)
+        else:
+            for child in below(node):
+                walk(child, node)
+
+    walk(function, function)
+    return found
+
+
+def _use(node: ast.AST, stack: _Stack) -> tuple[ast.expr, list[ast.expr]] | None:
+    """Return a node that is the tile or a part of the tile, with the indices by which lists give the tile."""
+    chain: list[ast.expr] = []
+    base = node
+    while isinstance(base, ast.Subscript):
+        chain.insert(0, base.slice)
+        base = base.value
+    if not isinstance(base, ast.Name) or not isinstance(node, ast.expr) or not isinstance(base.ctx, ast.Load):
+        return None
+    lists = len(stack.levels) if base.id == stack.levels[0].name else 0 if base.id == stack.tile else None
+    if (
+        lists is None
+        or len(chain) not in (lists, lists + 1)
+        or any(isinstance(one, ast.Slice | ast.Tuple | ast.UnaryOp) for one in chain[:lists])  # such as [-1]
+    ):
+        return None
+    if len(chain) > lists and len(elements(ast.Subscript(base, chain[-1]))) != len(stack.extents):
+        return None
+    return node, chain[:lists]
+
+
+def _replace(text: SourceText, edits: Edits, function: ast.FunctionDef, stack: _Stack) -> None:
+    """Add to ``edits`` one declaration in place of the outermost list, and new texts of all uses."""
+
+    def written(node: ast.AST) -> str:
+        return text.source[slice(*text.span(node))]
+
+    extents = [written(one) for one in stack.extents]
+    counts = [written(level.loop.iter.args[0]) for level in stack.levels if isinstance(level.loop.iter, ast.Call)]
+    call = stack.declaration.value
+    assert isinstance(call, ast.Call)
+    shape = f"({', '.join([extents[0], *counts, *extents[1:]])})"
+    rest = [f"{one.arg}={written(one.value)}" for one in call.keywords if one.arg != "shape"]
+    positional = [written(one) for one in call.args if one is not _argument(call, "shape")]
+    edits.replace(
+        *text.span(stack.levels[0].made.value), f"{written(call.func)}({', '.join([shape, *positional, *rest])})"
+    )
+    gone = [*(level.made for level in stack.levels[1:]), stack.declaration, *(level.append for level in stack.levels)]
+    for statement in gone:
+        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
+            start = text.line_starts[line - 1]
+            content = text.source[start : text.line_starts[line]]
+            if content.strip():
+                edits.insert(start + len(content) - len(content.lstrip()), "# ")
+    for node, indices in _uses(function, stack):
+        places = [written(one) for one in indices] or [level.variable for level in stack.levels]
+        own = len(indices) if indices else 0
+        chain: list[ast.Subscript] = []
+        base = node
+        while isinstance(base, ast.Subscript):
+            chain.insert(0, base)
+            base = base.value
+        if len(chain) > own:
+            first, *others = [written(one) for one in elements(chain[-1])]
+        else:
+            first, *others = [f"0:{extent}" for extent in extents]
+        edits.replace(*text.span(node), f"{stack.levels[0].name}[{', '.join([first, *places, *others])}]")

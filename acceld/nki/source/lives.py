@@ -1,0 +1,169 @@
+"""Give each result that is written over a tile in use a tile of its own, so that rules see who reads which result.
+
+For example ::
+
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=tile, data1=x, data2=x, op=nl.multiply)
+    nisa.tensor_reduce(dst=total, data=tile, op=nl.add, axis=1)
+    # scale
+    nisa.tensor_scalar(dst=tile, data=x, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out, src=tile)
+
+becomes ::
+
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=tile, data1=x, data2=x, op=nl.multiply)
+    nisa.tensor_reduce(dst=total, data=tile, op=nl.add, axis=1)
+    tile_2 = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)  # scale
+    nisa.tensor_scalar(dst=tile_2, data=x, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out, src=tile_2)
+
+The new declaration takes the place of a blank line or of a comment's line, because every line keeps its number. Without such
+a line the tile stays shared.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from acceld.editing import Edits, SourceText
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import DECLARATIONS, OPERATIONS, PRODUCTS, below, blocks, names_in, uncached_names_in
+
+_OVERWRITES = OPERATIONS["nki"] - frozenset(PRODUCTS)
+"""Instructions that write every element of the tile ``dst``."""
+_LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "unique_indices"})
+"""Arguments by which an instruction may leave elements of ``dst`` as they are."""
+
+
+def with_own_tiles(source: str) -> str:
+    """Return ``source`` with a tile of its own for each result that is written over a whole tile; ``source`` itself if
+    it does not parse, or if there is no such result.
+    """
+    try:
+        tree = parsed(source)
+    except (SyntaxError, ValueError):
+        return source
+    text, edits = SourceText(source), Edits(source)
+    taken, lines = set[str](), set[int]()
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef):
+            counted = [
+                (body, Counter(name for one in body if (name := _overwritten(one)))) for body in blocks(function.body)
+            ]
+            plain = _plain_names(function) if any(max(found.values(), default=0) > 1 for _, found in counted) else set()
+            for body, again in counted:
+                for at, statement in enumerate(body):
+                    name = _declared(statement)
+                    if again[name] > 1 and name in plain:
+                        taken |= {node.id for node in uncached_names_in(tree)}
+                        _separate(text, edits, name, body[at:], taken, lines)
+    return edits.apply()
+
+
+def _declared(statement: ast.stmt) -> str:
+    """Return the name of the tile on the chip that a statement declares; empty for other statements."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(attr=function)) as call):
+            space = next((one.value for one in call.keywords if one.arg == "buffer"), None)
+            on_chip = isinstance(space, ast.Attribute) and space.attr in ("sbuf", "psum")
+            own = any(one.arg in ("name", "address") for one in call.keywords)  # no second tile may have these
+            return name if function in DECLARATIONS and on_chip and not own else ""
+    return ""
+
+
+def _plain_names(function: ast.FunctionDef) -> set[str]:
+    """Return the names that are assigned once, and otherwise only arguments of calls, whole or in part."""
+    stores, other = Counter[str](), set[str]()
+    stack: list[tuple[ast.AST, bool]] = [(function, False)]
+    while stack:
+        node, is_argument = stack.pop()
+        if type(node) is ast.Name:
+            if type(node.ctx) is ast.Store:
+                stores[node.id] += 1
+            elif not is_argument:
+                other.add(node.id)
+        elif is_argument and type(node) is ast.Subscript and type(node.value) is ast.Name:
+            stack.append((node.slice, False))
+        else:
+            inside = type(node) in (ast.Call, ast.keyword)
+            stack += [(child, inside) for child in below(node)]
+    return {name for name, count in stores.items() if count == 1} - other
+
+
+def _separate(
+    text: SourceText, edits: Edits, name: str, body: Sequence[ast.stmt], taken: set[str], lines: set[int]
+) -> None:
+    """Add to ``edits`` a new name for each later result in the tile ``name``. The first statement of ``body`` declares
+    the tile. ``taken`` are the names that occur in the source, ``lines`` the lines that declarations have taken.
+    """
+    declaration, *rest = body
+    assert isinstance(declaration, ast.Assign)
+    bound = {node.id for one in rest for node in names_in(one) if isinstance(node.ctx, ast.Store)}
+    if bound & {node.id for node in names_in(declaration.value)}:
+        return
+    written, current = False, name
+    for at, statement in enumerate(rest, 1):
+        destination = _destination(statement) if _overwritten(statement) == name else None
+        line = _free_line(text, body[: at + 1], lines) if destination is not None and written else None
+        for node in names_in(statement):
+            if node.id == name and node is not destination and current != name:
+                edits.replace(*text.span(node), current)
+        if destination is not None and line is not None:
+            current = _new_name(name, taken)
+            lines.add(line)
+            _declare(text, edits, line, current, declaration)
+        if destination is not None and current != name:
+            edits.replace(*text.span(destination), current)
+        written = written or any(node.id == name for node in names_in(statement))
+
+
+def _overwritten(statement: ast.stmt) -> str:
+    """Return the name of the tile of which a statement writes every element; empty for other statements."""
+    destination = _destination(statement)
+    return destination.id if destination is not None else ""
+
+
+def _destination(statement: ast.stmt) -> ast.Name | None:
+    """Return the node of the tile of which a statement writes every element; None for other statements."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=function)) as call) if function in _OVERWRITES:
+            given = {one.arg: one.value for one in call.keywords}
+            destination = given.get("dst") or (call.args[0] if call.args else None)
+            if isinstance(destination, ast.Name) and not _LEAVES_ELEMENTS & given.keys():
+                return destination
+    return None
+
+
+def _free_line(text: SourceText, body: Sequence[ast.stmt], lines: set[int]) -> int | None:
+    """Return the last blank line before the last statement of ``body``, between two of its statements; if there is no
+    blank line, the last line with only a comment. None if there is neither.
+    """
+    found: list[tuple[bool, int]] = []
+    for before, after in pairwise(body):
+        for line in range((before.end_lineno or before.lineno) + 1, after.lineno):
+            content = text.source[text.line_starts[line - 1] : text.line_starts[line]].strip()
+            if line not in lines and (not content or content.startswith("#")):
+                found.append((not content, line))
+    return max(found)[1] if found else None
+
+
+def _declare(text: SourceText, edits: Edits, line: int, name: str, declaration: ast.Assign) -> None:
+    start, end = text.line_starts[line - 1], text.line_starts[line]
+    comment = text.source[start:end].strip()
+    value = text.source[slice(*text.span(declaration.value))]
+    if "\n" in value:
+        value = ast.unparse(declaration.value)
+    written = f"{' ' * declaration.col_offset}{name} = {value}{comment and '  ' + comment}"
+    edits.replace(start, end, written + ("\n" if text.source[start:end].endswith("\n") else ""))
+
+
+def _new_name(name: str, taken: set[str]) -> str:
+    number = 2
+    while f"{name}_{number}" in taken:
+        number += 1
+    taken.add(f"{name}_{number}")
+    return f"{name}_{number}"

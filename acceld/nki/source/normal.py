@@ -1,0 +1,79 @@
+"""Bring a kernel's source into the form in which rules find most places, and back after a rewrite."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from difflib import SequenceMatcher
+
+from acceld.editing import lines_of
+from acceld.nki.source.lists import with_stacked_tiles
+from acceld.nki.source.lives import with_own_tiles
+from acceld.nki.source.names import spelled_out
+
+_NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
+
+
+def normalized(source: str) -> str:
+    """Return ``source`` with names replaced by their values, one tile in place of a list of tiles, and a tile of its own
+    for each result. Every line keeps its number.
+    """
+    return _steps(source)[-1]
+
+
+def _steps(source: str) -> tuple[str, str, str]:
+    """Return ``source`` before the steps of normalization, after the lists of tiles, and after all steps."""
+    stacked = with_stacked_tiles(source)
+    return source, stacked, spelled_out(with_own_tiles(stacked))
+
+
+def as_before(original: str, changed: str) -> str:
+    """Return ``changed``, a rewrite of ``normalized(original)``, with the lines of ``original`` where the rewrite left
+    them alone.
+
+    A name, a list or a shared tile comes back if the normal form of the result is the normal form of ``changed``, so that
+    both compute the same. A person then sees only what the rewrite changed.
+    """
+    wanted = normalized(changed)
+    first, stacked, normal = _steps(original)
+    for former in dict.fromkeys((first, stacked)):
+        lines = _Lines(former, normal, changed, wanted)
+        if (whole := lines.with_names(lines.names)) is not None:
+            return whole
+    kept: set[str] = set()
+    for name in sorted(lines.names):
+        if lines.with_names(kept | {name}) is not None:
+            kept.add(name)
+    return lines.with_names(kept) or changed
+
+
+class _Lines:
+    """The lines of a rewritten kernel, and what those were before normalization that the rewrite left alone."""
+
+    def __init__(self, original: str, normal: str, changed: str, wanted: str) -> None:
+        before, after = lines_of(original), lines_of(normal)
+        self._before, self._lines, self._wanted = before, lines_of(changed), wanted
+        touched = [at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
+        new = set(_NAME.findall(normal)) - set(_NAME.findall(original))
+        gone = {at for at in touched if after[at].lstrip().startswith("# ") and _NAME.search(before[at])}
+        spelled = {_NAME.findall(before[at])[0] for at in gone}
+        self._names = {
+            at: spelled.intersection(_NAME.findall(before[at])) | new.intersection(_NAME.findall(after[at]))
+            for at in touched
+        }
+        self._places = {
+            block.b + step: block.a + step
+            for block in SequenceMatcher(None, after, self._lines, autojunk=False).get_matching_blocks()
+            for step in range(block.size)
+            if block.a + step in self._names
+        }
+        self.names = frozenset[str]().union(*self._names.values())
+        """Names that normalization replaced or made."""
+
+    def with_names(self, back: Collection[str]) -> str | None:
+        """Return the rewritten kernel with the lines as they were before whose replaced names are all in ``back``; None if
+        that kernel has another normal form.
+        """
+        olds = {at: old for at, old in self._places.items() if self._names[old] <= set(back)}
+        text = "".join(self._before[olds[at]] if at in olds else line for at, line in enumerate(self._lines))
+        return text if normalized(text) == self._wanted else None

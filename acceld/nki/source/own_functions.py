@@ -1,0 +1,172 @@
+"""Find out which arguments a function of the kernel's own file reads, and which it writes.
+
+For example, this function reads ``src`` and writes ``dst`` ::
+
+    def broadcast(src, dst):
+        for i in range(4):
+            nisa.nc_stream_shuffle(dst=dst[32 * i : 32 * (i + 1), :], src=src[0:1, :], shuffle_mask=[0] * 32)
+
+A call of such a function is an operation like a call of ``nisa``, so rules can move it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from acceld.nki.source.signatures import positional
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, called, names_in
+
+_RESULTS = frozenset({"dst", "reduce_res", "dst_scale"})
+"""Parameters of instructions that name a tile to be written."""
+_ADDS = frozenset({"nc_matmul", "nc_matmul_mx", "dma_copy", "dma_compute", "tensor_copy_predicated"})
+"""Instructions that may keep or add to what their destination holds."""
+_WITH_STATE = frozenset({"dropout", "rng", "rand2", "rand_get_state", "sendrecv"})
+"""Instructions whose effect depends on more than their operands."""
+_OTHERWISE_NAMED = frozenset({"shape", "dtype"})
+"""Attributes of a tile that are no elements of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFunction:
+    """Names of the parameters of a function in the kernel's file, by what the function does with them."""
+
+    parameters: tuple[str, ...]
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
+    """Return each plain function of a file whose effect is fully understood, by name.
+
+    Such a function has no decorator and returns nothing. All that it does is declare tiles, compute sizes, loop over
+    ranges, branch, and call instructions or other such functions.
+    """
+    defined = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef)}
+    found: dict[str, OwnFunction] = {}
+    changed = True
+    while changed:  # a function that calls another one is understood after that one
+        changed = False
+        for name, node in defined.items():
+            if name not in found and (read := _Reader(api, found).function(node)) is not None:
+                found[name] = read
+                changed = True
+    return found
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Facts about the names in one function, collected while its statements are read."""
+
+    api: str
+    others: Mapping[str, OwnFunction]
+    roots: dict[str, str] = field(default_factory=dict)
+    """For each name of a tile or of a part of a tile: the parameter or the declared name that the part belongs to."""
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+
+    def function(self, node: ast.FunctionDef) -> OwnFunction | None:
+        """Return the effects of a function; None if one of its statements is not understood."""
+        given = node.args
+        if node.decorator_list or given.vararg or given.kwarg or given.posonlyargs:
+            return None
+        parameters = tuple(one.arg for one in (*given.args, *given.kwonlyargs))
+        self.roots = {name: name for name in parameters}
+        if not self._understood(node.body):
+            return None
+        return OwnFunction(parameters, frozenset(self.reads & {*parameters}), frozenset(self.writes & {*parameters}))
+
+    def _understood(self, body: Sequence[ast.stmt]) -> bool:
+        return all(self._statement(one) for one in body)
+
+    def _statement(self, node: ast.stmt) -> bool:
+        match node:
+            case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert() | ast.Return(value=None):
+                return True
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=function), orelse=[]):
+                return called(function) in LOOPS and name not in self.roots and self._understood(node.body)
+            case ast.If():
+                return self._read(node.test) and self._understood(node.body) and self._understood(node.orelse)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                return self._named(name, value)
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=value):
+                return self._read(value) and not any(one.id in self.roots for name in names for one in names_in(name))
+            case ast.Expr(value=ast.Call() as call):
+                return self._call(call)
+        return False
+
+    def _named(self, name: str, value: ast.expr) -> bool:
+        """Take note of what ``name = value`` makes ``name`` stand for. Return False if that is not understood."""
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in DECLARATIONS:
+            root = name
+        else:
+            root = self._root(value)
+        if not root:
+            return name not in self.roots and self._read(value)
+        if self.roots.get(name, root) != root:
+            return False
+        self.roots[name] = root
+        return True
+
+    def _call(self, call: ast.Call) -> bool:
+        if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
+            return False
+        if isinstance(call.func, ast.Name):
+            other = self.others.get(call.func.id)
+            return other is not None and self._effects(call, other.parameters, other.writes, other.reads)
+        name = called(call.func)
+        parameters = positional(self.api, "isa").get(name, ())
+        if parameters[:1] != ("dst",) or name in _WITH_STATE:
+            return False
+        return self._effects(call, parameters, _RESULTS, {"dst"} if name in _ADDS else set())
+
+    def _effects(
+        self, call: ast.Call, parameters: Sequence[str], writes: frozenset[str], reads: frozenset[str] | set[str]
+    ) -> bool:
+        """Take note of what a call reads and writes. Return False if a written argument is no tile with a name.
+
+        An argument for a parameter that is not in ``writes`` counts as read.
+        """
+        for name, value in (
+            *zip(parameters, call.args, strict=False),
+            *((one.arg, one.value) for one in call.keywords),
+        ):
+            if name in writes and not (isinstance(value, ast.Constant) and value.value is None):
+                root = self._root(value)
+                if not root:
+                    return False
+                self.writes.add(root)
+                if name not in reads:
+                    continue
+            if not self._read(value):
+                return False
+        return len(call.args) <= len(parameters)
+
+    def _read(self, node: ast.expr) -> bool:
+        """Take note of the tiles that an expression reads. Return False if a call in the expression could change one."""
+        calls = (one for one in ast.walk(node) if isinstance(one, ast.Call) and not self._root(one))
+        if any(self._tiles(argument) for call in calls for argument in ast.iter_child_nodes(call)):
+            return False
+        self.reads |= self._tiles(node)
+        return True
+
+    def _root(self, node: ast.expr) -> str:
+        """Return the tile of which ``node`` is a part, such as ``tile[0:1, :]``; empty if it is no part of a tile."""
+        match node:
+            case ast.Name(id=name):
+                return self.roots.get(name, "")
+            case ast.Subscript(value=value, slice=index):
+                return self._root(value) if self._read(index) else ""
+            case ast.Call(func=ast.Attribute(value=value, attr="reshape" | "ap")):
+                return self._root(value)
+        return ""
+
+    def _tiles(self, node: ast.AST) -> set[str]:
+        """Return the tiles whose elements an expression uses."""
+        match node:
+            case ast.Attribute(value=ast.Name(), attr=name) if name in _OTHERWISE_NAMED:
+                return set()
+            case ast.Name(id=name):
+                return {self.roots[name]} if name in self.roots else set()
+        return {tile for child in ast.iter_child_nodes(node) for tile in self._tiles(child)}
