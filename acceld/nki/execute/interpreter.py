@@ -53,12 +53,12 @@ class ExecuteOptions:
     - ``float64``: compute every float in float64, without rounding to narrow formats.
     - ``uninitialized``: the contents of memory that was never written.
     - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
-      holds random finite values. If an instruction writes different values to one run-time position, a value other than
-      the last one stays.
+      holds random finite values. If an instruction writes different values to one position, a value other than the last
+      one stays.
     - ``held``: with ``chance``, a number that memory which was never written holds in place of random values, in each
       dtype that can represent the number.
     - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed", or the iteration with which each
-      affine loop begins, by the loop's number; the iterations before that one then come last.
+      affine loop begins, by the loop's number; the iterations before that one come last.
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail, on trn1 too, if a product is marked as a transpose and no operand is an identity or a
       permutation. On later chips this is always checked.

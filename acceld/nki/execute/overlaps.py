@@ -22,8 +22,8 @@ from acceld.nki.ir.program import Access, Program, TileDim
 from acceld.nki.ir.regions import apart
 
 _BY_POSITION = (having(Trait.ELEMENTWISE) | {"match_replace8"}) - {"exchange"}
-"""Operations that may write elements that they read, if each element is written where it is read. An exchange of tiles is
-left out: what the other core sends may arrive before this core has sent.
+"""Operations that may write elements that they read, if each element is written where it is read. An exchange of tiles
+may not: the other core's tile may arrive before this core has sent its own.
 """
 _BY_COLUMN = frozenset({"shuffle"})
 """Operations that read an element of all partitions before they write an element of any partition. So only the
