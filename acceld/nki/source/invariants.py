@@ -6,6 +6,7 @@ loop. A buffer has a *place* for each iteration of a loop if one of its indices 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -115,14 +116,11 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     dropped = {id(access.node) for access in accesses(statement) if access.name in places}
     if uses > len(dropped):
         return ""
-    defined = {
-        name.id
-        for one in loop.statements()
-        if one.kind == "alias"
-        for name in names_in(one.node)
-        if name.id in kernel.aliases
-    }
-    if any(name.id in defined for name in names_in(statement.node)):
+    named, varying = _named_inside(loop)
+    used = {name.id for name in names_in(statement.node)} & named
+    if used & varying:
+        return ""
+    if used:
         return f"the instruction in {where} uses an index that is named in the loop: define that index before the loop"
     if statement.augmented or statement.op == "loop_reduce":
         return ""
@@ -142,6 +140,22 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
                 f"{', '.join(sorted(missing))}: add such an index"
             )
     return None
+
+
+def _named_inside(loop: Loop) -> tuple[set[str], set[str]]:
+    """Return the names that statements of the loop assign without making a tile, and those of them whose values may
+    differ between iterations.
+    """
+    named: set[str] = set()
+    varying = {loop.variable, *(inner.variable for inner in loop.loops())}
+    for statement in loop.statements():
+        if statement.kind in ("alias", "other"):
+            names = names_in(statement.node)
+            bound = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+            named |= bound
+            if any(name.id in varying for name in names):
+                varying |= bound
+    return named, varying & named
 
 
 def _held(

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called, uncached_names_in
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -54,7 +54,8 @@ def spelled_out(source: str) -> str:
             return source
         edits = Edits(source)
         text = SourceText(source)
-        found = [_spell(text, node, edits) for node in tree.body if isinstance(node, ast.FunctionDef)]
+        known = _numbers(tree)
+        found = [_spell(text, node, edits, known) for node in tree.body if isinstance(node, ast.FunctionDef)]
         if not any(found):
             return source
         source = edits.apply()
@@ -102,13 +103,28 @@ class _Function:
     """Names of objects that the function changes: it assigns an element, or calls a method such as ``append``."""
 
 
-def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:
-    """Replace names in one function by their values, and return True if there was a name to replace.
+def _numbers(module: ast.Module) -> set[str]:
+    """Return the names to which a file's own statements assign one integer each, and nothing else."""
+    bound = [name.id for name in uncached_names_in(module) if isinstance(name.ctx, ast.Store)]
+    return {
+        one.targets[0].id
+        for one in module.body
+        if isinstance(one, ast.Assign)
+        and isinstance(one.targets[0], ast.Name)
+        and isinstance(one.value, ast.Constant)
+        and type(one.value.value) is int
+        and bound.count(one.targets[0].id) == 1
+    }
+
+
+def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set[str]) -> bool:
+    """Replace names in one function by their values, and return True if there was a name to replace. ``known`` are names
+    of integers in the function's file.
 
     A name whose value contains another name that can be replaced has to wait for the next round.
     """
     names = _names(function)
-    indices = _indices(names)
+    indices = _indices(names, known - names.parameters - names.bound.keys() - names.elsewhere)
     candidates = [
         one for one in _definitions(function.body, False, text) if _stands_for_value(one[0], one[1], names, indices)
     ]
@@ -162,15 +178,16 @@ def _names(function: ast.FunctionDef) -> _Function:
     return found
 
 
-def _indices(names: _Function) -> frozenset[str]:
-    """Return the names that can stand only for integers or index ranges."""
+def _indices(names: _Function, known: set[str]) -> frozenset[str]:
+    """Return the names that can stand only for integers or index ranges, the names ``known`` of integers included."""
     found = {name for name in names.bound if name not in names.parameters and name not in names.elsewhere}
     changed = True
     while changed:
-        wrong = {name for name in found if not all(_binds_index(name, by, found) for _, by in names.bound[name])}
+        good = found | known
+        wrong = {name for name in found if not all(_binds_index(name, by, good) for _, by in names.bound[name])}
         found -= wrong
         changed = bool(wrong)
-    return frozenset(found)
+    return frozenset(found | known)
 
 
 def _binds_index(name: str, statement: ast.stmt | None, indices: set[str]) -> bool:

@@ -55,6 +55,7 @@ class _Lines:
         self._before, self._lines, self._wanted = before, lines_of(changed), wanted
         touched = [at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
         new = set(_NAME.findall(normal)) - set(_NAME.findall(original))
+        self._new = new
         gone = {at for at in touched if after[at].lstrip().startswith("# ") and _NAME.search(before[at])}
         spelled = {_NAME.findall(before[at])[0] for at in gone}
         self._names = {
@@ -75,5 +76,12 @@ class _Lines:
         that kernel has another normal form.
         """
         olds = {at: old for at, old in self._places.items() if self._names[old] <= set(back)}
-        text = "".join(self._before[olds[at]] if at in olds else line for at, line in enumerate(self._lines))
+        shared = {name: name.rpartition("_")[0] for name in self._new.intersection(back)}
+
+        def line_of(at: int, line: str) -> str:
+            if at in olds:
+                return self._before[olds[at]]
+            return _NAME.sub(lambda found: shared.get(found[0], found[0]), line) if shared else line
+
+        text = "".join(line_of(at, line) for at, line in enumerate(self._lines))
         return text if normalized(text) == self._wanted else None

@@ -174,7 +174,10 @@ class KernelModule(SourceReader):
         if name in self.buffers:
             space = self.buffers[name].space
             return "hbm" if space.endswith("hbm") else space
-        spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in self.writers(name)}
+        writers = self.writers(name)
+        if any(writer.kind == "other" for writer in writers):
+            return ""  # such as the result of a function of the kernel's own
+        spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in writers}
         return spaces.pop() if len(spaces) == 1 else ""
 
     def stored(self, statement: Statement) -> Access | None:

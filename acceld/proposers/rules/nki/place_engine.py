@@ -187,11 +187,13 @@ def _on_two_engines(kernel: KernelModule, one: Statement, _: Variant) -> str:
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:
-    """Return True if a tile is known to be in SBUF. In a kernel that never uses PSUM, all tiles on the chip are in
-    SBUF.
+    """Return True if a tile is known to be in SBUF. In a legacy kernel that never uses PSUM, all tiles on the chip are in
+    SBUF; in the current API a tile that is not declared may be the result of a function in another file.
     """
     if name in kernel.parameters or kernel.space_of(name) == "hbm":
         return False
+    if kernel.api == "nki":
+        return kernel.space_of(name) == "sbuf"
     psum = any(one.op in (*PRODUCTS, "nc_transpose") for one in kernel.statements)
     return kernel.space_of(name) == "sbuf" or not (psum or "psum" in kernel.source)
 

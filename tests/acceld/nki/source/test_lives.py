@@ -86,3 +86,7 @@ def test_every_rewrite_of_a_kernel_with_a_shared_tile_is_right() -> None:
     assert len(made) > 2
     for step, source in made.items():
         assert source is not None and abs(run(source, *given) - expected).max() < 1e-5, step
+        if step.startswith("place_engine"):
+            back = as_before(KERNEL, source)
+            assert "t_2" not in back and "t_3" not in back, "the changed line has the shared tile again"
+            assert run(back, *given).tobytes() == run(source, *given).tobytes()

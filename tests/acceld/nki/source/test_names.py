@@ -157,3 +157,11 @@ def test_numbers_of_the_module_and_defaults_are_known(
 def test_a_number_that_changes_is_not_known(change: str) -> None:
     body = f"\n    blocks = 4\n    {change}" + BODY.replace("affine_range(4)", "affine_range(blocks)")
     assert KernelModule(legacy("x", body), "nki_legacy", SHAPES).loops[0].trips is None
+
+
+def test_names_of_a_files_integers_count_as_numbers() -> None:
+    rows = "ROWS = 128\n" + legacy("x", BODY.replace("first = 256 * block", "first = 2 * ROWS * block"))
+    assert "nl.store(out[0:128, 2 * ROWS * block : (2 * ROWS * block) + 256], value=squares)" in spelled_out(rows)
+    assert digest(spelled_out(rows)) == digest(rows)
+    twice = "ROWS = 64\n" + rows
+    assert "# first" not in spelled_out(twice), "a name that is assigned twice may change"

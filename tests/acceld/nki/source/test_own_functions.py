@@ -115,3 +115,28 @@ def test_a_call_may_read_an_argument_of_the_kernel_and_write_only_a_tile() -> No
     assert not KernelModule(source, "nki", SHAPES).ambiguous
     for call in ("spread(weight, out)", "spread(out, weights)", "spread(weight, x)"):
         assert KernelModule(SCALED.replace("spread(weight, weights)", call), "nki", SHAPES).ambiguous, call
+
+
+def test_work_at_an_index_that_is_named_in_the_loop_stays() -> None:
+    for index in ("pick(i)", "nl.ds(128 * i, 128)", "nl.ds(0, pick(i))"):
+        named = SCALED.replace(
+            "        start = 128 * i\n",
+            f"        start = 128 * i\n        here = {index}\n        print(f'{{here}}')\n",
+        )
+        source = named.replace("spread(weight, weights)", "nisa.dma_copy(dst=weights, src=x[here, 0:256])")
+        source = source.replace("data2=weights", "data2=more").replace(
+            "        made = nl",
+            "        more = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)\n"
+            "        nisa.tensor_scalar(dst=more, data=weights, op0=nl.multiply, operand0=2.0)\n        made = nl",
+        )
+        assert source.count("here") == 3
+        assert "hoist_work" not in {move.rule for move in moves(source, api="nki", shapes=SHAPES)}, index
+
+
+def test_the_memory_of_a_tile_that_an_own_function_returns_is_not_known() -> None:
+    source = SCALED.replace(
+        "        made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)", "        made = fresh(tile)"
+    )
+    kernel = KernelModule(source, "nki", SHAPES)
+    assert kernel.space_of("made") == "" and kernel.space_of("tile") == "sbuf"
+    assert "place_engine" not in {move.rule for move in moves(source, api="nki", shapes=SHAPES)}
