@@ -543,7 +543,7 @@ def _applied(name: str, *args: Operand) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """How functions of a state before, in one kind of form, are functions in this form again."""
+    """Rules by which functions of a state, all of one kind of form, make functions of the same kind of form."""
 
     state: _Form
     of: Callable[[str, list[Operand | _Form]], _Form | None]
