@@ -281,10 +281,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
 
     def _under_mask(self, key: Any) -> tuple[Traced, Traced, int] | None:
-        """Return the part of this array from which an index with one mask selects, the mask, and the number of axes before
-        those of the mask.
+        """Return (part of this array, mask, number of axes before the mask's) for an index with one mask.
 
-        Numbers may only follow a mask. Return None for an index without a mask, or with other arrays beside the mask.
+        The index selects the elements of the part at which the mask is True. Beside the mask there may be slices. If the
+        mask comes first, there may also be numbers and new axes. Return None for any other index.
         """
         given = key if isinstance(key, tuple) else (key,)
         keys = tuple(one.mask if isinstance(one, Positions) else one for one in given)
@@ -330,7 +330,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
                 chosen = value
             else:
                 raise NotLowered(
-                    "a store to a mask of an array with a value for each selected element is not lowered; use np.where",
+                    "storing one value for each element that a mask selects is not lowered; use np.where",
                     line_now(),
                 )
             under.assign(called("where", spread, chosen, under))

@@ -13,7 +13,7 @@ DEEPEST = 16384
 A partition has room for two copies of a left operand of this length: rows, and transposed rows.
 """
 LEAST_RUN = 16
-"""Least elements beside each other in memory for which columns in another order are turned on the chip."""
+"""Least number of contiguous elements for which columns are moved in memory order and reordered on the chip."""
 
 Axes = tuple[tuple[int, int], ...]
 """Axes as pairs (extent, stride). Strides count elements."""
@@ -190,8 +190,10 @@ def lying_together(axes: Axes) -> Axes:
 
 
 def lying_order(axes: Axes) -> list[int] | None:
-    """Return the order of axes in which their elements lie in memory, if neighbors along the last axis lie apart and those
-    along another axis beside each other; None otherwise.
+    """Return the numbers of axes in the order in which their elements lie in memory, the smallest stride last.
+
+    Return None unless another axis than the last is contiguous, and has at least ``LEAST_RUN`` elements. Also return
+    None if a stride is not positive.
     """
     beside = [at for at, (extent, stride) in enumerate(axes) if stride == 1 and extent >= LEAST_RUN]
     if len(axes) < 2 or not beside or axes[-1][1] == 1 or any(stride <= 0 for _, stride in axes):

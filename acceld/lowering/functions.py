@@ -151,7 +151,7 @@ _WHOLE = 1.5 * 2.0**23
 
 
 def _nearest(x: Any) -> Any:
-    """Return float32 numbers of at most ``_FRACTIONAL`` rounded to whole numbers, halves to even ones."""
+    """Return float32 numbers rounded to whole numbers, halves to even ones. Magnitudes are at most ``_FRACTIONAL``."""
     return (x + _WHOLE) - _WHOLE
 
 

@@ -265,7 +265,10 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 
 LEAST_TABLE = 1024
-"""Least elements of an axis from which single elements are loaded by their positions, instead of computed as sums."""
+"""Least number of elements of an axis for which single elements are loaded by their positions.
+
+Single elements of a shorter axis are computed as sums.
+"""
 
 
 @dataclass(frozen=True, slots=True)

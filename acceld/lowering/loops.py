@@ -47,7 +47,7 @@ NEVER = 1e30
 class _NoLoopError(Exception):
     """Report that a loop can not be replaced by tensor operations.
 
-    Its iterations differ, or they pass on anything but a linear recurrence.
+    Its iterations differ, or they pass on a value that no scan computes.
     """
 
 
@@ -69,7 +69,7 @@ def vectorized(graph: Graph) -> Graph:
         if node.kind != "buffer" or not node.args or id(node) in previous:
             continue
         stores = _regular(_stores(node), place)
-        for skipped in range(3):  # the first iterations may differ from the others
+        for skipped in range(3):  # the first iterations may differ from all later ones
             if len(stores) - skipped < LEAST_TRIPS:
                 break
             try:
@@ -125,7 +125,10 @@ def _stores(node: Node) -> list[Node]:
 
 
 def _regular(stores: list[Node], place: dict[int, int]) -> list[Node]:
-    """Return the longest range of stores whose values the reference computes at equal distances."""
+    """Return the longest range of stores whose values are equally far apart in the order of computed nodes.
+
+    ``place`` has the number of each computed node in that order, by the node's id.
+    """
     ends = [place.get(id(store.views[-1].node), -1) for store in stores]
     best = (0, 0)
     first = 0
@@ -153,14 +156,14 @@ class _Step:
 
     @property
     def carried(self) -> bool:
-        """Return True if the operand is a value of the iteration before."""
+        """Return True if the operand is a value of the previous iteration."""
         return self.start is not None
 
 
 _Outside = Callable[[Sequence[int]], View]
 _Argument = float | _Step | _Outside
 _Form = tuple[Operand, Operand]
-"""A value as a function of the state before: ``first * state + second``, or ``max(state + first, second)``."""
+"""A value as a function of the previous state: ``first * state + second``, or ``max(state + first, second)``."""
 
 
 class _Loop:
@@ -182,7 +185,7 @@ class _Loop:
             (at for at, (one, other) in enumerate(zip(*self.body[-2:], strict=False)) if _kind(one) != _kind(other)),
             period,
         )
-        del self.body[-1][own:]  # nothing reads what the last iteration would compute for a next one
+        del self.body[-1][own:]  # the last iteration lacks nodes that only a next iteration would read
         if ends[-1] >= start + (self.trips - 1) * period + own:
             raise _NoLoopError
         self.where = {id(node): (t, j) for t, step in enumerate(self.body) for j, node in enumerate(step)}
@@ -206,7 +209,7 @@ class _Loop:
         self.groups = self._groups()
 
     def replacements(self, readers: dict[int, list[Node]], outputs: Sequence[View]) -> dict[int, View]:
-        """Return values in place of the last state of the buffer, and of what other nodes read of the iterations.
+        """Return views in place of the last state of the buffer and of values of iterations that other nodes read.
 
         Raise _NoLoopError if that is not possible.
         """
@@ -276,7 +279,10 @@ class _Loop:
         return _Step(at[1], second, start)
 
     def _held(self, view: View) -> View:
-        """Return a view of the buffer that the loop fills as a view of the value that was stored there."""
+        """Return the value that one store wrote to exactly the elements of ``view``, a view of a buffer.
+
+        If there is no such store, return a view of the same elements in the earliest state of the buffer that has them.
+        """
         held = view
         node = view.node
         while node.kind == "buffer" and node.args and node.target is not None:
@@ -318,7 +324,7 @@ class _Loop:
     def _beside(self, view: View) -> View:
         """Return an operand of all iterations with the elements of consecutive iterations beside each other in memory.
 
-        What computes the operand is computed in this order instead. Any other operand is copied.
+        Results of element-wise nodes are computed in this order. Any other operand is copied into this order.
         """
         if abs(view.strides[-1]) < 2:
             return view
@@ -328,7 +334,7 @@ class _Loop:
         return self.beside[key][1]
 
     def _ordered(self, view: View) -> View:
-        """Return the elements of a view in another place, where those of consecutive iterations lie beside each other."""
+        """Return the elements of a view in a new array, with those of consecutive iterations beside each other in memory."""
         node = view.node
         if node.kind == "elementwise":
             args = [through(view, arg) if isinstance(arg, View) else arg for arg in node.args]
@@ -338,8 +344,9 @@ class _Loop:
         return in_own_order(view)
 
     def _groups(self) -> dict[int, list[int]]:
-        """Return, for each number of a node that depends on its own value in the iteration before, all numbers of nodes
-        on the way.
+        """Return the group of each node that depends on its own value in the previous iteration, by the node's number.
+
+        A group has the numbers of all nodes on the way from the old value to the new value.
         """
         reads = [{one.number for one in args if isinstance(one, _Step)} for args in self.arguments]
         reached = []
@@ -399,7 +406,7 @@ class _Loop:
         return moved_view(over, self.moved).broadcast((*shape, self.trips))
 
     def _lagging(self, argument: _Step) -> Node:
-        """Return an array [*shape, time + 1] with a value of the iteration before, the start first."""
+        """Return an array [*shape, time + 1] with the operand's start, followed by its values in all iterations."""
         number, view = argument.number, argument.view
         if number not in self.lags:
             node, trips = self.body[0][number], self.trips + 1
@@ -407,7 +414,7 @@ class _Loop:
                 raise _NoLoopError
             strides = tuple(s * trips for s in dense(node.shape))
             empty = Node("buffer", "", (), (*node.shape, trips), node.dtype, node.line)
-            # axes along which the start is repeated are left out
+            # the start may be repeated along an axis: such axes are left out
             kept = [axis for axis, (n, s) in enumerate(zip(view.shape, view.strides, strict=True)) if s or n == 1]
             shape = tuple(view.shape[axis] for axis in kept)
             if math.prod(shape) != node.size:
@@ -497,7 +504,7 @@ class _Loop:
         raise _NoLoopError
 
     def _form(self, j: int, group: Sequence[int], rules: _Rules) -> _Form | None:
-        """Return the state ``j`` as a function of the state before; None if the rules know no such form."""
+        """Return the state of node ``j`` as a function of its previous state; None if the rules do not give such a form."""
         forms: dict[int, _Form] = {}
         for at in group:
             node = self.body[0][at]
@@ -521,7 +528,7 @@ class _Loop:
 
 
 def _kind(node: Node) -> object:
-    """Return what nodes have in common that do the same in each iteration."""
+    """Return facts about a node that are equal for two nodes if they do the same in different iterations."""
     return node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args)
 
 
@@ -543,14 +550,20 @@ def _applied(name: str, *args: Operand) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Rules by which functions of a state, all of one kind of form, make functions of the same kind of form."""
+    """Describe one kind of form, such as ``a * state + b``: the form of the state itself, and a function ``of``.
+
+    ``of`` takes the name and the operands of an element-wise function, and returns the form of the result, or None.
+    """
 
     state: _Form
     of: Callable[[str, list[Operand | _Form]], _Form | None]
 
 
 def _linear_of(name: str, given: list[Operand | _Form]) -> _Form | None:
-    """Return a function of ``a * state + b`` in this form; operands without the state are values."""
+    """Return the form ``a * state + b`` of an element-wise function's result; None if the result has another form.
+
+    Operands in ``given`` are forms, or values that do not depend on the state.
+    """
     forms = [one if isinstance(one, tuple) else (0.0, one) for one in given]
     held = [isinstance(one, tuple) for one in given]
     if name in ("add", "sub"):
@@ -576,7 +589,10 @@ def _linear_of(name: str, given: list[Operand | _Form]) -> _Form | None:
 
 
 def _greatest_of(pick: str, name: str, given: list[Operand | _Form]) -> _Form | None:
-    """Return a function of ``pick(state + a, b)`` in this form, where ``pick`` is max or min."""
+    """Return the form ``pick(state + a, b)`` of an element-wise function's result; None if the result has another form.
+
+    ``pick`` is max or min. Operands in ``given`` are forms, or values that do not depend on the state.
+    """
     held = [isinstance(one, tuple) for one in given]
     if sum(held) != 1 or len(given) > 2:
         return None

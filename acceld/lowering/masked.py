@@ -22,7 +22,10 @@ _OF_ROWS = frozenset({"sum", "mean", "max", "min", "var", "std", "argmax", "argm
 
 
 class Positions:
-    """The positions at which a mask of one axis is True, as an index. Their number depends on values."""
+    """Stand in for the positions at which a mask of one axis is True. The number of positions depends on values.
+
+    They can only be used as an index.
+    """
 
     def __init__(self, mask: Any, line: int) -> None:
         self.mask, self._line = mask, line
@@ -33,7 +36,7 @@ class Positions:
         raise self.refusal()
 
     def refusal(self) -> NotLowered:
-        """Return the error for what needs the number of the positions, or the positions themselves."""
+        """Return the error for an operation that needs the positions themselves, or their number."""
         return NotLowered(
             "the positions that a mask selects are lowered as an index only; leave out branches on their number",
             self._line,
@@ -65,11 +68,11 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return int(self._array.ndim - self._mask.ndim)
 
     def _spread(self) -> Any:
-        """Return the mask with an axis of one element for each axis of a row."""
+        """Return the mask with further axes of one element, one for each axis of a selected row."""
         return self._mask.reshape((*self._mask.shape, *(1,) * self._rest))
 
     def _rows(self, array: Any) -> Masked:
-        """Return the selected rows of another array of as many rows."""
+        """Return the rows that the same mask selects from another array."""
         return Masked(array, self._mask, self._line)
 
     def stored_by(self, mask: Any) -> Any:
@@ -86,7 +89,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", self._line)
 
     def _folded(self, name: str, axis: Any = None, **further: Any) -> Any:
-        """Return a fold of all selected elements, of the selected rows, or of each row by itself."""
+        """Return a reduction of all selected elements (no axis), over the selected rows (axis 0), or of each row by itself."""
         if axis is None and not further and name in _FOLDS:
             return _FOLDS[name](self._array, self._spread(), None)
         if axis == 0 and not further and name in _FOLDS:
@@ -94,7 +97,10 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return self._rows(getattr(np, name)(self._array, axis=self._behind(axis), **further))
 
     def _behind(self, axis: Any) -> int:
-        """Return an axis of the rows as an axis of the whole array, counted from its end."""
+        """Return an axis of the selection as an axis of the whole array, counted from the end.
+
+        Axis 0 of the selection counts the selected rows. Raise NotLowered for it.
+        """
         if not isinstance(axis, int) or not (-self._rest <= axis < 0 or 0 < axis <= self._rest):
             raise self.refusal()
         return axis if axis < 0 else axis - 1 - self._rest

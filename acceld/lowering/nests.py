@@ -1106,11 +1106,11 @@ class Nest(Choices):
         self._read(self._as_axes(dst, inner), tensor, offset, pattern)
 
     def _as_axes(self, piece: Piece, axes: Axes) -> Piece:
-        """Return a piece whose columns are seen as several axes."""
+        """Return a piece with its columns divided into the axes ``axes``."""
         return piece if len(axes) == 1 else _reshaped(piece, (self.part, *(e for e, _ in axes)))
 
     def _in_order(self, held: Piece, axes: Axes, order: Sequence[int]) -> Strided:
-        """Return the columns of a piece in the order of ``axes``, while they lie in the order ``order`` of these axes."""
+        """Return the columns of a piece in the order of ``axes``. In the piece they lie in the order ``order`` of these axes."""
         steps = dict(zip(order, dense([axes[at][0] for at in order]), strict=True))
         walked = tuple((steps[at], axes[at][0]) for at in range(len(axes)))
         return Strided(held.tile, self.part, ZERO, walked, tuple(span.start for span in held.spans[1:-1]))
@@ -1560,12 +1560,18 @@ class Nest(Choices):
             self.build.call("dma_copy", Block(tensor, offset, pattern), src=shaped)
 
     def _turns(self, source: Piece, columns: int) -> bool:
-        """Return True if rows of a piece are better transposed on the chip, because their columns lie far apart in HBM."""
+        """Return True if the tensor engine can transpose a piece, and the piece has enough rows and columns for that.
+
+        Columns that lie far apart in HBM are then stored transposed.
+        """
         own = source.tile.dtype in FLOATS and source.tile.space == "sbuf" and not source.bits_as
         return own and columns >= 32 and self.part >= LEAST_TURNED
 
     def _store_turned(self, source: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
-        """Store columns whose elements lie far apart in HBM, while rows are contiguous: transposed by the tensor engine."""
+        """Store rows whose elements lie far apart in HBM, while the elements of each column are contiguous.
+
+        The tensor engine transposes the data first. ``axis`` is the (extent, stride) of a row.
+        """
         extent, stride = axis
         for count, first, size in blocks_of(extent):
             with self.build.loop("strip", count) as name:

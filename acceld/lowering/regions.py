@@ -450,7 +450,7 @@ def _scattered(nodes: Sequence[Node], found: Layout) -> bool:
         return False
 
     def longest(ones: Iterable[Node]) -> int:
-        """Return the greatest number of rows that can lie on partitions, as far as the accesses of some nodes say."""
+        """Return the greatest number of rows that the accesses of some nodes allow on partitions."""
         every = [one for node in ones for one in accesses(node, found.rows) if one is not None]
         rows = [one.rows for one in every if id(one.view.node) not in inside] or [
             squeezed(found.rows, dense(found.rows))

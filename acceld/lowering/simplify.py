@@ -53,7 +53,10 @@ MOST_FOLDED = 9
 MOST_TERMS = 64
 """Most terms of a matrix product that may become element-wise products and sums."""
 MOST_ROW_TERMS = 16
-"""Most terms of such a product if its matrices do not overlap. Each term is one instruction for each tile of rows."""
+"""Most terms of a product that may become element-wise products and sums if its matrices do not overlap.
+
+Each term is one instruction for each tile of rows.
+"""
 PRODUCT, LEAST_CYCLES, BANK_COLUMNS = 1000, 64, 512
 """Three figures for an estimate: cycles of a small matrix product, least cycles of an instruction of the vector engine,
 most columns of a matrix product.
@@ -457,7 +460,10 @@ def _gathered(node: Node, uses: Uses) -> View | None:
 
 
 def _scattered(view: View, batch: int, folded: int) -> bool:
-    """Return True if the rows of an operand lie in HBM in many short ranges of equal steps, so that few partitions have rows."""
+    """Return True if the rows of an operand lie in HBM in many short ranges of equal steps.
+
+    Then few rows can be loaded at once, and most partitions stay empty.
+    """
     kept = slice(batch, len(view.shape) - folded)
     rows = squeezed(view.shape[kept], view.strides[kept])
     longest = max((n for n, _ in merged([rows])[0]), default=1)
@@ -559,7 +565,7 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     if _overlaps(matrix, node.folded):
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
     elif terms <= MOST_ROW_TERMS and _by_rows(matrix, batch, node.folded):
-        # each vector is a row on a partition, and its elements are numbers beside the columns
+        # Each batch is one row on a partition. An element of its vector is one number for all columns of the row.
         cycles = terms * -(-many // PARTITIONS) * (LEAST_CYCLES + max(rows, width))
     else:
         return None
@@ -599,10 +605,12 @@ def in_own_order(view: View) -> View:
 
 
 def by_columns(left: View, right: View, batch: int, line: int) -> View:
-    """Return products of vectors with matrices, one for each element of the last axis, as element-wise products and a sum.
+    """Return products of vectors with matrices as element-wise products and a sum, one product for each element of the
+    last axis.
 
-    ``left`` is [batch, rows, terms, last] and ``right`` is [batch, columns, terms, last]; rows or columns have one element
-    together. The products are computed in the order in which the matrices lie in memory. The result is [batch, rows, columns, last].
+    ``left`` is [batch, rows, terms, last] and ``right`` is [batch, columns, terms, last]. There is only one row or only
+    one column. The products are computed in the order in which the matrices lie in memory. The result is [batch, rows,
+    columns, last].
     """
     left, right = (in_own_order(one) if abs(one.strides[-1]) > 1 else one for one in (left, right))
     kept, columns = len(left.shape) - 2, len(right.shape) - 2
@@ -622,8 +630,10 @@ def by_columns(left: View, right: View, batch: int, line: int) -> View:
 
 
 def _along_batches(node: Node, uses: Uses) -> View | None:
-    """Compute products of many vectors with matrices element by element, if the matrices of neighboring batches take turns in
-    memory, as the results of a scan do.
+    """Compute products of many vectors with matrices element by element.
+
+    The rule applies if equal elements of neighboring batches' matrices lie beside each other in memory, as the results
+    of a scan do.
     """
     if len(node.views) != 2 or node.folded != 1 or node.dtype != "float32":
         return None
@@ -645,7 +655,10 @@ def _along_batches(node: Node, uses: Uses) -> View | None:
 
 
 def _by_rows(view: View, batch: int, folded: int) -> bool:
-    """Return True if the results of a product of one batch lie beside each other in its matrix, and there are many batches."""
+    """Return True if elements of a matrix for neighboring results lie beside each other, and there are many batches.
+
+    ``view`` has the matrices of all batches.
+    """
     kept = len(view.shape) - folded
     results = squeezed(view.shape[batch:kept], view.strides[batch:kept])
     batches = squeezed(view.shape[:batch], view.strides[:batch])

@@ -128,8 +128,9 @@ def _outputs(
 
 
 _LEAST_ORDERS, _MOST_ORDERS = 4, 64
-"""Numbers of further orders in which a program runs whose order is not proved to be free, if it is large and if it is
-small.
+"""Least and greatest number of further orders in which a program runs if no proof shows that its order is free.
+
+The larger the program, the fewer orders.
 """
 
 

@@ -122,7 +122,7 @@ class BufferMemory:
         self.first: Array | None = None
         self.traces = traces
         self.shared = shared
-        """True if two cores use the memory: a read that follows a write in the program may come before it."""
+        """True if two cores use the memory, so that a read may run before a write that stands before it in the program."""
         self.marks: Array | None = None
 
     def allocate(self) -> None:

@@ -27,7 +27,7 @@ from acceld.nki.ir.regions import box, coefficient
 _LOCAL = ("idle", "reset_reduce")
 """Commands to an engine's accumulators after which the accumulators hold nothing that a later instruction may use."""
 _MOST_PAIRS = 4096
-"""Greatest number of combinations of iterations up to which each may come first; of more, some are drawn."""
+"""Greatest number of combinations of first iterations that are all considered. If there are more, some are drawn."""
 _MOST_TRIPS = 100_000
 """Greatest number of iterations of a loop of which any may be chosen to come first."""
 _MOST_USES = 100_000
@@ -65,12 +65,12 @@ def order_changes_only_sums(program: Program) -> bool:
 
 
 def first_iterations(program: Program, most: int, random: Random) -> list[dict[int, int]]:
-    """Return orders of the program's affine iterations, at most ``most``: for each loop, by its number, the iteration with
-    which the loop begins. The iterations before that one come last.
+    """Return at most ``most`` orders of the program's affine iterations. An order has, by the loop's number, the iteration
+    with which each loop begins. The iterations before that one run last.
 
-    So each iteration in turn can not use what any other iteration leaves, and the one before it decides what stays. If
-    there are too many iterations, those come first at which a mask begins or ceases to hold, then others at random. Of
-    several loops, iterations come first together, too.
+    The iteration that runs first can not use what other iterations leave, and the iteration that runs last decides what
+    stays. If there are too many iterations, those at which a mask begins or ceases to hold are taken, then others at
+    random. There are also orders in which chosen iterations of several loops come first together.
     """
     loops = [loop for loop in program.loops.values() if loop.kind is LoopKind.AFFINE and loop.trips > 2]
     bounds: dict[int, set[int]] = {loop.id: set() for loop in loops}
@@ -89,7 +89,7 @@ def first_iterations(program: Program, most: int, random: Random) -> list[dict[i
     turns = range(max(map(len, ways.values()), default=0))
     orders = [{number: starts[turn % len(starts)] for number, starts in ways.items()} for turn in turns]
     if len(ways) > 1 and len(orders) < most:
-        # an iteration of one loop may matter only together with one of another loop
+        # a mistake may show only if certain iterations of two loops come first together
         choices = [[0, *starts] for starts in ways.values()]
         if prod(map(len, choices)) <= _MOST_PAIRS:
             pairs = list(product(*choices))

@@ -236,7 +236,7 @@ class ExpressionReader(ParsedText):
         return least >= 0
 
     def is_number(self, node: ast.expr) -> bool:
-        """Tell whether an expression stands for a number, known or not, and so for no tile."""
+        """Tell whether an expression stands for a number, known or not. Then the expression stands for no tile."""
         match node:
             case ast.Constant(value=int() | float()):
                 return True

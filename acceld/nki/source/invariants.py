@@ -143,8 +143,8 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
 
 
 def _named_inside(loop: Loop) -> tuple[set[str], set[str]]:
-    """Return the names that statements of the loop assign without making a tile, and those of them whose values may
-    differ between iterations.
+    """Return (names that statements of the loop assign without making a tile, those of these names whose values may
+    differ between iterations).
     """
     named: set[str] = set()
     varying = {loop.variable, *(inner.variable for inner in loop.loops())}

@@ -36,7 +36,7 @@ from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called,
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One list: the loop that fills it, and the statements that make it and append to it."""
+    """Describe a list: its name, the loop that fills it, and the statements that make it and append to it."""
 
     name: str
     made: ast.Assign
@@ -52,7 +52,7 @@ class _Level:
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """The lists around one tile, outermost first, and the declaration of the tile."""
+    """Describe a tile in a list, or in a list of lists: the lists, outermost first, and the tile's declaration."""
 
     levels: tuple[_Level, ...]
     tile: str
@@ -67,8 +67,9 @@ class _Stack:
 
 
 def with_stacked_tiles(source: str) -> str:
-    """Return ``source`` with each list of tiles in SBUF replaced by one tile; ``source`` itself if it does not parse, or
-    has no list that only such a loop fills.
+    """Return ``source`` with each list that a loop fills with tiles in SBUF replaced by one tile.
+
+    Return ``source`` itself if it does not parse, or has no such list.
     """
     if ".append(" not in source:
         return source
@@ -85,7 +86,7 @@ def with_stacked_tiles(source: str) -> str:
 
 
 def _stacks(function: ast.FunctionDef) -> Iterator[_Stack]:
-    """Yield the outermost lists whose elements are tiles, or lists of tiles."""
+    """Yield each tile whose lists can be replaced by one tile, with these lists."""
     bound = [node.id for node in names_in(function) if isinstance(node.ctx, ast.Store)]
     for body in blocks(function.body):
         for at in range(len(body)):
@@ -107,7 +108,7 @@ def _stacks(function: ast.FunctionDef) -> Iterator[_Stack]:
 
 
 def _level(block: Sequence[ast.stmt]) -> _Level | None:
-    """Return the list that the first statement of a block makes, if one later loop of the block fills it."""
+    """Return the list that the first statement of a block makes empty and a later loop of the block fills; else None."""
     made = block[0]
     if not isinstance(made, ast.Assign) or not isinstance(made.value, ast.List) or made.value.elts:
         return None
@@ -137,7 +138,7 @@ def _assigned(statement: ast.stmt) -> str:
 
 
 def _is_tile(statement: ast.Assign) -> bool:
-    """Tell whether a statement declares a tile in SBUF whose shape is written out."""
+    """Tell whether a statement declares a tile in SBUF whose shape is written as a tuple of at least two extents."""
     call = statement.value
     if not isinstance(call, ast.Call) or called(call.func) not in DECLARATIONS:
         return False
@@ -154,7 +155,7 @@ def _is_tile(statement: ast.Assign) -> bool:
 
 
 def _argument(call: ast.Call, name: str) -> ast.expr:
-    """Return an argument by keyword, or the first argument."""
+    """Return the argument with the keyword ``name``; without that keyword, the first positional argument."""
     given = {one.arg: one.value for one in call.keywords}
     return given[name] if name in given else call.args[0] if call.args else ast.Constant(None)
 
@@ -168,7 +169,7 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
     changed |= {node.id for one in between for node in names_in(one) if isinstance(node.ctx, ast.Store)}
     sizes = [stack.declaration.value, *(level.loop.iter for level in stack.levels)]
     if changed.intersection(node.id for size in sizes for node in names_in(size)):
-        return False  # the size is not known where the list is made
+        return False  # the one tile is declared where the list is made, and its size is not known there
     uses = _uses(function, stack)
     if not uses or any(node.id in names for _, places in uses for place in places for node in names_in(place)):
         return False
@@ -178,9 +179,9 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
 
 
 def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list[ast.expr]]]:
-    """Return the uses of the tile and of its elements in the outermost list: each node with the indices of the lists.
+    """Return the uses of the tile, by its own name or by indices of its lists: each node with these indices.
 
-    That the tile is appended to its list does not count.
+    The statement that appends the tile to its list is left out.
     """
     found: list[tuple[ast.expr, list[ast.expr]]] = []
     appends = [level.append for level in stack.levels]
@@ -200,7 +201,10 @@ def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list
 
 
 def _use(node: ast.AST, stack: _Stack) -> tuple[ast.expr, list[ast.expr]] | None:
-    """Return a node that is the tile or a part of the tile, with the indices by which lists give the tile."""
+    """Return a node that is the tile or a part of the tile, with the indices of lists by which the node names the tile.
+
+    Return None for any other node.
+    """
     chain: list[ast.expr] = []
     base = node
     while isinstance(base, ast.Subscript):

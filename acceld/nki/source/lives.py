@@ -40,8 +40,9 @@ _LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "uni
 
 
 def with_own_tiles(source: str) -> str:
-    """Return ``source`` with a tile of its own for each result that is written over a whole tile; ``source`` itself if
-    it does not parse, or if there is no such result.
+    """Return ``source`` with a tile of its own for each result that is written over a whole tile in use.
+
+    Return ``source`` itself if it does not parse, or if there is no such result.
     """
     try:
         tree = parsed(source)
@@ -70,13 +71,13 @@ def _declared(statement: ast.stmt) -> str:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(attr=function)) as call):
             space = next((one.value for one in call.keywords if one.arg == "buffer"), None)
             on_chip = isinstance(space, ast.Attribute) and space.attr in ("sbuf", "psum")
-            own = any(one.arg in ("name", "address") for one in call.keywords)  # no second tile may have these
+            own = any(one.arg in ("name", "address") for one in call.keywords)  # a second tile can not share them
             return name if function in DECLARATIONS and on_chip and not own else ""
     return ""
 
 
 def _plain_names(function: ast.FunctionDef) -> set[str]:
-    """Return the names that are assigned once, and otherwise only arguments of calls, whole or in part."""
+    """Return the names that are assigned once, and that all other statements only pass to calls, as a whole or in part."""
     stores, other = Counter[str](), set[str]()
     stack: list[tuple[ast.AST, bool]] = [(function, False)]
     while stack:
@@ -97,8 +98,11 @@ def _plain_names(function: ast.FunctionDef) -> set[str]:
 def _separate(
     text: SourceText, edits: Edits, name: str, body: Sequence[ast.stmt], taken: set[str], lines: set[int]
 ) -> None:
-    """Add to ``edits`` a new name for each later result in the tile ``name``. The first statement of ``body`` declares
-    the tile. ``taken`` are the names that occur in the source, ``lines`` the lines that declarations have taken.
+    """Add to ``edits`` a new tile for each later result in the tile ``name``, which the first statement of ``body``
+    declares.
+
+    ``taken`` has the names that occur in the source. ``lines`` has the numbers of the lines that new declarations have
+    taken. Names and lines of the new tiles are added to these sets.
     """
     declaration, *rest = body
     assert isinstance(declaration, ast.Assign)
@@ -139,8 +143,8 @@ def _destination(statement: ast.stmt) -> ast.Name | None:
 
 
 def _free_line(text: SourceText, body: Sequence[ast.stmt], lines: set[int]) -> int | None:
-    """Return the last blank line before the last statement of ``body``, between two of its statements; if there is no
-    blank line, the last line with only a comment. None if there is neither.
+    """Return the number of the last blank line between two statements of ``body``. If there is no blank line, return that
+    of the last line with only a comment. Return None if there is neither. Lines in ``lines`` are left out.
     """
     found: list[tuple[bool, int]] = []
     for before, after in pairwise(body):

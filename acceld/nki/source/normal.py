@@ -1,4 +1,4 @@
-"""Bring a kernel's source into the form in which rules find most places, and back after a rewrite."""
+"""Bring a kernel's source into the form in which rules find most places, and bring it back after a rewrite."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def as_before(original: str, changed: str) -> str:
 
 
 class _Lines:
-    """The lines of a rewritten kernel, and what those were before normalization that the rewrite left alone."""
+    """Hold the lines of a rewritten kernel, with the text before normalization of each line that the rewrite kept."""
 
     def __init__(self, original: str, normal: str, changed: str, wanted: str) -> None:
         before, after = lines_of(original), lines_of(normal)
@@ -72,8 +72,10 @@ class _Lines:
         """Names that normalization replaced or made."""
 
     def with_names(self, back: Collection[str]) -> str | None:
-        """Return the rewritten kernel with the lines as they were before whose replaced names are all in ``back``; None if
-        that kernel has another normal form.
+        """Return the rewritten kernel, in which a kept line has its text before normalization if ``back`` has all names
+        that normalization replaced or made in the line.
+
+        Return None if that kernel has another normal form than the rewritten kernel.
         """
         olds = {at: old for at, old in self._places.items() if self._names[old] <= set(back)}
         shared = {name: name.rpartition("_")[0] for name in self._new.intersection(back)}

@@ -21,16 +21,16 @@ from acceld.nki.source.syntax import DECLARATIONS, LOOPS, called, names_in
 _RESULTS = frozenset({"dst", "reduce_res", "dst_scale"})
 """Parameters of instructions that name a tile to be written."""
 _ADDS = frozenset({"nc_matmul", "nc_matmul_mx", "dma_copy", "dma_compute", "tensor_copy_predicated"})
-"""Instructions that may keep or add to what their destination holds."""
+"""Instructions that may keep elements of their destination, or add to them."""
 _WITH_STATE = frozenset({"dropout", "rng", "rand2", "rand_get_state", "sendrecv"})
 """Instructions whose effect depends on more than their operands."""
 _OTHERWISE_NAMED = frozenset({"shape", "dtype"})
-"""Attributes of a tile that are no elements of it."""
+"""Attributes of a tile whose use reads no element of the tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFunction:
-    """Names of the parameters of a function in the kernel's file, by what the function does with them."""
+    """Hold the names of a function's parameters: all, those of tiles that the function reads, and those it writes."""
 
     parameters: tuple[str, ...]
     reads: frozenset[str]
@@ -46,7 +46,7 @@ def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
     defined = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef)}
     found: dict[str, OwnFunction] = {}
     changed = True
-    while changed:  # a function that calls another one is understood after that one
+    while changed:  # a function that calls another function can be read only after that other function
         changed = False
         for name, node in defined.items():
             if name not in found and (read := _Reader(api, found).function(node)) is not None:
@@ -57,7 +57,7 @@ def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Facts about the names in one function, collected while its statements are read."""
+    """Collect what one function reads and writes, statement by statement."""
 
     api: str
     others: Mapping[str, OwnFunction]
@@ -67,7 +67,7 @@ class _Reader:
     writes: set[str] = field(default_factory=set)
 
     def function(self, node: ast.FunctionDef) -> OwnFunction | None:
-        """Return the effects of a function; None if one of its statements is not understood."""
+        """Return which parameters a function reads and writes; None if one of its statements is not understood."""
         given = node.args
         if node.decorator_list or given.vararg or given.kwarg or given.posonlyargs:
             return None
@@ -124,9 +124,10 @@ class _Reader:
     def _effects(
         self, call: ast.Call, parameters: Sequence[str], writes: frozenset[str], reads: frozenset[str] | set[str]
     ) -> bool:
-        """Take note of what a call reads and writes. Return False if a written argument is no tile with a name.
+        """Take note of what a call reads and writes. Return False if an argument is not understood.
 
-        An argument for a parameter that is not in ``writes`` counts as read.
+        ``parameters`` are those of the called function. The function writes the parameters in ``writes``. It reads all
+        others, and those in ``reads``. A written argument must be a tile with a name, or a part of one.
         """
         for name, value in (
             *zip(parameters, call.args, strict=False),
@@ -152,7 +153,7 @@ class _Reader:
         return True
 
     def _root(self, node: ast.expr) -> str:
-        """Return the tile of which ``node`` is a part, such as ``tile[0:1, :]``; empty if it is no part of a tile."""
+        """Return the tile of which ``node`` is a part: ``tile`` for ``tile[0:1, :]``; empty if ``node`` is no part of a tile."""
         match node:
             case ast.Name(id=name):
                 return self.roots.get(name, "")

@@ -167,7 +167,7 @@ class SourceReader(ExpressionReader):
             case ast.Expr(value=ast.Constant(value=str()) | ast.JoinedStr()):
                 statement.kind = "marker"
             case ast.Expr(value=ast.Call(func=ast.Name()) as call) if self._takes_numbers(call):
-                statement.kind = "marker"  # such as an assertion: what gets no tile changes none
+                statement.kind = "marker"  # such as a function that asserts: a call without a tile changes no tile
             case ast.Expr(value=ast.Call() as call):
                 self._operation(statement, None, call)
             case ast.Assign(targets=[target], value=value):

@@ -176,7 +176,7 @@ class KernelModule(SourceReader):
             return "hbm" if space.endswith("hbm") else space
         writers = self.writers(name)
         if any(writer.kind == "other" for writer in writers):
-            return ""  # such as the result of a function of the kernel's own
+            return ""  # for example, what a function in the kernel's file returns
         spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in writers}
         return spaces.pop() if len(spaces) == 1 else ""
 
@@ -412,8 +412,8 @@ class KernelModule(SourceReader):
 
 
 def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips: Mapping[str, int | None]) -> bool:
-    """Tell whether the accesses of one buffer stay, along one axis, in a range that advances with the loop ``variable``
-    by at least its own width.
+    """Tell whether, along one axis, all accesses of a buffer stay in a range that each iteration of the loop ``variable``
+    moves on by at least the range's width.
     """
     steps, least, most = set[int](), set[int](), set[int]()
     for access in accesses:

@@ -202,7 +202,7 @@ class Tuner:
         """
         if one.moves is None:
             found = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
-            # what a move makes is kept, because a later kernel that hides the move makes it on this kernel again
+            # the result of a move is cached, because a later kernel that hides the move repeats it on this kernel
             own = [replace(move, apply=cache(move.apply)) for move in found]
             one.moves = sorted([*own, *_hidden(one, own)], key=lambda move: -move.benefit)
         return one.moves
@@ -255,7 +255,7 @@ class Tuner:
             self.left -= 1
             self.timed += 1
             begun.append((number, one, made, asyncio.ensure_future(self._clock(made.text))))
-            await asyncio.sleep(0)  # starts the clock: if it answers at once, its time counts for is_over
+            await asyncio.sleep(0)  # runs the timing up to its first wait, so that is_over sees this time
         for number, one, made, timing in begun:
             timed = await timing
             if timed is None:
@@ -317,7 +317,7 @@ def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
     for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
         changed = move.apply()
         if changed is not None and changed != text:
-            return replace(move, apply=partial(str, changed)), changed  # keeps no parsed kernel, which is large
+            return replace(move, apply=partial(str, changed)), changed  # frees the parsed kernel, which is large
     return None, text
 
 

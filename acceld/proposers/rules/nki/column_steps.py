@@ -73,7 +73,7 @@ class _Part(Enum):
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
-    """Return how a loop steps over columns; or, as text, the reason why one step can not take more columns."""
+    """Return how a loop steps over columns, or the reason as text why one step can not take more columns."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
         return f"{where} the loop's number of iterations is not known, or the loop is over Python's range: use affine_range with a number"

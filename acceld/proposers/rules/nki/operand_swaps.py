@@ -66,8 +66,8 @@ class OperandSwap:
 
 
 def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
-    """Return the exchange of operands that makes the transpose ``turn`` unnecessary; as text, the reason why it is not
-    possible.
+    """Return the exchange of operands that makes the transpose ``turn`` unnecessary, or the reason as text why the
+    exchange is not possible.
 
     The result is None if ``turn`` does not transpose a computed tile.
     """

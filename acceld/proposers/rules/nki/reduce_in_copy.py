@@ -24,7 +24,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 _OPERATORS = ("add", "maximum", "minimum")
 _FLOATS = ("float32", "bfloat16", "float16")
 _PLAIN = frozenset({"dst", "data", "op0", "operand0", "engine", "mask", "dtype"})
-"""Arguments of a tensor_scalar that applies one operation, in the given order of its operands."""
+"""Arguments that a tensor_scalar may have if it applies one operation and does not reverse the operands."""
 
 
 class ReduceInCopy(Rule):
@@ -40,8 +40,8 @@ class ReduceInCopy(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every copy and tensor_scalar whose result is reduced over its free axis, with the reason if both can not
-        be one instruction.
+        """Yield every copy and tensor_scalar whose result is reduced over its free axis, with the reason if it and the
+        reduction can not be one instruction.
         """
         for whole in kernel.statements:
             data, op = reduced(kernel, whole) or (None, "")
@@ -86,7 +86,7 @@ def _rounded(kernel: KernelModule, made: Statement) -> str:
     """
     source = made.reads.get("src") or made.reads["data"]
     dtype, in_psum = kernel.dtype_of(source.name), kernel.space_of(source.name) == "psum"
-    if dtype not in _FLOATS and not (in_psum and not dtype):  # a product without a declared type is of float32
+    if dtype not in _FLOATS and not (in_psum and not dtype):  # a product is float32 if no type is declared
         return f"line {made.line} reads {source.name}, which may not be of a floating-point type: declare its type"
     return keeps_float32(kernel, made)
 

@@ -1,4 +1,4 @@
-"""Join an instruction with the reduction of the tile that it writes: conditions, reasons and the new text."""
+"""Join an instruction and the reduction of the tile that the instruction writes: conditions, reasons, new text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement, accesses
 
 _OPERATORS = {"max": "maximum", "min": "minimum", "sum": "add"}
-"""Names of an operator in functions of ``nl``, with its name in arguments of ``nisa``."""
+"""Name of an operator in arguments of ``nisa``, by the operator's name as a function of ``nl``."""
 
 
 def reduced(kernel: KernelModule, whole: Statement) -> tuple[Access, str] | None:
@@ -34,8 +34,9 @@ def reduced(kernel: KernelModule, whole: Statement) -> tuple[Access, str] | None
 
 
 def made_before(kernel: KernelModule, whole: Statement, data: Access) -> Statement | None:
-    """Return the instruction that last writes the tile ``data`` before the reduction ``whole``; None if there is none,
-    or if it adds or reduces already.
+    """Return the instruction that last writes the tile ``data`` before the reduction ``whole``.
+
+    Return None if there is none, or if that instruction adds to the tile, or computes a reduction already.
     """
     before = [one for one in kernel.writers(data.name) if one.start < whole.start]
     made = max(before, key=lambda one: one.start, default=None)
@@ -71,8 +72,8 @@ def obstacle(kernel: KernelModule, made: Statement, whole: Statement, data: Acce
 def joined(
     kernel: KernelModule, made: Statement, whole: Statement, name: str, arguments: Mapping[str, str], op: str
 ) -> str:
-    """Return the source in which the instruction ``name`` of ``nisa`` with ``arguments`` stands in place of ``made``, and
-    also reduces what it writes by the operator ``op``, in place of ``whole``.
+    """Return the source in which one instruction, ``name`` of ``nisa`` with ``arguments``, replaces two statements: it
+    writes what ``made`` writes, and reduces that by the operator ``op``, as ``whole`` does.
     """
     edits = Edits(kernel.source)
     language, result, declaration = prefix(kernel, "language"), kernel.text(whole.made.node), ""

@@ -115,8 +115,8 @@ def _factor(kernel: KernelModule, one: Statement) -> Access | None:
 
 
 def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain | str:
-    """Return the statements from the scaled tile to the product's result; or, as text, the reason why the factor can
-    not be applied to the result.
+    """Return the statements from the scaled tile to the product's result, or the reason as text why the factor can not
+    be applied to the result.
     """
     data = scaling.reads["data"]
     fresh = _fresh(kernel, factor, scaling)
@@ -232,8 +232,8 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
 
 
 def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str, Loop] | str:
-    """Return, by variable, the loops in which each iteration has a factor tile of its own; as text, the reason why the
-    factor may be overwritten before the result is copied.
+    """Return the loops in which each iteration has a factor tile of its own, by the loop's variable, or the reason as
+    text why the factor may be overwritten before the result is copied.
 
     For example, the iterations of another loop around the factor's writer may all write the same element.
     """
@@ -265,7 +265,7 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
 
 def _followed(kernel: KernelModule, writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
     """Return the values that the loop variables around ``reader`` have in the iteration that reads the result of
-    ``writer``; as text, the reason why they are not known or differ.
+    ``writer``, or the reason as text why these values are not known or differ.
 
     ``renames`` has the values of the variables around ``writer``.
     """

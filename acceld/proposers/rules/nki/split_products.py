@@ -51,8 +51,8 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield one finding for all products of the kernel, one for each group that shares no operand with the others, and
-        one for each product of a group that is side by side in one loop.
+        """Yield one finding for all products of the kernel, one for each group that shares no operand with other groups, and
+        one for each product of a group of :func:`_is_side_by_side`.
 
         Parts are made once for all their readers. Making them is element-wise work, which does not pay off for every
         product. A workload may also allow the error of some products only.
@@ -440,8 +440,9 @@ def make_parts(
 ) -> None:
     """Add to ``edits`` the statements that make both parts of the value that a statement writes.
 
-    If only products read a copy out of PSUM, the parts replace the copy. When stacked, the lower partitions of the high
-    part hold the low part of a stationary operand, or the high part of a moving operand once more.
+    With ``moved``, a copy is replaced by the parts, which are made of the copy's source. With ``stacked``, the
+    partitions 64 to 127 of the high part hold the low part of a stationary operand, or the high part of a moving
+    operand once more.
     """
     name = writer.made.name
     target = kernel.text(writer.made.node) if name in kernel.buffers else name

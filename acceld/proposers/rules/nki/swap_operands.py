@@ -145,7 +145,7 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
 
 
 def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str:
-    """Return the new text of each read of the transposed blocks, by node; as text, the reason why the transposes
+    """Return the new text of each read of the transposed blocks, by node, or the reason as text why the transposes
     have to stay.
     """
     target, source = swap.copy.target, swap.source

@@ -46,7 +46,7 @@ class _Turned:
 
 
 class TurnParts(Rule):
-    """Make the bfloat16 parts of a tile before the transpose, and transpose them."""
+    """Make the bfloat16 parts of a tile before a transpose of the tile, and transpose these parts."""
 
     name = "turn_parts"
     reason = (
@@ -129,7 +129,7 @@ def _is_high(kernel: KernelModule, copy: Statement, name: str) -> bool:
 
 
 def _is_low(kernel: KernelModule, rest: Statement, copy: Statement, name: str) -> bool:
-    """Return True if a statement makes the bfloat16 tile of what ``copy`` rounds off from the tile ``name``."""
+    """Return True if a statement subtracts the result of ``copy`` from the tile ``name``, and writes a bfloat16 tile."""
     first, second = rest.reads.get("data1"), rest.reads.get("data2")
     if rest.kind != "op" or rest.op != "tensor_tensor" or kernel.opname(rest.args.get("op")) != "subtract":
         return False
@@ -162,7 +162,7 @@ def _obstacle(kernel: KernelModule, found: _Turned) -> str:
 
 
 def _with_parts(kernel: KernelModule, found: _Turned, _: Variant) -> str:
-    """Return the source in which parts of the tile are made where it is written, and both are transposed."""
+    """Return the source in which both parts of the tile are made where the tile is written, and are then transposed."""
     edits, language, isa = Edits(kernel.source), prefix(kernel, "language"), prefix(kernel, "isa")
     taken: set[str] = set()
     parts: dict[str, Parts] = {}
