@@ -209,7 +209,7 @@ class _Regions:
     def attending(self) -> list[Region]:
         """Return the regions of attention, from the norm before it to its output product."""
         s, window = self.shape, self.shape.window
-        windowed = s.windowed_layers if self.step.length > window else 0  # such a window hides no token
+        windowed = s.windowed_layers if self.step.length > window else 0  # else no token is hidden
         found = [self.projections(), self.positions()]
         if windowed:
             found.append(self.decoding(windowed, window) if self.step.decode else self.windowed(windowed))

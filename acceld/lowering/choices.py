@@ -240,7 +240,7 @@ class Choices:
         moved = [one for one, access in zip(rows, accesses, strict=True) if access.view.node is not INDEX]
         turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in moved)
         orders = [axes] if turned else [axes, *([p, *axes[:p], *axes[p + 1 :]] for p in axes[1:last])]
-        if turned:  # most accesses may be contiguous along another axis
+        if turned:  # another axis may be contiguous in most accesses
             orders += [[*axes[:p], *axes[p + 1 :], p] for p in axes[:last]]
         beside = [sum(_alike(one, other) for other in accesses) for one in accesses]
         beside = [count if a.view.node is not INDEX else 0 for count, a in zip(beside, accesses, strict=True)]
@@ -282,9 +282,9 @@ class Choices:
                 cycles += TRANSFER + strips * (STRIP + ROW * PARTITIONS + size)
                 continue
             ranged = _ranged(axes)
-            if len(axes) == 1 and axes[0][1] == -1:  # loaded or stored as a range, and reversed on the chip
+            if len(axes) == 1 and axes[0][1] == -1:  # a range is moved, and reversed on the chip
                 ranged = ((axes[0][0], 1),)
-            if (order := lying_order(ranged)) is not None:  # turned on the chip
+            if (order := lying_order(ranged)) is not None:  # columns are reordered on the chip
                 ranged = tuple(ranged[at] for at in order)
                 cycles += START + width
             together = bool(ranged) and 1 < ranged[-1][1] <= alike  # such accesses are one transfer of contiguous rows

@@ -56,7 +56,7 @@ def _logarithm_from_one(x: Any) -> Any:
         return found
     wide = np.log(x + 1.0)
     if x.view.node.kind == "elementwise" and x.view.node.name == "exp":
-        return wide  # softplus: the digits that 1 + exp(y) loses are small beside y
+        return wide  # in a softplus, the digits that 1 + exp(y) loses are small beside y
     # log(1 + x) = 2 artanh(x / (2 + x))
     ratio = x / (x + 2.0)
     near = (_polynomial(np.square(ratio), 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0) + 1.0) * (ratio * 2.0)

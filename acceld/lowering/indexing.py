@@ -315,7 +315,7 @@ def _stores(a: Traced, key: tuple[Any, ...]) -> _Stores:
     """Return the stores to the positions of ``a`` that an index with arrays selects."""
     index = _named(a, key)
     base, named = index.base, index.named
-    batches: dict[int, int] = {}  # by number of the array: the axis along which it counts
+    batches: dict[int, int] = {}  # axis along which an array has all positions, by array number
     for place, (one, axis) in enumerate(zip(index.arrays, index.axes, strict=True)):
         wide = (1,) * (len(named) - one.ndim) + tuple(one.shape)
         along = next((at for at, n in enumerate(wide) if n == base.shape[axis] == one.size), None)
@@ -371,7 +371,7 @@ def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
     where = np.where(known < 0, known + extent, known).reshape(-1)
     if where.size and not (0 <= where.min() and where.max() < extent):
         raise IndexError(f"a position is out of bounds for axis {axis} with size {extent}")
-    last = {int(row): number for number, row in enumerate(where)}  # the last of several stores to a row remains
+    last = {int(row): number for number, row in enumerate(where)}  # of several stores to a row, the last remains
     rows = np.array(list(last), dtype=np.int64)
     pieces = runs(rows)
     numbers = np.array(list(last.values()), dtype=np.int64)

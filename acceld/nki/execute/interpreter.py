@@ -346,7 +346,7 @@ class _Execution:
         """
         body = self.program.body
         if position and position - 1 in self.paired:
-            return  # this core ran together with the first core
+            return  # the second core has run together with the first core
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             crash(

@@ -167,7 +167,7 @@ def _power(a: Any, b: Any, out: Array | None) -> Array:
     """Return ``a`` to the power of ``b``; NaN if an operand is NaN, though numpy takes 1 for a power of 0 or of 1. No
     document says what a chip does.
     """
-    undefined = np.isnan(a) | np.isnan(b)  # before out is written, because out may be an operand
+    undefined = np.isnan(a) | np.isnan(b)  # found before ``out`` is written, because ``out`` may be an operand
     result: Array = np.power(a, b, out=out)
     if undefined.any():
         result = np.where(undefined, result.dtype.type(np.nan), result)

@@ -111,8 +111,8 @@ def _benefit(profile: Profile | None, first: Sequence[Item], rest: Sequence[Item
 
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
-    """Yield the positions at which a body can be divided: between products and work for other engines, or between
-    transposes or loads and products.
+    """Yield the positions at which a loop's body can be divided: after products, or before products if transposes or
+    loads come first.
     """
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
