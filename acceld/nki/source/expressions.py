@@ -212,8 +212,8 @@ class ExpressionReader(ParsedText):
     def _least(self, node: ast.Call) -> Affine | None:
         """Return the value of a call of ``min`` or ``max`` on integers.
 
-        The result is the argument that is the least or the greatest in every iteration of the loops; None if no argument
-        is proved to be that.
+        The result is the argument that is the least or the greatest in every iteration of the loops. If no argument is
+        proved to be that, the result is a symbol of the one loop variable on which the arguments depend, or None.
         """
         forms = [self.affine(argument) for argument in node.args]
         known = [one for one in forms if one is not None]
@@ -223,7 +223,11 @@ class ExpressionReader(ParsedText):
         for one in known:
             if all(self._is_never_negative((other - one).times(sign)) for other in known):
                 return one
-        return None
+        variables = {name for one in known for name in one.variables}
+        if len(variables) != 1 or any(one.ranges for one in known):
+            return None
+        listed = ", ".join(sorted(f"{one.constant}+{one.terms}" for one in known))
+        return Affine.of(Symbol(f"{self.callee(node)}({listed})", variables.pop()))
 
     def _is_never_negative(self, form: Affine) -> bool:
         """Tell whether a form is at least 0 in every iteration of the loops that it depends on."""
@@ -297,8 +301,9 @@ class ExpressionReader(ParsedText):
         text = self.text(index)
         if not isinstance(index, ast.Slice):
             if isinstance(index, ast.Call) and self.callee(index) == "ds" and len(index.args) == 2:
-                count = self.constant(index.args[1])
-                return Dim(self.affine(index.args[0]), count, text, unsized=count is None)
+                start, size = self.affine(index.args[0]), self.affine(index.args[1])
+                found = _slice(start, size, text)
+                return found if found.extent is not None else Dim(start, None, text, unsized=True, span=found.span)
             return Dim(self.affine(index), None, text)
         if index.step is not None:
             return Dim(None, None, text)
@@ -306,10 +311,14 @@ class ExpressionReader(ParsedText):
             return Dim(Affine(), None, text, True)
         lower = self.affine(index.lower) if index.lower is not None else Affine()
         upper = self.affine(index.upper) if index.upper is not None else None
-        if lower is None or upper is None:
-            return Dim(None, None, text)
-        extent = upper - lower
-        return Dim(lower, extent.constant, text) if not extent.terms else Dim(None, None, text)
+        return _slice(lower, None if lower is None or upper is None else upper - lower, text)
+
+
+def _slice(start: Affine | None, size: Affine | None, text: str) -> Dim:
+    """Return the index of a slice with ``size`` elements from ``start`` on; None means that a value is not known."""
+    if start is None or size is None:
+        return Dim(None, None, text)
+    return Dim(None, None, text, span=(start, size)) if size.terms else Dim(start, size.constant, text)
 
 
 def _is_constant(node: ast.expr, value: object) -> bool:

@@ -10,6 +10,7 @@ from acceld.editing import lines_of
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import with_own_tiles
 from acceld.nki.source.names import spelled_out
+from acceld.nki.source.returns import with_returns_written_out
 
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 
@@ -22,8 +23,10 @@ def normalized(source: str) -> str:
 
 
 def _steps(source: str) -> tuple[str, str, str]:
-    """Return ``source`` before the steps of normalization, after the lists of tiles, and after all steps."""
-    stacked = with_stacked_tiles(source)
+    """Return ``source`` before the steps of normalization, with returned expressions and lists of tiles written out,
+    and after all steps.
+    """
+    stacked = with_stacked_tiles(with_returns_written_out(source))
     return source, stacked, spelled_out(with_own_tiles(stacked))
 
 

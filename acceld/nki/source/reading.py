@@ -419,7 +419,7 @@ def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips:
     for access in accesses:
         assert access.dims is not None
         dim = access.dims[axis]
-        step = dim.form.coefficient(variable) if dim.form is not None and not dim.full and not dim.unsized else None
+        step = dim.form.coefficient(variable) if dim.form is not None and not (dim.full or dim.unsized) else None
         reached = dim.reach(trips, variable) if step else None
         if step is None or reached is None:
             return False

@@ -51,7 +51,9 @@ class Dim:
     full: bool = False
     """True for the index ``:``, whose ``extent`` may be unknown."""
     unsized: bool = False
-    """True for a slice from ``form`` on whose number of elements is not known."""
+    """True for a slice from ``form`` on whose number of elements is not a number."""
+    span: tuple[Affine, Affine] | None = None
+    """Start and number of elements of a slice whose number of elements depends on loop variables."""
 
     @property
     def width(self) -> int | None:
@@ -60,7 +62,7 @@ class Dim:
         """
         if self.extent is not None:
             return self.extent
-        if self.form is None:
+        if self.form is None or self.unsized:
             return None
         width = 1
         for symbol in self.form.ranges:
@@ -70,7 +72,9 @@ class Dim:
     @property
     def is_point(self) -> bool:
         """Tell whether the index is understood and selects a single element."""
-        return self.form is not None and self.extent is None and not self.full and not self.form.ranges
+        return (
+            self.form is not None and self.extent is None and not (self.full or self.unsized) and not self.form.ranges
+        )
 
     def covers(self, extent: int | None) -> bool:
         """Tell whether the index is ``:``, or a slice of the first ``extent`` elements."""
@@ -121,7 +125,12 @@ class Access:
         if len(self.dims) != len(other.dims):
             return False
         pairs = zip(self.dims, other.dims, strict=True)
-        return all(a.form is not None and a.form == b.form and a.extent == b.extent for a, b in pairs)
+        return all(
+            a.span == b.span
+            if a.span is not None
+            else a.form is not None and a.form == b.form and a.extent == b.extent and not (a.unsized or b.unsized)
+            for a, b in pairs
+        )
 
 
 @dataclass(frozen=True, slots=True)

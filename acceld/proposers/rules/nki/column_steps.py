@@ -75,8 +75,12 @@ class _Part(Enum):
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     """Return how a loop steps over columns, or the reason as text why one step can not take more columns."""
     where = f"line {loop.line}:"
-    if loop.trips is None or loop.trips < 2 or loop.kind == "range":
-        return f"{where} the loop's number of iterations is not known, or the loop is over Python's range: use affine_range with a number"
+    if loop.trips is None:
+        return f"{where} the loop's number of iterations is not known: write it with numbers and with shapes of the arguments"
+    if loop.trips < 2:
+        return f"{where} the loop has only one iteration"
+    if loop.kind == "range":
+        return f"{where} the loop's iterations are not proved to be independent: write affine_range if they are"
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items):
         return f"{where} the loop contains another loop: move that loop out"
@@ -84,7 +88,10 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
             what = statement.op or "this statement"
-            return f"line {statement.line}: {what} is not element-wise: do it in a loop of its own, and the rest can be joined"
+            why = "is not element-wise"
+            if statement.op in OPERATIONS:
+                why = "adds to what its tile holds" if statement.augmented else "is not understood"
+            return f"line {statement.line}: {what} {why}: do it in a loop of its own, and the rest can be joined"
         if statement.kind == "alias" and any(name.id == loop.variable for name in names_in(statement.node)):
             return f"line {statement.line}: this names an index that depends on the loop's variable: write the index where it is used"
     columns = _columns(ops, loop)

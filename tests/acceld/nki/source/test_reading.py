@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acceld.nki.source.reading import KernelModule
-from tests.acceld.proposers.rules.kernels import current
+from acceld.proposers.rules.proposer import moves
+from tests.acceld.proposers.rules.kernels import arrays, current, run
 
 TYPES = """
 import neuronxcc.nki as nki
@@ -80,3 +81,52 @@ def test_a_loop_over_range_with_independent_iterations_is_parallel() -> None:
 def test_a_loop_whose_iterations_may_depend_on_each_other_is_not(before: str, after: str) -> None:
     assert before in LOOP
     assert kind_of_loop(LOOP.replace(before, after)) != "affine_range"
+
+
+TAILS = """
+    out = nl.ndarray((600, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(5):
+        rows = min(128, 600 - 128 * i)
+        tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile[0:rows, 0:256], src=x[nl.ds(128 * i, rows), 0:256])
+        squares = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=squares[0:rows, 0:256], op=nl.square, data=tile[0:rows, 0:256])
+        total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=total[0:rows, 0:1], op=nl.add, data=squares[0:rows, 0:256], axis=1)
+        nisa.dma_copy(dst=out[nl.ds(128 * i, rows), 0:1], src=total[0:rows, 0:1])
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "offered"),
+    [
+        ("data=squares[0:rows,", True),
+        ("data=squares[nl.ds(0, rows),", True),
+        ("data=squares[0:min(600 - 128 * i, 128),", True),
+        ("data=squares[0:rows - 1,", False),
+        ("data=squares[0:min(128, 599 - 128 * i),", False),
+        ("data=squares[nl.ds(0, other),", False),
+    ],
+)
+def test_slices_of_as_many_rows_as_are_left_are_the_same_elements(rows: str, offered: bool) -> None:
+    source = current("x, other", TAILS.replace("data=squares[0:rows,", rows))
+    found = {move.rule: move for move in moves(source, api="nki", shapes=((600, 256), None))}
+    assert ("reduce_in_activation" in found) is offered
+    if offered:
+        made = found["reduce_in_activation"].apply()
+        given = arrays((600, 256))
+        assert made is not None
+        kernels = [one.replace("kernel(x, other)", "kernel(x)") for one in (source, made)]
+        before, after = (run(one, *given) for one in kernels)
+        assert abs(after - before).max() < 1e-3
+
+
+def test_slices_of_sizes_that_are_not_known_are_not_the_same() -> None:
+    body = "    t = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)\n    nisa.memset(dst=t[nl.ds(0, a), 0:8], value=0.0)"
+    kernel = KernelModule(
+        current("x, a, b", f"{body}\n    nisa.tensor_copy(dst=x, src=t[nl.ds(0, b), 0:8])"), "nki", [None]
+    )
+    (_, first), (_, second) = kernel.uses["t"]
+    assert first.dims is not None and not first.same_as(second) and not first.same_as(first)
+    assert first.dims[0].width is None and not first.dims[0].is_point

@@ -1,0 +1,137 @@
+"""Write out calls of a file's own functions that only return an expression, so that rules see the expression.
+
+For example, with this function in the file ::
+
+    def sbuf(rows, columns):
+        return nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.sbuf)
+
+the statement ``tile = sbuf(128, n)`` becomes ``tile = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)``. So
+functions that allocate tiles, compute sizes such as a rounded quotient, or take a part of a tile hide nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Mapping
+from copy import deepcopy
+
+from acceld.editing import Edits, SourceText
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import below, uncached_names_in
+
+_ROUNDS = 4
+"""Greatest depth of functions whose expressions call other such functions."""
+_ALLOWED = (
+    *(ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp),
+    *(ast.Call, ast.keyword),
+)
+"""Nodes of which a returned expression consists. None of them binds a name."""
+_SIMPLE = (ast.Name, ast.Constant, ast.Attribute, ast.Tuple, ast.BinOp, ast.UnaryOp)
+"""Nodes of arguments that may be evaluated several times, or not at all, with the same result."""
+
+
+def with_returns_written_out(source: str) -> str:
+    """Return ``source`` with calls of its functions that only return an expression replaced by the expression;
+    ``source`` itself if it does not parse or has no such call. Every line keeps its number.
+    """
+    for _ in range(_ROUNDS):
+        try:
+            tree = parsed(source)
+        except (SyntaxError, ValueError):
+            return source
+        given = {name: one for one in tree.body if (name := _name(one)) and isinstance(one, ast.FunctionDef)}
+        bound = Counter(node.id for node in uncached_names_in(tree) if isinstance(node.ctx, ast.Store))
+        functions = {name: one for name, one in given.items() if not bound[name]}
+        if not functions:
+            return source
+        edits, text = Edits(source), SourceText(source)
+        changed = False
+        for caller in tree.body:
+            if isinstance(caller, ast.FunctionDef) and _name(caller) not in functions:
+                own = {node.id for node in uncached_names_in(caller) if isinstance(node.ctx, ast.Store)}
+                own |= {one.arg for one in (*caller.args.args, *caller.args.kwonlyargs, *caller.args.posonlyargs)}
+                changed |= _write_out(text, edits, caller, functions, own)
+        if not changed:
+            return source
+        source = edits.apply()
+    return source
+
+
+def _name(statement: ast.stmt) -> str:
+    """Return the name of a function that only returns an expression; empty for other statements."""
+    match statement:
+        case ast.FunctionDef(name=name, decorator_list=[], body=[*rest, ast.Return(value=ast.expr() as value)]):
+            documented = all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in rest)
+            plain = not (statement.args.vararg or statement.args.kwarg or statement.args.posonlyargs)
+            return name if documented and plain and _is_allowed(value) else ""
+    return ""
+
+
+def _is_allowed(node: ast.AST) -> bool:
+    return isinstance(node, _ALLOWED) and all(_is_allowed(child) for child in below(node))
+
+
+def _write_out(
+    text: SourceText, edits: Edits, node: ast.AST, functions: Mapping[str, ast.FunctionDef], own: set[str]
+) -> bool:
+    """Add to ``edits`` the expressions of the outermost calls in ``node``. Return True if there is one. ``own`` are names
+    that have another meaning in ``node`` than in the file.
+    """
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name in functions and name not in own:
+            written = _returned(functions[name], node, own)
+            if written is not None:
+                start, end = text.span(node)
+                lines = "\n" * text.source[start:end].count("\n")
+                edits.replace(start, end, f"({written}{lines})" if lines else written)
+                return True
+    done = False
+    for child in below(node):
+        done |= _write_out(text, edits, child, functions, own)
+    return done
+
+
+def _returned(function: ast.FunctionDef, call: ast.Call, own: set[str]) -> str | None:
+    """Return the text of the expression that a call returns; None if the call can not be written out."""
+    given = function.args
+    parameters = [one.arg for one in (*given.args, *given.kwonlyargs)]
+    if len(call.args) > len(given.args) or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    values: dict[str, ast.expr] = dict(zip((one.arg for one in given.args), call.args, strict=False))
+    for one in call.keywords:
+        if one.arg not in parameters or one.arg in values:
+            return None
+        values[one.arg] = one.value
+    last = given.args[len(given.args) - len(given.defaults) :]
+    defaults = {one.arg: value for one, value in zip(last, given.defaults, strict=True)}
+    defaults |= {one.arg: value for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
+    for name, value in defaults.items():
+        if name not in values:
+            if not _is_simple(value) or own & {node.id for node in uncached_names_in(value)}:
+                return None
+            values[name] = value
+    (statement,) = (one for one in function.body if isinstance(one, ast.Return))
+    assert statement.value is not None
+    names = uncached_names_in(statement.value)
+    if values.keys() != set(parameters) or own & {node.id for node in names if node.id not in values}:
+        return None
+    uses = Counter(node.id for node in names)
+    if any(uses[name] != 1 and not _is_simple(value) for name, value in values.items()):
+        return None
+    written = ast.unparse(_Filled(values).visit(deepcopy(statement.value)))
+    return f"({written})" if isinstance(statement.value, ast.BinOp | ast.UnaryOp) else written
+
+
+def _is_simple(node: ast.AST) -> bool:
+    return isinstance(node, _SIMPLE) and all(_is_simple(child) for child in below(node))
+
+
+class _Filled(ast.NodeTransformer):
+    """Replace names in an expression by ``values``."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._values.get(node.id, node)
