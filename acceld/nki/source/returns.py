@@ -21,7 +21,7 @@ from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import below, uncached_names_in
 
 _ROUNDS = 4
-"""Greatest depth of functions whose expressions call other such functions."""
+"""Greatest number of functions in a chain, each of which calls the next in its expression, that is written out."""
 _ALLOWED = (
     *(ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp),
     *(ast.Call, ast.keyword),
@@ -32,8 +32,9 @@ _SIMPLE = (ast.Name, ast.Constant, ast.Attribute, ast.Tuple, ast.BinOp, ast.Unar
 
 
 def with_returns_written_out(source: str) -> str:
-    """Return ``source`` with calls of its functions that only return an expression replaced by the expression;
-    ``source`` itself if it does not parse or has no such call. Every line keeps its number.
+    """Return ``source`` with the returned expression in place of each call of a function that only returns an expression.
+
+    Return ``source`` itself if it does not parse or has no such call. Every line keeps its number.
     """
     for _ in range(_ROUNDS):
         try:
@@ -75,8 +76,9 @@ def _is_allowed(node: ast.AST) -> bool:
 def _write_out(
     text: SourceText, edits: Edits, node: ast.AST, functions: Mapping[str, ast.FunctionDef], own: set[str]
 ) -> bool:
-    """Add to ``edits`` the expressions of the outermost calls in ``node``. Return True if there is one. ``own`` are names
-    that have another meaning in ``node`` than in the file.
+    """Add to ``edits`` the expressions of the outermost calls in ``node``. Return True if there is such a call.
+
+    ``own`` has the names that have another meaning in ``node`` than in the file.
     """
     match node:
         case ast.Call(func=ast.Name(id=name)) if name in functions and name not in own:
@@ -128,7 +130,7 @@ def _is_simple(node: ast.AST) -> bool:
 
 
 class _Filled(ast.NodeTransformer):
-    """Replace names in an expression by ``values``."""
+    """Replace the names in ``values`` by their values in an expression."""
 
     def __init__(self, values: Mapping[str, ast.expr]) -> None:
         self._values = values

@@ -51,7 +51,7 @@ class Dim:
     full: bool = False
     """True for the index ``:``, whose ``extent`` may be unknown."""
     unsized: bool = False
-    """True for a slice from ``form`` on whose number of elements is not a number."""
+    """True for a slice from ``form`` on whose number of elements is not a known constant."""
     span: tuple[Affine, Affine] | None = None
     """Start and number of elements of a slice whose number of elements depends on loop variables."""
 
