@@ -164,8 +164,8 @@ def _direct(function: np.ufunc) -> Alu:
 
 
 def _power(a: Any, b: Any, out: Array | None) -> Array:
-    """Return ``a`` to the power of ``b``; NaN if an operand is NaN, though numpy takes 1 for a power of 0 or of 1. No
-    document says what a chip does.
+    """Return ``a`` to the power of ``b``; NaN if an operand is NaN, though numpy gives 1 for a base of 1 and for an
+    exponent of 0. No document says what a chip does.
     """
     undefined = np.isnan(a) | np.isnan(b)  # found before ``out`` is written, because ``out`` may be an operand
     result: Array = np.power(a, b, out=out)
