@@ -189,10 +189,10 @@ class ExpressionReader(ParsedText):
         return None
 
     def _named(self, name: str) -> Affine | None:
-        if name in self.loop_variables:
-            return Affine.of_variable(name)
         if name in self.ambiguous:
             return None
+        if name in self.loop_variables:
+            return Affine.of_variable(name)
         if name in self.constants:
             return Affine(self.constants[name])
         if name in self.aliases:
@@ -287,7 +287,7 @@ class ExpressionReader(ParsedText):
         if isinstance(node, ast.Name):
             name = node.id
             known = name in self.aliases or name in self.constants or name in self.loop_variables
-            return None if known or name in NO_TILES else Access(name, None, node)
+            return None if (known and name not in self.buffers) or name in NO_TILES else Access(name, None, node)
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
             return None
         name = node.value.id

@@ -30,8 +30,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from acceld.editing import Edits, SourceText
-from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called, elements, names_in
+from acceld.nki.source.spans import is_alone, parsed
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called, elements, is_straight, names_in, root
+
+_NO_PLACE = (ast.Slice, ast.Tuple, ast.UnaryOp, ast.Sub)
+"""Nodes of an index that is no number, or that may be negative and then counts from the end of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def with_stacked_tiles(source: str) -> str:
 
     Return ``source`` itself if it does not parse, or has no such list.
     """
-    if ".append(" not in source:
+    if ".append(" not in source or ".ap(" in source:  # a pattern gives strides, which an axis more would change
         return source
     try:
         tree = parsed(source)
@@ -79,13 +82,13 @@ def with_stacked_tiles(source: str) -> str:
         return source
     text, edits = SourceText(source), Edits(source)
     for function in tree.body:
-        if isinstance(function, ast.FunctionDef):
-            for stack in _stacks(function):
+        if isinstance(function, ast.FunctionDef) and is_straight(function):
+            for stack in _stacks(text, function):
                 _replace(text, edits, function, stack)
     return edits.apply()
 
 
-def _stacks(function: ast.FunctionDef) -> Iterator[_Stack]:
+def _stacks(text: SourceText, function: ast.FunctionDef) -> Iterator[_Stack]:
     """Yield each tile whose lists can be replaced by one tile, with these lists."""
     bound = [node.id for node in names_in(function) if isinstance(node.ctx, ast.Store)]
     for body in blocks(function.body):
@@ -102,7 +105,7 @@ def _stacks(function: ast.FunctionDef) -> Iterator[_Stack]:
                 block = level.loop.body[made:]
                 if isinstance(declaration, ast.Assign) and _is_tile(declaration):
                     stack = _Stack(tuple(levels), element, declaration)
-                    if _is_understood(function, stack, body[at:]):
+                    if _is_understood(function, stack, body[at:]) and all(is_alone(text, one) for one in _gone(stack)):
                         yield stack
                     break
 
@@ -170,12 +173,25 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
     sizes = [stack.declaration.value, *(level.loop.iter for level in stack.levels)]
     if changed.intersection(node.id for size in sizes for node in names_in(size)):
         return False  # the one tile is declared where the list is made, and its size is not known there
+    for level in stack.levels:
+        bound = [node.id for node in names_in(level.loop) if isinstance(node.ctx, ast.Store)]
+        if bound.count(level.variable) != 1:
+            return False
     uses = _uses(function, stack)
     if not uses or any(node.id in names for _, places in uses for place in places for node in names_in(place)):
+        return False
+    innermost = stack.levels[-1].loop.body
+    later = {id(node) for one in innermost[innermost.index(stack.declaration) + 1 :] for node in ast.walk(one)}
+    if any(root(node) == stack.tile and id(node) not in later for node, _ in uses):
         return False
     known = [one for level in stack.levels for one in (level.made, level.append)]
     covered = {id(node) for one in (*known, stack.declaration, *(use for use, _ in uses)) for node in names_in(one)}
     return all(id(node) in covered for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in names)
+
+
+def _gone(stack: _Stack) -> list[ast.stmt]:
+    """Return the statements that become comments."""
+    return [*(level.made for level in stack.levels[1:]), stack.declaration, *(level.append for level in stack.levels)]
 
 
 def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list[ast.expr]]]:
@@ -216,7 +232,7 @@ def _use(node: ast.AST, stack: _Stack) -> tuple[ast.expr, list[ast.expr]] | None
     if (
         lists is None
         or len(chain) not in (lists, lists + 1)
-        or any(isinstance(one, ast.Slice | ast.Tuple | ast.UnaryOp) for one in chain[:lists])  # such as [-1]
+        or any(isinstance(one, _NO_PLACE) for index in chain[:lists] for one in ast.walk(index))
     ):
         return None
     if len(chain) > lists and len(elements(ast.Subscript(base, chain[-1]))) != len(stack.extents):
@@ -240,13 +256,15 @@ def _replace(text: SourceText, edits: Edits, function: ast.FunctionDef, stack: _
     edits.replace(
         *text.span(stack.levels[0].made.value), f"{written(call.func)}({', '.join([shape, *positional, *rest])})"
     )
-    gone = [*(level.made for level in stack.levels[1:]), stack.declaration, *(level.append for level in stack.levels)]
+    gone = _gone(stack)
+    empty = all(one in gone for one in stack.levels[-1].loop.body)
     for statement in gone:
         for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
             start = text.line_starts[line - 1]
             content = text.source[start : text.line_starts[line]]
             if content.strip():
-                edits.insert(start + len(content) - len(content.lstrip()), "# ")
+                stands = "pass  # " if empty and statement is stack.levels[-1].append else "# "
+                edits.insert(start + len(content) - len(content.lstrip()), stands)
     for node, indices in _uses(function, stack):
         places = [written(one) for one in indices] or [level.variable for level in stack.levels]
         own = len(indices) if indices else 0

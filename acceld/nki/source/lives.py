@@ -31,9 +31,20 @@ from itertools import pairwise
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, OPERATIONS, PRODUCTS, below, blocks, names_in, uncached_names_in
+from acceld.nki.source.syntax import (
+    DECLARATIONS,
+    NO_TILES,
+    OPERATIONS,
+    PRODUCTS,
+    below,
+    blocks,
+    is_straight,
+    names_in,
+    root,
+    uncached_names_in,
+)
 
-_OVERWRITES = OPERATIONS["nki"] - frozenset(PRODUCTS)
+_OVERWRITES = OPERATIONS["nki"] - frozenset({*PRODUCTS, "nc_stream_shuffle"})
 """Instructions that write every element of the tile ``dst``."""
 _LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "unique_indices"})
 """Arguments by which an instruction may leave elements of ``dst`` as they are."""
@@ -55,13 +66,18 @@ def with_own_tiles(source: str) -> str:
             counted = [
                 (body, Counter(name for one in body if (name := _overwritten(one)))) for body in blocks(function.body)
             ]
-            plain = _plain_names(function) if any(max(found.values(), default=0) > 1 for _, found in counted) else set()
+            plain = (
+                _plain_names(function)
+                if is_straight(function) and any(max(found.values(), default=0) > 1 for _, found in counted)
+                else set()
+            )
             for body, again in counted:
                 for at, statement in enumerate(body):
                     name = _declared(statement)
                     if again[name] > 1 and name in plain:
                         taken |= {node.id for node in uncached_names_in(tree)}
-                        _separate(text, edits, name, body[at:], taken, lines)
+                        uses = sum(node.id == name and isinstance(node.ctx, ast.Load) for node in names_in(function))
+                        _separate(text, edits, name, body[at:], taken, lines, uses)
     return edits.apply()
 
 
@@ -90,25 +106,40 @@ def _plain_names(function: ast.FunctionDef) -> set[str]:
         elif is_argument and type(node) is ast.Subscript and type(node.value) is ast.Name:
             stack.append((node.slice, False))
         else:
-            inside = type(node) in (ast.Call, ast.keyword)
+            # an argument of a call of nl or nisa: such a call keeps no second name of a tile
+            inside = (
+                root(node.func) in NO_TILES
+                if isinstance(node, ast.Call)
+                else is_argument and isinstance(node, ast.keyword)
+            )
             stack += [(child, inside) for child in below(node)]
     return {name for name, count in stores.items() if count == 1} - other
 
 
 def _separate(
-    text: SourceText, edits: Edits, name: str, body: Sequence[ast.stmt], taken: set[str], lines: set[int]
+    text: SourceText,
+    edits: Edits,
+    name: str,
+    body: Sequence[ast.stmt],
+    taken: set[str],
+    lines: set[int],
+    uses: int,
 ) -> None:
     """Add to ``edits`` a new tile for each later result in the tile ``name``, which the first statement of ``body``
     declares.
 
     ``taken`` has the names that occur in the source. ``lines`` has the numbers of the lines that new declarations have
-    taken. Names and lines of the new tiles are added to these sets.
+    taken. Names and lines of the new tiles are added to these sets. ``uses`` is the
+    number of uses of the tile in the function.
     """
     declaration, *rest = body
     assert isinstance(declaration, ast.Assign)
     bound = {node.id for one in rest for node in names_in(one) if isinstance(node.ctx, ast.Store)}
     if bound & {node.id for node in names_in(declaration.value)}:
         return
+    loads = sum(node.id == name for one in rest for node in names_in(one))
+    if loads != uses:
+        return  # the tile is also used before the declaration or after the block
     written, current = False, name
     for at, statement in enumerate(rest, 1):
         destination = _destination(statement) if _overwritten(statement) == name else None
@@ -161,7 +192,9 @@ def _declare(text: SourceText, edits: Edits, line: int, name: str, declaration: 
     value = text.source[slice(*text.span(declaration.value))]
     if "\n" in value:
         value = ast.unparse(declaration.value)
-    written = f"{' ' * declaration.col_offset}{name} = {value}{comment and '  ' + comment}"
+    start_of = text.span(declaration)[0]
+    indent = text.source[text.line_start(start_of) : start_of]
+    written = f"{indent}{name} = {value}{comment and '  ' + comment}"
     edits.replace(start, end, written + ("\n" if text.source[start:end].endswith("\n") else ""))
 
 

@@ -6,10 +6,11 @@ returns the reason: the line that is in the way, and the change that would help.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Statement
+from acceld.nki.source.syntax import Access, Statement, names_in
 
 
 def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement | str:
@@ -108,6 +109,12 @@ def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last
     """Return a reason if a statement between ``first`` and ``last`` writes one of the tiles ``names``; the
     empty text otherwise.
     """
+    used = {node.id for one in (first, last) for node in names_in(one.node)}
+    for statement in kernel.statements:
+        if first.start < statement.start < last.start and statement.kind in ("alias", "other"):
+            bound = {node.id for node in names_in(statement.node) if isinstance(node.ctx, ast.Store)} & used
+            if bound:
+                return f"{min(bound)} gets a value in line {statement.line}, between lines {first.line} and {last.line}: assign it before line {first.line}"
     for name in sorted(set(names)):
         for writer in kernel.writers(name):
             if first.start < writer.start < last.start:

@@ -26,8 +26,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from acceld.editing import Edits, SourceText
-from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called, uncached_names_in
+from acceld.nki.source.spans import is_alone, parsed
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called, numbers
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -54,7 +54,7 @@ def spelled_out(source: str) -> str:
             return source
         edits = Edits(source)
         text = SourceText(source)
-        known = _numbers(tree)
+        known = numbers(tree)
         found = [_spell(text, node, edits, known) for node in tree.body if isinstance(node, ast.FunctionDef)]
         if not any(found):
             return source
@@ -91,6 +91,8 @@ class _Function:
     """The names that occur in one function, with the positions where they are bound and used."""
 
     parameters: frozenset[str]
+    is_kernel: bool
+    """True for a function with a decorator, such as ``nki.jit``, or with the name of a kernel: its arguments are tensors."""
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
     """For each name, the places where the name is bound, each with the assignment or loop that binds it; None for any
     other statement.
@@ -101,20 +103,6 @@ class _Function:
     """Names that occur in an inner scope or in a formatted string."""
     changed: set[str] = field(default_factory=set)
     """Names of objects that the function changes: it assigns an element, or calls a method such as ``append``."""
-
-
-def _numbers(module: ast.Module) -> set[str]:
-    """Return the names to which a file's own statements assign one integer each, and nothing else."""
-    bound = [name.id for name in uncached_names_in(module) if isinstance(name.ctx, ast.Store)]
-    return {
-        one.targets[0].id
-        for one in module.body
-        if isinstance(one, ast.Assign)
-        and isinstance(one.targets[0], ast.Name)
-        and isinstance(one.value, ast.Constant)
-        and type(one.value.value) is int
-        and bound.count(one.targets[0].id) == 1
-    }
 
 
 def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set[str]) -> bool:
@@ -150,12 +138,13 @@ def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set
 def _names(function: ast.FunctionDef) -> _Function:
     given = function.args
     listed = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    found = _Function(frozenset(one.arg for one in listed if one is not None))
+    kernel = function.name in ("kernel", "optimized_kernel") or bool(function.decorator_list)
+    found = _Function(frozenset(one.arg for one in listed if one is not None), kernel)
 
     def walk(node: ast.AST, around: ast.AST, statement: ast.stmt | None) -> None:
         if isinstance(node, _SCOPES):
             found.elsewhere |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-            found.elsewhere |= {getattr(node, "name", "")}
+            found.elsewhere |= {getattr(node, "name", ""), *getattr(node, "names", ())}  # names of global are texts
             return
         if isinstance(node, ast.Name):
             if isinstance(node.ctx, ast.Load):
@@ -226,7 +215,7 @@ def _definitions(body: Sequence[ast.stmt], in_loop: bool, text: SourceText) -> I
     """Yield each statement ``name = value`` that has its lines for itself, with True if the statement is inside a loop."""
     for statement in body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_alone(text, statement):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_alone(text, statement):
                 yield _Definition(statement, name, value, _end(body[-1])), in_loop
             case ast.For() | ast.While():
                 yield from _definitions(statement.body, True, text)
@@ -250,7 +239,8 @@ def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) ->
     """Tell whether ``value`` is a part of a tensor or tile, and so shares the elements of that tensor or tile."""
     assert isinstance(value.value, ast.Name)
     base = value.value.id
-    if base in names.elsewhere or not (base in names.bound or base in names.parameters - names.changed):
+    tensors = names.parameters - names.changed if names.is_kernel else frozenset()  # another function may get lists
+    if base in names.elsewhere or not (base in names.bound or base in tensors):
         return False
     if not all(isinstance(by, ast.Assign) and _makes_tile(by.value) for _, by in names.bound.get(base, [])):
         return False
@@ -298,12 +288,6 @@ def _comment_out(text: SourceText, node: ast.Assign, edits: Edits) -> None:
         if written.strip():
             at = start + len(written) - len(written.lstrip())
             edits.insert(at, "# ")
-
-
-def _is_alone(text: SourceText, node: ast.stmt) -> bool:
-    start, end = text.span(node)
-    after = text.source[end : text.after_line(end)].strip()
-    return not text.source[text.line_start(start) : start].strip() and (not after or after.startswith("#"))
 
 
 def _start(node: ast.expr | ast.stmt | ast.alias) -> Place:

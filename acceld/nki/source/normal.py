@@ -11,6 +11,7 @@ from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import with_own_tiles
 from acceld.nki.source.names import spelled_out
 from acceld.nki.source.returns import with_returns_written_out
+from acceld.nki.source.spans import parsed
 
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 
@@ -26,8 +27,19 @@ def _steps(source: str) -> tuple[str, str, str]:
     """Return ``source`` before the steps of normalization, with returned expressions and lists of tiles written out,
     and after all steps.
     """
-    stacked = with_stacked_tiles(with_returns_written_out(source))
-    return source, stacked, spelled_out(with_own_tiles(stacked))
+    written = _if_valid(with_returns_written_out(source), source)
+    stacked = _if_valid(with_stacked_tiles(written), written)
+    own = _if_valid(with_own_tiles(stacked), stacked)
+    return source, stacked, _if_valid(spelled_out(own), own)
+
+
+def _if_valid(source: str, before: str) -> str:
+    """Return ``source`` if it is valid Python, else ``before``."""
+    try:
+        parsed(source)
+    except (SyntaxError, ValueError):
+        return before
+    return source
 
 
 def as_before(original: str, changed: str) -> str:

@@ -16,14 +16,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from acceld.nki.source.signatures import positional
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, called, names_in
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, NO_TILES, bindings, called, names_in, numbers, root
 
-_RESULTS = frozenset({"dst", "reduce_res", "dst_scale"})
+_RESULTS = frozenset({"dst", "dst_idx", "reduce_res", "dst_scale"})
 """Parameters of instructions that name a tile to be written."""
 _ADDS = frozenset({"nc_matmul", "nc_matmul_mx", "dma_copy", "dma_compute", "tensor_copy_predicated"})
 """Instructions that may keep elements of their destination, or add to them."""
-_WITH_STATE = frozenset({"dropout", "rng", "rand2", "rand_get_state", "sendrecv"})
+_WITH_STATE = frozenset({"dropout", "rng", "rand2", "rand_get_state", "sendrecv", "tensor_scalar_cumulative"})
 """Instructions whose effect depends on more than their operands."""
+_PURE = frozenset({"abs", "float", "int", "isinstance", "len", "max", "min"})
+"""Functions of Python that change nothing."""
 _OTHERWISE_NAMED = frozenset({"shape", "dtype"})
 """Attributes of a tile whose use reads no element of the tile."""
 
@@ -43,13 +45,17 @@ def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
     Such a function has no decorator and returns nothing. All that it does is declare tiles, compute sizes, loop over
     ranges, branch, and call instructions or other such functions.
     """
-    defined = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef)}
+    once = bindings(module)
+    defined = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef) and once[one.name] == 1}
+    if len(defined) < 2:
+        return {}  # the kernel alone
+    known = frozenset(numbers(module))
     found: dict[str, OwnFunction] = {}
     changed = True
     while changed:  # a function that calls another function can be read only after that other function
         changed = False
         for name, node in defined.items():
-            if name not in found and (read := _Reader(api, found).function(node)) is not None:
+            if name not in found and (read := _Reader(api, found, known).function(node)) is not None:
                 found[name] = read
                 changed = True
     return found
@@ -61,10 +67,14 @@ class _Reader:
 
     api: str
     others: Mapping[str, OwnFunction]
+    known: frozenset[str]
+    """Names of numbers in the file."""
     roots: dict[str, str] = field(default_factory=dict)
     """For each name of a tile or of a part of a tile: the parameter or the declared name that the part belongs to."""
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
+    _keeps_lanes: bool = False
+    """True if a shuffle may leave lanes of its destination as they are."""
 
     def function(self, node: ast.FunctionDef) -> OwnFunction | None:
         """Return which parameters a function reads and writes; None if one of its statements is not understood."""
@@ -72,6 +82,15 @@ class _Reader:
         if node.decorator_list or given.vararg or given.kwarg or given.posonlyargs:
             return None
         parameters = tuple(one.arg for one in (*given.args, *given.kwonlyargs))
+        names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+        local = {*parameters, *(one.id for one in names if isinstance(one.ctx, ast.Store))}
+        if not {one.id for one in names} <= {*local, *NO_TILES, *_PURE, *LOOPS, *self.known, *self.others}:
+            return None  # it may use what other code changes
+        self._keeps_lanes = any(isinstance(one, ast.Constant) and one.value == 255 for one in ast.walk(node)) or any(
+            one.arg == "shuffle_mask" and root(one.value) in parameters
+            for one in ast.walk(node)
+            if isinstance(one, ast.keyword)
+        )
         self.roots = {name: name for name in parameters}
         if not self._understood(node.body):
             return None
@@ -82,8 +101,10 @@ class _Reader:
 
     def _statement(self, node: ast.stmt) -> bool:
         match node:
-            case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert() | ast.Return(value=None):
+            case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Return(value=None):
                 return True
+            case ast.Assert():
+                return self._read(node.test) and (node.msg is None or self._read(node.msg))
             case ast.For(target=ast.Name(id=name), iter=ast.Call(func=function), orelse=[]):
                 return called(function) in LOOPS and name not in self.roots and self._understood(node.body)
             case ast.If():
@@ -117,9 +138,10 @@ class _Reader:
             return other is not None and self._effects(call, other.parameters, other.writes, other.reads)
         name = called(call.func)
         parameters = positional(self.api, "isa").get(name, ())
-        if parameters[:1] != ("dst",) or name in _WITH_STATE:
+        if parameters[:1] != ("dst",) or name in _WITH_STATE or any(one.arg == "reduce_cmd" for one in call.keywords):
             return False
-        return self._effects(call, parameters, _RESULTS, {"dst"} if name in _ADDS else set())
+        adds = name in _ADDS or (name == "nc_stream_shuffle" and self._keeps_lanes)
+        return self._effects(call, parameters, _RESULTS, {"dst"} if adds else set())
 
     def _effects(
         self, call: ast.Call, parameters: Sequence[str], writes: frozenset[str], reads: frozenset[str] | set[str]
@@ -146,7 +168,9 @@ class _Reader:
 
     def _read(self, node: ast.expr) -> bool:
         """Take note of the tiles that an expression reads. Return False if a call in the expression could change one."""
-        calls = (one for one in ast.walk(node) if isinstance(one, ast.Call) and not self._root(one))
+        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and not self._root(one)]
+        if any(isinstance(one.func, ast.Name) and one.func.id not in _PURE for one in calls):
+            return False
         if any(self._tiles(argument) for call in calls for argument in ast.iter_child_nodes(call)):
             return False
         self.reads |= self._tiles(node)

@@ -24,6 +24,7 @@ from acceld.nki.source.signatures import of_call, positional
 from acceld.nki.source.syntax import (
     DECLARATIONS,
     LOOPS,
+    NO_TILES,
     OPERATIONS,
     REDUCING,
     Access,
@@ -32,6 +33,8 @@ from acceld.nki.source.syntax import (
     Loop,
     Statement,
     below,
+    bindings,
+    root,
 )
 
 
@@ -63,12 +66,22 @@ class SourceReader(ExpressionReader):
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
+        loops = (one for one in ast.walk(self.function) if isinstance(one, ast.For))
+        self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
         if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
             self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
         self._constants(_module_names(self.module, self.function, bound))
         self._bound.update(self.parameters)
-        self._own = own_functions(self.module, api)
+        once = bindings(self.module)
+        self._own = {
+            name: one
+            for name, one in own_functions(self.module, api).items()
+            if once[name] == 1 and name not in self.parameters
+        }
+        imports = (one for one in self.module.body if isinstance(one, ast.Import | ast.ImportFrom))
+        imported = {(one.asname or one.name).partition(".")[0] for each in imports for one in each.names}
+        self._imported = {name for name in imported if once[name] == 1} - set(self.parameters)
         self._summed: frozenset[str] = frozenset()
         """Tiles to which a product was written in the statements read so far."""
         self.items: list[Item] = self._body(self.function.body, None)
@@ -157,6 +170,8 @@ class SourceReader(ExpressionReader):
         name = node.target.id
         loop = Loop(node, name, kind, trips, node.lineno, start, end, self.indentation(start), parent)
         self.loop_variables.add(name)
+        if self._bound[name] != self._looped[name] or name in self._counted:
+            self.ambiguous.add(name)
         self.trips[name] = trips if self.trips.get(name, trips) == trips else None
         loop.items = self._body(node.body, loop)
         return loop
@@ -174,7 +189,9 @@ class SourceReader(ExpressionReader):
                 self._assignment(statement, target, value)
             case ast.AugAssign(op=ast.Add(), target=target, value=value):
                 self._addition(statement, target, value)
-            case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Assert():
+            case ast.Import() | ast.ImportFrom() | ast.Pass():
+                statement.kind = "marker"
+            case ast.Assert() if not self._may_change_tiles(node):
                 statement.kind = "marker"
             case ast.Return():
                 statement.kind, statement.mentions = "return", self._mentioned(node)
@@ -186,7 +203,9 @@ class SourceReader(ExpressionReader):
 
     def _assignment(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple):
-            if isinstance(value, ast.Attribute | ast.Tuple):
+            sizes = isinstance(value, ast.Attribute) and value.attr == "shape"
+            numbers = isinstance(value, ast.Tuple) and all(self.is_number(one) for one in value.elts)
+            if (sizes or numbers) and all(isinstance(one, ast.Name) for one in target.elts):
                 self._shape(target, value)
                 statement.kind = "alias"
             return
@@ -318,14 +337,32 @@ class SourceReader(ExpressionReader):
         if "reduce_op" in statement.args or "reduce_cmd" in statement.args:
             self._second_result(statement)
         self._reads(statement)
-        if not isinstance(call.func, ast.Attribute):
-            # a function that the kernel's file defines may change its arguments, or return one of them
+        if op == "nc_stream_shuffle" and not _is_whole_shuffle(statement.args.get("shuffle_mask")):
+            statement.augmented = True  # a lane of 255 leaves the old values
+        if destination is not None and statement.target is None:
+            self._doubt(statement, self._mentioned(destination))
+        if any(self._may_change_tiles(one) for one in statement.args.values()):
+            statement.kind = "other"
             self._doubt(statement, (*statement.mentions, *statement.results))
+        elif not isinstance(call.func, ast.Attribute) or (
+            statement.kind == "other" and root(call.func) not in NO_TILES
+        ):
+            # a function of the file may change its arguments, or return one of them; a method may give a second name
+            self._doubt(statement, (*statement.mentions, *statement.results, *self._mentioned(call.func)))
 
     def _takes_numbers(self, call: ast.Call) -> bool:
-        """Tell whether a call has arguments, and no tile or tensor is among them."""
+        """Tell whether a call of an imported function has arguments, and no tile or tensor is among them."""
         given = [*call.args, *call.keywords]
-        return bool(given) and not any(self._mentioned(one) for one in given)
+        imported = isinstance(call.func, ast.Name) and call.func.id in self._imported
+        return imported and bool(given) and not any(self._mentioned(one) for one in given)
+
+    def _may_change_tiles(self, node: ast.AST) -> bool:
+        """Tell whether an expression assigns a name, or calls a function that may have an effect."""
+        return any(
+            isinstance(one, ast.NamedExpr)
+            or (isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id not in _PURE)
+            for one in ast.walk(node)
+        )
 
     def _own_call(self, statement: Statement, name: str, call: ast.Call) -> bool:
         """Fill in ``statement`` from a call of a function of the kernel's own file.
@@ -415,10 +452,19 @@ class SourceReader(ExpressionReader):
             self._walk(child, found)
 
 
+_PURE = frozenset({"abs", "float", "int", "isinstance", "len", "max", "min", "range"})
+"""Functions of Python that change nothing."""
 _COMPOUND = (
     *(ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match),
     *(ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef, ast.TryStar),
 )
+
+
+def _is_whole_shuffle(mask: ast.expr | None) -> bool:
+    """Tell whether a shuffle writes all lanes: its mask is written out, and no lane is 255."""
+    if mask is None or any(isinstance(one, ast.Name | ast.Call) for one in ast.walk(mask)):
+        return False
+    return not any(isinstance(one, ast.Constant) and one.value == 255 for one in ast.walk(mask))
 
 
 def _by_lines(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:

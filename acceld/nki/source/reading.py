@@ -89,8 +89,7 @@ class KernelModule(SourceReader):
                 )
         inside = [access for statement, access in uses if statement in statements]
         axes = min((len(access.dims or ()) for access in inside), default=0)
-        trips = {one.variable: one.trips for one in self.loops}
-        return any(_is_apart_along(axis, loop.variable, inside, trips) for axis in range(axes))
+        return any(_is_apart_along(axis, loop.variable, inside, self.trips) for axis in range(axes))
 
     def reread(self, source: str) -> KernelModule:
         """Return another source of the same kernel, parsed for the same shapes and dtypes of arguments."""
@@ -421,7 +420,7 @@ def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips:
         dim = access.dims[axis]
         step = dim.form.coefficient(variable) if dim.form is not None and not (dim.full or dim.unsized) else None
         reached = dim.reach(trips, variable) if step else None
-        if step is None or reached is None:
+        if step is None or reached is None or reached[0] < 0:
             return False
         steps.add(step)
         least.add(reached[0])

@@ -18,7 +18,7 @@ from copy import deepcopy
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import below, uncached_names_in
+from acceld.nki.source.syntax import NO_TILES, below, bindings, is_straight, numbers, uncached_names_in
 
 _ROUNDS = 4
 """Greatest number of functions in a chain, each of which calls the next in its expression, that is written out."""
@@ -42,14 +42,14 @@ def with_returns_written_out(source: str) -> str:
         except (SyntaxError, ValueError):
             return source
         given = {name: one for one in tree.body if (name := _name(one)) and isinstance(one, ast.FunctionDef)}
-        bound = Counter(node.id for node in uncached_names_in(tree) if isinstance(node.ctx, ast.Store))
-        functions = {name: one for name, one in given.items() if not bound[name]}
+        once = bindings(tree)
+        functions = {name: one for name, one in given.items() if once[name] == 1 and _is_steady(one, tree, once)}
         if not functions:
             return source
         edits, text = Edits(source), SourceText(source)
         changed = False
         for caller in tree.body:
-            if isinstance(caller, ast.FunctionDef) and _name(caller) not in functions:
+            if isinstance(caller, ast.FunctionDef) and _name(caller) not in functions and is_straight(caller):
                 own = {node.id for node in uncached_names_in(caller) if isinstance(node.ctx, ast.Store)}
                 own |= {one.arg for one in (*caller.args.args, *caller.args.kwonlyargs, *caller.args.posonlyargs)}
                 changed |= _write_out(text, edits, caller, functions, own)
@@ -67,6 +67,19 @@ def _name(statement: ast.stmt) -> str:
             plain = not (statement.args.vararg or statement.args.kwarg or statement.args.posonlyargs)
             return name if documented and plain and _is_allowed(value) else ""
     return ""
+
+
+def _is_steady(function: ast.FunctionDef, module: ast.Module, once: Counter[str]) -> bool:
+    """Tell whether the names in the expression and in the defaults have one value throughout the file."""
+    changed = {name for one in ast.walk(module) if isinstance(one, ast.Global) for name in one.names}
+    parameters = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
+    defaults = [one for one in (*function.args.defaults, *function.args.kw_defaults) if one is not None]
+    named = numbers(module)
+    for one in defaults:
+        if any(node.id not in {*named, *NO_TILES} for node in uncached_names_in(one)):
+            return False
+    names = {node.id for statement in function.body for node in uncached_names_in(statement)} - parameters
+    return all(once[name] <= 1 and name not in changed for name in names)
 
 
 def _is_allowed(node: ast.AST) -> bool:

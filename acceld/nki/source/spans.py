@@ -30,6 +30,13 @@ def parsed(source: str) -> ast.Module:
     return parse(source)
 
 
+def is_alone(text: SourceText, node: ast.stmt) -> bool:
+    """Tell whether a statement has its lines for itself, but for a comment behind it."""
+    start, end = text.span(node)
+    after = text.source[end : text.after_line(end)].strip()
+    return not text.source[text.line_start(start) : start].strip() and (not after or after.startswith("#"))
+
+
 class ParsedText(SourceText):
     """A kernel's text and its syntax tree."""
 

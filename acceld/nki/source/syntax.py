@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -335,6 +336,51 @@ def blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
     for statement in body:
         if isinstance(statement, ast.For):
             yield from blocks(statement.body)
+
+
+def is_straight(function: ast.FunctionDef) -> bool:
+    """Tell whether a function runs its statements in the order of the source, in one scope: without inner functions,
+    assignments inside expressions, jumps, handlers and names of other scopes.
+    """
+    return not any(isinstance(node, _NOT_STRAIGHT) for statement in function.body for node in ast.walk(statement))
+
+
+_NOT_STRAIGHT = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.NamedExpr, ast.Global, ast.Nonlocal),
+    *(ast.Continue, ast.Break, ast.While, ast.Try, ast.TryStar, ast.With, ast.Delete, ast.Match),
+)
+
+
+def bindings(module: ast.Module) -> Counter[str]:
+    """Return how many times each name is bound anywhere in a file: by assignments, loops, definitions and imports."""
+    found = Counter[str]()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found[node.id] += 1
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] += 1
+        elif isinstance(node, ast.alias):
+            found[(node.asname or node.name).partition(".")[0]] += 1
+    return found
+
+
+def numbers(module: ast.Module) -> set[str]:
+    """Return the names to which a file's own statements assign one integer each, and nothing else."""
+    once = bindings(module)
+    found = set[str]()
+    for one in module.body:
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value)) if type(value) is int:
+                found |= {name} if once[name] == 1 else set()
+    changed = {name for one in ast.walk(module) if isinstance(one, ast.Global) for name in one.names}
+    return found - changed
+
+
+def root(node: ast.expr) -> str:
+    """Return the first name of an expression such as ``nl.tile_size.pmax`` or ``tile[0:1]``; empty for others."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def called(function: ast.expr) -> str:

@@ -128,6 +128,8 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
     if statement.target is None:
         return ()
     tiles = {one.name for one in (statement.target, *statement.mentions)}
+    if any(kernel.dtype_of(name).startswith(("int", "uint")) for name in tiles):
+        return ()  # GpSimd computes integers exactly, the other engines in float32
     in_sbuf = all(_in_sbuf(kernel, name) for name in tiles)
     if statement.op == "tensor_scalar" and (in_sbuf or all(kernel.space_of(name) in _REACHED for name in tiles)):
         # The scalar engine has tensor_scalar only from NeuronCore-v3 on, and only for a few functions.

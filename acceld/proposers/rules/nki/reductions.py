@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from acceld.editing import Edits
-from acceld.nki.source.matching import maker, one_name, same_mask
+from acceld.nki.source.matching import maker, one_name, same_mask, unchanged
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement, accesses
@@ -53,13 +53,15 @@ def obstacle(kernel: KernelModule, made: Statement, whole: Statement, data: Acce
     if isinstance(found, str):
         return found
     name = whole.made.name
-    reasons = [one_name(kernel, [name]), same_mask(kernel, made, whole)]
+    reasons = [one_name(kernel, [name]), same_mask(kernel, made, whole), unchanged(kernel, [], made, whole)]
     if name in kernel.buffers:
         declared = kernel.buffers[name].declaration
         if declared.start > made.start and declared.parent is not made.parent:
             reasons.append(f"line {declared.line} declares {name} after line {made.line}: declare it before")
     elif _partitions(kernel, made) is None:
         reasons.append(f"line {whole.line}: the shape of {data.name} is not known: declare it by numbers")
+    if name in {access.name for access in made.mentions}:
+        reasons.append(f"line {made.line} reads {name}: reduce into a tile of its own")
     between = [one for one in kernel.statements if made.start < one.start < whole.start and one.kind != "declaration"]
     users = [one for one in between if any(access.name == name for access in accesses(one))]
     if users:

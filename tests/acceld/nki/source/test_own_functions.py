@@ -42,8 +42,8 @@ SHAPES = ((512, 256), (1, 256))
 def effects(body: str) -> tuple[set[str], set[str]] | None:
     """Return what a function of two tiles reads and writes; None if the function is not understood."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
-    found = own_functions(ast.parse(f"def own(a, b, n=2):\n{lines}"), "nki")
-    return (set(found["own"].reads), set(found["own"].writes)) if found else None
+    found = own_functions(ast.parse(f"def own(a, b, n=2):\n{lines}def kernel(x):\n    return x\n"), "nki").get("own")
+    return (set(found.reads), set(found.writes)) if found else None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def effects(body: str) -> tuple[set[str], set[str]] | None:
         ("nisa.nc_matmul(dst=b, stationary=a, moving=a)", "a b", "b"),
         ("part = b[0:64, :]\nnisa.activation(dst=part[:, 0:8], op=nl.exp, data=a)", "a", "b"),
         ("if n > 1:\n    nisa.memset(dst=b, value=0.0)\nelse:\n    nisa.tensor_copy(b, a)", "a n", "b"),
-        ("own = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)\nnisa.tensor_copy(own, a)", "a", ""),
+        ("mine = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)\nnisa.tensor_copy(mine, a)", "a", ""),
         ("half = n // 2\nnisa.tensor_copy(dst=b[:, 0:half], src=a)", "a n", "b"),
         ("nisa.tensor_copy(dst=b.reshape((1, 4)), src=a)", "a", "b"),
     ],
