@@ -30,6 +30,9 @@ def reduced(kernel: KernelModule, whole: Statement) -> tuple[Access, str] | None
         return None
     if data is None or len(kernel.extents(data) or ()) > 2:
         return None
+    buffer = kernel.buffers.get(data.name)
+    if buffer is not None and data.dims is None and len(buffer.shape) != 2 and kernel.api == "nki":
+        return None  # the number of its axes is not 2, or not known
     return data, _OPERATORS.get(op, op)
 
 

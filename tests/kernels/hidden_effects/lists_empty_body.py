@@ -1,0 +1,17 @@
+# shapes:((512, 512),)
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((512, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = []
+    for k in range(4):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        tiles.append(tile)
+    for k in range(4):
+        nisa.dma_copy(dst=tiles[k], src=x[nl.ds(128 * k, 128), 0:512])
+    for k in range(4):
+        nisa.dma_copy(dst=out[nl.ds(128 * k, 128), 0:512], src=tiles[k])
+    return out
