@@ -26,6 +26,7 @@ async def test_bombs_end_and_cost_their_neighbors_nothing() -> None:
     result = await set_off_bombs(1)
     assert result.neighbor_failures == 0
     assert result.ends["allocate_in_children"].startswith("ended above its memory limit")
-    assert result.ends["spin"] == "ended above its processor time limit"
+    # on a busy machine the deadline comes before the processor time is used up
+    assert result.ends["spin"].startswith(("ended above its processor time limit", "ended at its deadline"))
     assert all("status 0" not in text for text in result.ends.values()), result.ends
     assert result.grown_bytes < 64 << 20

@@ -93,7 +93,7 @@ def normalized(text: str) -> str:
 @pytest.mark.slow
 def test_a_session_at_three_sizes_looks_as_it_did(terminal: Terminal) -> None:
     terminal.until("daemon 0")
-    shown = {"runs-80x24": terminal.until("A applies it")}
+    shown = {"runs-80x24": terminal.until("Widen; A applies it")}
     for key, name, text in (("2", "beam-80x24", "best so far"), ("3", "candidate-80x24", "c2 source")):
         terminal.tmux("send-keys", "-t", "acceld", key)
         shown[name] = terminal.until(text)
