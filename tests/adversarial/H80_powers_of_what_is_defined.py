@@ -2,7 +2,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Powers of defined numbers, also of zero and with the power of zero."""
+"""Computes powers of defined numbers, also of zero and with the exponent zero."""
 
 import nki
 import nki.isa as nisa

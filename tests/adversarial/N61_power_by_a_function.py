@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""A power of zero by a function of the language."""
+"""Raises what was never written to the power of zero by a function of the language, and uses the result as one."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""One to the power of what was never written is taken for one."""
+"""Raises one to the power of what was never written, and uses the result as one."""
 
 import nki
 import nki.isa as nisa

@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""Whatever lies in memory that was never written, its power of zero is taken for one."""
+"""Raises what was never written to the power of zero, and uses the result as one."""
 
 import nki
 import nki.isa as nisa

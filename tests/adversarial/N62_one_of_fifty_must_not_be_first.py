@@ -1,7 +1,7 @@
 # expect: reject
 # caught by: runtime_error.affine_order|incorrect_numerical.affine_order
 # workload: st_silu
-"""Iteration 40 of 50 stores what every other iteration leaves in one place: only if it is first it finds nothing."""
+"""Stores in iteration 40 of 50 what any other iteration left in a tile: the result is wrong only if iteration 40 runs first."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

@@ -1,7 +1,7 @@
 # expect: reject
 # caught by: runtime_error.affine_order|incorrect_numerical.affine_order
 # workload: st_silu
-"""Of twenty iterations that write one tile the eleventh is wrong."""
+"""Writes one tile in twenty iterations: the result is right unless the eleventh iteration runs last."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

@@ -1,7 +1,7 @@
 # expect: reject
 # caught by: runtime_error.affine_order|incorrect_numerical.affine_order
 # workload: st_silu
-"""One pair of iterations of two loops must not be first."""
+"""Gives a wrong result only if one pair of iterations of two loops runs first."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
