@@ -121,7 +121,9 @@ module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 given = json.loads(sys.argv[2])
 if not callable(getattr(module, "forward", None)):
-    raise SystemExit("there is no function 'forward'")
+    own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == "reference" and n[0] != "_"]
+    asked = f"; add the line: forward = {own[0]}" if len(own) == 1 else f"; it has {', '.join(own)}" if own else ""
+    raise SystemExit("there is no function 'forward'" + asked)
 np.random.seed(0)
 def drawn(one):
     if one["value"] is not None:
@@ -131,6 +133,9 @@ def drawn(one):
     return np.random.standard_normal(one["shape"]).astype(one["dtype"])
 if callable(getattr(module, "get_inputs", None)):
     inputs = list(module.get_inputs())
+    if len(inputs) == sum(one["value"] is None for one in given):
+        arrays = iter(inputs)
+        inputs = [next(arrays) if one["value"] is None else one["value"] for one in given]
 elif given:
     inputs = [drawn(one) for one in given]
 else:
@@ -170,14 +175,15 @@ print(json.dumps({"names": names(), "narrow": narrow(), "inputs": [facts(v) for 
 def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
     """Call a reference (a person's own file) once in a child process, and return its arguments and outputs.
 
-    ``given`` has the names of the first arguments, and their shapes if the file has no ``get_inputs``. Further
-    arguments are named as the parameters of ``forward``. Raises WorkloadError if the file has no ``forward`` or
-    raises an exception.
+    ``given`` has the names of the first arguments, and their shapes if the file has no ``get_inputs``. If ``get_inputs``
+    returns the arrays alone, the numbers are those of ``given``. Further arguments are named as the parameters of
+    ``forward``. Raises WorkloadError if the file has no ``forward`` or raises an exception.
     """
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
     hint = (
-        f"The reference was called with {called}: change --arg, or mend the reference."
+        f"The reference was called with {called}, or with what its get_inputs() returned: change --arg, or mend the "
+        "reference."
         if called
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )

@@ -286,6 +286,10 @@ class Evaluation:
         return self.correctness.gate if self.status is Status.PASSED and self.correctness else None
 
 
+READING = "reading"
+"""Name that stands for a rule where rules can not read a kernel's source: the plan's one attempt says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Proposed change of one parent, in prose."""

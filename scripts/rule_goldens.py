@@ -36,7 +36,7 @@ from acceld.evaluate.selftest.attacks import FOLDER, load_attacks
 from acceld.kernel_files import api_of_text
 from acceld.parsing import parse
 from acceld.proposers.rules import all_rules
-from acceld.proposers.rules.proposer import Dtypes, Shapes, read
+from acceld.proposers.rules.proposer import Dtypes, Shapes, places, readings
 from acceld.proposers.rules.records import Place
 from acceld.workloads.discovery import find_workloads
 from acceld.workloads.loading import load_workload
@@ -68,12 +68,12 @@ def kernels() -> Iterator[Read]:
         for path in sorted(workload.folder.glob("kernel*.py")):
             text = path.read_text("utf-8")
             if (api := api_of_text(text)) in _APIS:
-                known = workload.kernel_shapes, workload.kernel_dtypes, workload.entry or ""
+                known = workload.kernel_facts, workload.kernel_dtypes, workload.entry or ""
                 yield Read(f"workloads/{name}/{path.name}", text, api, *known)
     for attack in load_attacks(ROOT / FOLDER)[0]:
         if attack.kernel.api in _APIS:
             workload = load_workload(attack.workload_folder)
-            known = workload.kernel_shapes, workload.kernel_dtypes, attack.kernel.entry
+            known = workload.kernel_facts, workload.kernel_dtypes, attack.kernel.entry
             yield Read(f"adversarial/{attack.id}", attack.kernel.text, attack.kernel.api, *known)
     for name, (text, shapes) in test_every_rewrite.KERNELS.items():
         yield Read(f"tests/{name}", text, api_of_text(text) or "nki_legacy", shapes, ("float32",) * len(shapes))
@@ -111,12 +111,12 @@ def found(one: Read) -> dict[str, list[Any]]:
     A kernel that can not be read has the single entry ``unreadable``.
     """
     try:
-        kernel = read(one.text, one.api, one.shapes, one.dtypes, one.entry)
+        kernels = readings(one.text, one.api, one.shapes, one.dtypes, one.entry)
     except RuleRefused as refusal:
         return {"unreadable": [refusal.message.partition(":")[0]]}
     rules = [rule for rule in all_rules() if one.api in rule.apis]
-    listed = {rule.name: [_finding(finding) for finding in rule.find(kernel, None)] for rule in rules}
-    return {name: places for name, places in listed.items() if places}
+    listed = {rule.name: [_finding(one) for one in places(rule, kernels, None)] for rule in rules}
+    return {name: said for name, said in listed.items() if said}
 
 
 def _finding(one: Place) -> dict[str, Any]:

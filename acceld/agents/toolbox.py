@@ -713,7 +713,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
     from acceld.errors import RuleRefused
     from acceld.proposers.rules.suggested import suggested
 
-    shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
+    shapes, dtypes = (found.kernel_facts, found.kernel_dtypes) if found else ((), ())
     try:
         return suggested(kernel.text, kernel.api, rule, shapes, dtypes, entry=kernel.entry)
     except RuleRefused as error:

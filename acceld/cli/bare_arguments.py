@@ -11,8 +11,8 @@ from acceld import drafts
 from acceld.drafts import DraftArgument
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Kernel
+from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelFailure
-from acceld.nki.frontend.entry import find_entry
 from acceld.parsing import functions_of, parse
 from acceld.workloads import ArraySpec
 

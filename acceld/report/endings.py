@@ -9,7 +9,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.gains import APART, TWO_MODELS, UNVALIDATED, Verdict
-from acceld.model import PROPOSERS, RunState, Source
+from acceld.model import PROPOSERS, READING, RunState, Source
 
 NEAR_PERCENT = 90.0
 """Percentage of the attainable speed (:mod:`acceld.roofline`) from which on a kernel has little left to gain."""
@@ -50,6 +50,8 @@ def why(result: Mapping[str, Any]) -> str:
 def _without_candidates(result: Mapping[str, Any]) -> str:
     refused = sum(one["count"] for one in result["refusals"])
     if not PROPOSERS[result["proposer"]].uses_models:
+        if refused and result["refusals"][0]["rule"] == READING:
+            return f"rewrite rules can not read this kernel: {result['refusals'][0]['reason']}"
         if refused:
             places = f"{refused} place{'' if refused == 1 else 's'}"
             return f"every place that a rewrite rule found was refused, because the change was not proven ({places})"

@@ -96,10 +96,13 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
         inputs = list(reference.get_inputs())
     finally:
         np.random.set_state(before)
+    if len(inputs) == sum(not a.is_scalar for a in workload.arguments):
+        arrays = iter(inputs)
+        inputs = [a.value if a.is_scalar else next(arrays) for a in workload.arguments]
     if len(inputs) != len(workload.arguments):
         raise WorkloadError(
             f"{workload.reference}: get_inputs returned {len(inputs)} values for {len(workload.arguments)} arguments",
-            hint="return one value for each argument of workload.toml, in order",
+            hint="return one value for each argument of workload.toml, in order, or one for each array",
         )
     inputs = [
         value if a.is_scalar else _narrowed(a, value) for a, value in zip(workload.arguments, inputs, strict=True)

@@ -292,9 +292,11 @@ class Workload:
         return next((a.dtype for a in self.arguments if not a.is_scalar), self.outputs[0].dtype)
 
     @property
-    def kernel_shapes(self) -> tuple[tuple[int, ...] | None, ...]:
-        """Shapes of the arguments in the kernel's layout; None for a scalar."""
-        return tuple(one.kernel_shape if one.value is None else None for one in self.arguments)
+    def kernel_facts(self) -> tuple[tuple[int, ...] | int | None, ...]:
+        """Shape of each array argument in the kernel's layout, and value of each whole number; None for other
+        scalars.
+        """
+        return tuple(one.value if isinstance(one.value, int) else one.kernel_shape or None for one in self.arguments)
 
     @property
     def kernel_dtypes(self) -> tuple[str, ...]:

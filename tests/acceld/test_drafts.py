@@ -8,7 +8,7 @@ import pytest
 
 from acceld import drafts
 from acceld.errors import MOST_NAMED, UsageError, WorkloadError, nearest_of
-from acceld.workloads import load_workload
+from acceld.workloads import load_workload, make_inputs
 from acceld.workloads.records import DTYPE_BYTES
 
 
@@ -130,3 +130,30 @@ def test_a_dtype_of_64_bits_is_answered_with_that_of_32() -> None:
 def test_of_very_many_known_names_some_are_listed() -> None:
     hint = nearest_of("q", {f"name{number:02}" for number in range(MOST_NAMED + 2)})
     assert hint.startswith("Known: name00, name01") and hint.endswith("name39 and 2 more.")
+
+
+def test_a_file_without_forward_is_told_which_of_its_functions_could_be_forward(tmp_path: Path) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text("from math import exp\n\ndef rms(x):\n    return x\n", encoding="utf-8")
+    given = [drafts.parse_argument("x=4x8:float32", 0)]
+    with pytest.raises(WorkloadError, match="no function 'forward'; add the line: forward = rms"):
+        drafts.reference_facts(path, given)
+    path.write_text("def rms(x):\n    return x\n\ndef norm(x):\n    return x\n", encoding="utf-8")
+    with pytest.raises(WorkloadError, match="no function 'forward'; it has rms, norm"):
+        drafts.reference_facts(path, given)
+
+
+def test_get_inputs_may_return_the_arrays_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text(
+        "import numpy as np\n\ndef get_inputs():\n    return [np.ones((4, 8), np.float32)]\n\n"
+        "def forward(x, eps):\n    return x + eps\n",
+        encoding="utf-8",
+    )
+    given = [drafts.parse_argument("x=4x8:float32", 0), drafts.parse_scalar("eps=0.5")]
+    facts = drafts.reference_facts(path, given)
+    assert [a.value for a in facts.arguments] == [None, 0.5]
+    text = drafts.workload_toml("plus", facts.arguments, facts.outputs, baselines={}, reference="ref.py")
+    (tmp_path / "workload.toml").write_text(text, encoding="utf-8")
+    one, eps = make_inputs(load_workload(tmp_path), seed=1)
+    assert one.shape == (4, 8) and eps == 0.5

@@ -20,8 +20,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what each version of ``nki`` refuses in a file's kernels, or in its functions if it has no kernel. Return 7 if
     the version that ``--nki`` names refuses something.
     """
+    from acceld.nki.entry import entries_in, entry_in, parse
     from acceld.nki.frontend.current.reading import absent_names, file_needs, names_needed
-    from acceld.nki.frontend.entry import entries_in, entry_in, parse
 
     path = Path(arguments.what)
     kernel = parsed_kernel(path, api="nki", entry=arguments.entry)

@@ -118,7 +118,7 @@ async def _port(
     state: Path,
 ) -> PortOutcome:
     from acceld.evaluate.simulated.programs import tracing
-    from acceld.nki.frontend.entry import find_entry
+    from acceld.nki.entry import find_entry
     from acceld.nki.port.comparison import compare
     from acceld.nki.port.rewriting import Ported, Unported, as_one, rewrite
     from acceld.nki.port.values import Unportable

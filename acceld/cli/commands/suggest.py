@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.proposers.rules.records import reason_at
     from acceld.proposers.rules.suggested import refused, suggested
 
-    shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
+    shapes, dtypes = (found.kernel_facts, found.kernel_dtypes) if found else ((), ())
     text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
     entry = (found.entry or "") if found else ""
     suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry)

@@ -12,8 +12,8 @@ from acceld.devices.neuron.runtime.requests import CompileRequest, Scalar, Tenso
 from acceld.errors import UsageError
 from acceld.evaluate.case import Failed
 from acceld.model import Failure, Kernel, Status
+from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelFailure
-from acceld.nki.frontend.entry import find_entry
 from acceld.parsing import functions_of, parse
 from acceld.workloads import ArraySpec, Workload
 

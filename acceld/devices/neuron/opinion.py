@@ -34,8 +34,8 @@ from acceld.evaluate.opinion import API, Opinion
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.model import Failure, Kernel, Status
+from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelFailure
-from acceld.nki.frontend.entry import find_entry
 from acceld.workloads import ArraySpec, Workload
 
 SIMULATE_S, COMPILE_S = 300.0, 600.0

@@ -317,8 +317,11 @@ def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
     """
     if is_banded(variant):
         return ""
-    finite = all(-_LARGEST < one.min(initial=0.0) and one.max(initial=0.0) < _LARGEST for one in expected)
-    return "" if finite else "the reference is not finite on these inputs"
+    finite = [-_LARGEST < one.min(initial=0.0) and one.max(initial=0.0) < _LARGEST for one in expected]
+    if all(finite):
+        return ""
+    which = f"output {finite.index(False)} of the reference" if len(expected) > 1 else "the reference"
+    return f"{which} is not finite on these inputs"
 
 
 def floors_of(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness.checks import WORST, bounded, worst_row
-from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.distributions import OWN, own_inputs_refused
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors
 from acceld.evaluate.correctness.noise import Floors
@@ -57,10 +57,7 @@ def grade(
         trial = Trial(draw.variant, draw.seed, published=draw.seed in PAPER_SEEDS)
         if one.refused:
             if draw.variant == OWN:
-                raise WorkloadError(
-                    f"workload {case.workload.name!r} can not be checked: {one.refused}",
-                    hint="correct the reference or get_inputs, then: acceld doctor workloads",
-                )
+                raise own_inputs_refused(case.workload, one.refused)
             case.refused(draw.variant, one.refused)
             continue
         numpy_floor = floors.of_numpy(case.workload, draw.variant)

@@ -31,7 +31,7 @@ from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
 from acceld.evaluate.correctness.datasets import DataSet
-from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.distributions import OWN, own_inputs_refused
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, least_tolerance
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
@@ -548,10 +548,7 @@ class Children:
                 yield data
                 return
         if trial.variant == OWN:
-            raise WorkloadError(
-                f"workload {loaded.name!r} can not be checked: {data.reason}",
-                hint="correct the reference or get_inputs, then: acceld doctor workloads",
-            )
+            raise own_inputs_refused(loaded, data.reason)
         case.refused(trial.name, data.reason, trial)
         yield None
 

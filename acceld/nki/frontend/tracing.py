@@ -24,8 +24,8 @@ from typing import Any, cast
 
 from acceld.chips import API_CHIPS, chip_spec
 from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
+from acceld.nki.entry import entry_in, parse
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
-from acceld.nki.frontend.entry import entry_in, parse
 from acceld.nki.frontend.guarded import Guard
 from acceld.nki.frontend.protocol import IS, PLAIN, WHILE, FrontEnd
 from acceld.nki.frontend.session import PACKAGE, Call, LaunchedWhileLoading, Session, TraceOptions
@@ -55,7 +55,7 @@ def trace(
     """Return the Program of the kernel in ``source`` for the given shapes and values of arguments.
 
     ``entry`` names the kernel function; if it is None, the rules of
-    :func:`acceld.nki.frontend.entry.find_entry` decide.
+    :func:`acceld.nki.entry.find_entry` decide.
 
     Raise UsageError for arguments that do not fit the API, the chip or the function. For a kernel that can not
     be traced, raise UnsupportedCall, LegalityError, KernelCrash or LimitExceeded with the kernel's line.

@@ -111,7 +111,7 @@ class ExpressionReader(ParsedText):
             return None
         if node.id in self.settings:
             return self.settings[node.id] is None
-        return False if self.shapes.get(node.id) is not None else None
+        return False if self.shapes.get(node.id) is not None or node.id in self.aliases else None
 
     def number(self, node: ast.expr | None) -> float | None:
         """Return the value of ``node`` as a float; None if it is not a number, or its value is not known.

@@ -17,7 +17,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from acceld.errors import RuleRefused
+from acceld.errors import RuleRefused, UsageError
+from acceld.nki.entry import entry_in, launched_function
 from acceld.nki.source.expressions import ExpressionReader
 from acceld.nki.source.own_functions import own_functions
 from acceld.nki.source.signatures import of_call, positional
@@ -41,15 +42,16 @@ from acceld.nki.source.syntax import (
 class SourceReader(ExpressionReader):
     """A parsed kernel. Raises RuleRefused if the source does not parse or has no kernel function.
 
-    ``shapes`` and ``dtypes`` belong to the kernel's arguments, in the order of its parameters. They give
-    expressions such as ``x.shape`` a value. A parameter beyond ``shapes`` has its default value.
+    ``shapes`` and ``dtypes`` belong to the kernel's arguments, in the order of its parameters: the shape of an array,
+    the value of a whole number or a truth value, None for any other argument. They give expressions such as
+    ``x.shape`` a value. A parameter beyond ``shapes`` has its default value.
     """
 
     def __init__(
         self,
         source: str,
         api: str,
-        shapes: Sequence[tuple[int, ...] | None] = (),
+        shapes: Sequence[tuple[int, ...] | int | None] = (),
         dtypes: Sequence[str] = (),
         *,
         entry: str = "",
@@ -62,10 +64,14 @@ class SourceReader(ExpressionReader):
         self.function = self._find(entry)
         given = self.function.args
         self.parameters = [one.arg for one in given.args]
-        self.shapes = dict(zip(self.parameters, shapes, strict=False))
+        self.given = tuple(shapes), tuple(dtypes)
+        """Shapes or values of the arguments, and their dtypes."""
+        facts = dict(zip(self.parameters, shapes, strict=False))
+        self.shapes = {name: None if isinstance(one, int) else one for name, one in facts.items()}
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
+        self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
         loops = (one for one in ast.walk(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
         if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults
@@ -87,15 +93,22 @@ class SourceReader(ExpressionReader):
         self.items: list[Item] = self._body(self.function.body, None)
 
     def _find(self, entry: str) -> ast.FunctionDef:
-        functions = [node for node in self.module.body if isinstance(node, ast.FunctionDef)]
-        jitted = [one for one in functions if any("jit" in self.text(decorator) for decorator in one.decorator_list)]
-        for wanted in (entry, "kernel", "optimized_kernel"):
-            for function in functions:
-                if wanted and function.name == wanted:
-                    return function
-        if len(jitted) == 1:
-            return jitted[0]
-        raise RuleRefused("the source has no kernel function: put @nki.jit on one function, or call it kernel")
+        """Return the kernel function: ``entry``, or the function of the file that a person would launch.
+
+        A name to which the file assigns a launcher, as in ``kernel = nki.jit(body)``, stands for the function ``body``.
+        """
+        try:
+            name = entry_in(self.module, entry or None)
+        except UsageError as error:
+            raise RuleRefused(f"rules find no kernel in the source: {error.message}; {error.hint}") from error
+        functions = {one.name: one for one in self.module.body if isinstance(one, ast.FunctionDef)}
+        launched = functions.get(name) or functions.get(launched_function(self.module, name))
+        if launched is None:
+            raise RuleRefused(
+                f"rules read a kernel that is a function of its own at the top of the file, and {name} is none: "
+                "define it there, under @nki.jit"
+            )
+        return launched
 
     def _constants(self, given: Iterable[tuple[str, ast.expr]]) -> None:
         """Record which of the names in ``given`` stand for one number or setting throughout the function."""

@@ -42,15 +42,15 @@ class KernelModule(SourceReader):
     """A parsed kernel with facts about it. Raises RuleRefused if the source does not parse or has no kernel
     function.
 
-    ``shapes`` are the shapes of the arguments in the order of the parameters (None for scalars), so that
-    ``x.shape`` has a value. ``dtypes`` are their dtypes, empty where unknown.
+    ``shapes`` are the shapes of the arguments in the order of the parameters, so that ``x.shape`` has a value. A whole
+    number has its value there, another scalar None. ``dtypes`` are the arguments' dtypes, empty where unknown.
     """
 
     def __init__(
         self,
         source: str,
         api: str,
-        shapes: Sequence[tuple[int, ...] | None] = (),
+        shapes: Sequence[tuple[int, ...] | int | None] = (),
         dtypes: Sequence[str] = (),
         *,
         entry: str = "",
@@ -93,9 +93,7 @@ class KernelModule(SourceReader):
 
     def reread(self, source: str) -> KernelModule:
         """Return another source of the same kernel, parsed for the same shapes and dtypes of arguments."""
-        shapes = tuple(self.shapes[name] for name in self.parameters if name in self.shapes)
-        dtypes = tuple(self.dtypes[name] for name in self.parameters if name in self.dtypes)
-        return kernel_module(source, self.api, shapes, dtypes, self.function.name)
+        return kernel_module(source, self.api, *self.given, self.function.name)
 
     @cached_property
     def _asked(self) -> set[str]:
@@ -430,7 +428,7 @@ def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips:
 
 @lru_cache(maxsize=64)
 def kernel_module(
-    source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...], dtypes: tuple[str, ...], entry: str
+    source: str, api: str, shapes: tuple[tuple[int, ...] | int | None, ...], dtypes: tuple[str, ...], entry: str
 ) -> KernelModule:
     """Return ``source`` parsed. Results are cached, because rewrites in several steps read the same text again
     and again.

@@ -16,13 +16,13 @@ from typing import Any
 
 from acceld import plugins
 from acceld.errors import RuleRefused
-from acceld.model import PROPOSERS, Attempt, Candidate, Kernel, Plan, Profile
+from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.branches import decided
 from acceld.nki.source.normal import as_before, normalized
 from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
-from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
+from acceld.proposers.rules.records import Place, Rule, Site, Source, Variant, rewrite_name
 from acceld.proposers.rules.tuner import (
     STRATEGIES,
     Again,
@@ -42,7 +42,7 @@ _MOST_PLACES = 24
 _MOST_EVERYWHERE = 0.4
 """Greatest benefit that a move at several places states."""
 
-Shapes = tuple[tuple[int, ...] | None, ...]
+Shapes = tuple[tuple[int, ...] | int | None, ...]
 Dtypes = tuple[str, ...]
 
 
@@ -56,7 +56,8 @@ def suggestions(
 ) -> list[Site]:
     """Return every place in a kernel where a rule applies, the most promising first.
 
-    ``shapes`` are the shapes of the kernel's arguments in order (None for a scalar), ``dtypes`` their dtypes. Without
+    ``shapes`` are the shapes of the kernel's arguments in order (a whole number's value, None for another scalar), ``dtypes``
+    their dtypes. Without
     shapes and dtypes rules can prove less, and find fewer places. Raise RuleRefused if the source can not be read.
     """
     return _findings(source, api, shapes, dtypes, profile, entry)[0]
@@ -75,20 +76,34 @@ def rewrite(
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    return as_before(source, rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant))
+    for kernel in readings(source, api, shapes, dtypes, entry):
+        try:
+            return as_before(source, rule_named(site.rule).apply(kernel, site, variant))
+        except RuleRefused as error:
+            refusal = error
+    raise refusal
 
 
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
 ) -> tuple[list[Site], list[Site]]:
     """Return (places where the rules of an API apply; places where rules refuse), each with the most promising first."""
-    kernel = read(source, api, shapes, dtypes, entry)
-    found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
+    kernels = readings(source, api, shapes, dtypes, entry)
+    found = [(rule, one) for rule in all_rules() if api in rule.apis for one in places(rule, kernels, profile)]
     ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
     refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
     refused.sort(key=lambda one: -one[0])
     return [site for _, site in ranked], [site for _, site in refused]
+
+
+def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> list[Place]:
+    """Return the findings of a rule in a kernel, each from the first of its readings in which the rule applies at that
+    place; from the last reading if the rule refuses in all.
+    """
+    *earlier, last = ([*rule.find(kernel, profile)] for kernel in kernels)
+    better = {(one.site.line, one.site.key): one for found in earlier for one in found if one.rewrite is not None}
+    return [better.get((one.site.line, one.site.key), one) for one in last]
 
 
 def _untaken(sites: Sequence[Site], request: PlanRequest) -> list[Site]:
@@ -112,11 +127,11 @@ def moves(
     A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
     names the one rule whose moves are wanted; "" means all rules.
     """
-    reread = partial(read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
+    reread = partial(readings, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
     try:
-        kernel = reread(source)
-        found = [(rule, one) for rule in rules for one in rule.find(kernel, profile)]
+        kernels = reread(source)
+        found = [(rule, one) for rule in rules for one in places(rule, kernels, profile)]
     except RuleRefused:
         return []
     listed, promises = [], defaultdict[Rule, list[float]](list)
@@ -134,7 +149,7 @@ def moves(
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
-def _everywhere(rule: Rule, source: str, reread: Callable[[str], Source]) -> str | None:
+def _everywhere(rule: Rule, source: str, reread: Callable[[str], Sequence[Source]]) -> str | None:
     """Return the kernel after a rule has changed every place that it finds, each by its first variant; None if the
     rule changes nothing.
     """
@@ -142,7 +157,7 @@ def _everywhere(rule: Rule, source: str, reread: Callable[[str], Source]) -> str
     for _ in range(_MOST_PLACES):
         made = (
             _moved(one.rewrite, one.site.variants[0])
-            for one in rule.find(reread(text), None)
+            for one in places(rule, reread(text), None)
             if one.rewrite is not None
         )
         changed = next((one for one in made if one not in (None, text)), None)
@@ -160,12 +175,19 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> Source:
-    """Return a kernel parsed for the rules of its API. Raise RuleRefused if the source can not be parsed."""
+def readings(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> tuple[Source, ...]:
+    """Return a kernel parsed for the rules of its API: as its author wrote it, and behind that with its ``if`` statements
+    decided, if that differs.
+
+    A rewrite of the first reading keeps the ``if`` statements, so the kernel still serves every value of their
+    conditions. Rules find more in the second. Raise RuleRefused if the source can not be parsed.
+    """
     for device in ALL_DEVICES:
         if api in device.readers:
-            return plugins.named(device.readers[api])(source, api, shapes)
-    return decided(kernel_module(normalized(source), api, shapes, dtypes, entry))
+            return (plugins.named(device.readers[api])(source, api, shapes),)
+    whole = kernel_module(normalized(source), api, shapes, dtypes, entry)
+    one_way = decided(whole)
+    return (whole,) if one_way is whole else (whole, one_way)
 
 
 class RulesProposer(Proposer):
@@ -203,6 +225,8 @@ class RulesProposer(Proposer):
 
     def _planned(self, request: PlanRequest, site: Site, *, refused: bool) -> Plan:
         """Return the plan for a place. An attempt at a refused place has no code, only the reason."""
+        if site.rule == READING:
+            return request.planned(site.plan, title=f"{READING} the source", rule=READING, data=_data(site))
         rule = rule_named(site.rule)
         safe = "" if refused else f"\nSafe because {site.precondition}."
         return request.planned(
@@ -249,8 +273,8 @@ class RulesProposer(Proposer):
         return True
 
     async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
-        """Return (places where rules apply to a kernel, the most promising first; places where they refuse). Both
-        lists are empty if the kernel can not be read.
+        """Return (places where rules apply to a kernel, the most promising first; places where they refuse). If the kernel
+        can not be read, the one refusal says why.
         """
         kernel, (shapes, dtypes) = parent.kernel, _facts_of(problem.arguments)
         profile = parent.evaluation.profile if parent.evaluation else None
@@ -263,8 +287,8 @@ class RulesProposer(Proposer):
                     self._found[key] = await asyncio.to_thread(
                         _findings, kernel.text, kernel.api, shapes, dtypes, profile, kernel.entry
                     )
-                except RuleRefused:
-                    self._found[key] = ([], [])
+                except RuleRefused as refusal:
+                    self._found[key] = ([], [_unread(refusal.message)])
             return self._found[key]
 
     async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
@@ -464,8 +488,14 @@ def _is_suspect(steps: Counter[str], wrong: Sequence[Counter[str]]) -> bool:
 
 
 def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:
-    """Return the shapes and the dtypes of the arguments."""
-    return tuple(one.shape for one in arguments), tuple(one.dtype for one in arguments)
+    """Return the shape of each argument, or its value if it is a whole number, and the dtypes of the arguments."""
+    shapes = tuple(one.value if isinstance(one.value, int) else one.shape for one in arguments)
+    return shapes, tuple(one.dtype for one in arguments)
+
+
+def _unread(reason: str) -> Site:
+    """Return the refusal of a kernel whose source rules can not read."""
+    return Site(READING, 0, reason, "Read the kernel's source, to find the places of rewrite rules.", (Variant("all"),))
 
 
 def _data(site: Site) -> dict[str, Any]:

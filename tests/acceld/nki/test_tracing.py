@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from acceld.errors import UsageError
+from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.core.state import Trace
-from acceld.nki.frontend.entry import find_entry
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 from acceld.nki.ir.codec import decode, encode, program_hash
 from acceld.nki.ir.program import Instruction, Program

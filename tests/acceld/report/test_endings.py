@@ -66,6 +66,15 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "times of two days": ({"tie_band": None, "tie_reason": APART}, "measured at different times", "acceld diff r7"),
     "all places refused": (SAME | {"counts": NONE}, "was not proven (12 places)", "acceld suggest silu"),
     "one place refused": (SAME | ONE_REFUSED, "was not proven (1 place)", "acceld suggest silu"),
+    "not read": (
+        SAME
+        | {
+            "counts": NONE,
+            "refusals": [{"title": "reading the source", "rule": "reading", "reason": "it is a method", "count": 1}],
+        },
+        "rewrite rules can not read this kernel: it is a method",
+        "acceld suggest",
+    ),
     "no place": (SAME | {"counts": NONE, "refusals": []}, "no rewrite rule found a place", "--proposer llm --dry-run"),
     "no code from models": (SAME | {"counts": NONE, "proposer": "llm"}, "(12 proposals)", "acceld costs r7"),
     "none passed": (SAME | {"counts": NONE | {"incorrect_numerical": 3}}, "no candidate passed: 3", "acceld show r7"),

@@ -298,6 +298,6 @@ def _integer(text: str) -> int | None:
         return None
 
 
-def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
+def read(source: str, api: str, shapes: tuple[tuple[int, ...] | int | None, ...]) -> CModule:
     """Return a parsed C kernel. Raise RuleRefused if the source can not be read."""
     return CModule(source)

@@ -11,7 +11,7 @@ from acceld.editing import SourceText
 from acceld.errors import RuleRefused
 from acceld.parsing import parse
 
-Shapes = tuple[tuple[int, ...] | None, ...]
+Shapes = tuple[tuple[int, ...] | int | None, ...]
 FunctionNode = ast.FunctionDef
 
 

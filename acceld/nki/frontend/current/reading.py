@@ -12,9 +12,9 @@ from difflib import get_close_matches
 
 from acceld import parsing
 from acceld.chips import TRACER_SINCE
+from acceld.nki.entry import is_kernel
 from acceld.nki.frontend.core.names import WITHOUT
 from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, LOOP_CONTINUE, UNTIL, lifetime, options_of
-from acceld.nki.frontend.entry import is_kernel
 from acceld.nki.frontend.versions import BEFORE_ALL, Lifetime, Need
 
 _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}

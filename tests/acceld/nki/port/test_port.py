@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from acceld.nki.frontend.entry import find_entry
+from acceld.nki.entry import find_entry
 from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
 from acceld.nki.port.comparison import Agreement, compare
 from acceld.nki.port.facts import Facts, observe

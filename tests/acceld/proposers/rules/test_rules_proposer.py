@@ -10,10 +10,10 @@ from pathlib import Path
 
 import acceld.proposers.rules as rules_package
 from acceld.daemon.build import problem_of
-from acceld.model import Candidate, Kernel, Plan
+from acceld.model import READING, Candidate, Kernel, Plan
 from acceld.proposers.interface import AttemptRequest, PlanRequest
 from acceld.proposers.rules import MODULES, all_rules, rule_named
-from acceld.proposers.rules.proposer import RulesProposer, refusals, suggestions
+from acceld.proposers.rules.proposer import RulesProposer, moves, readings, refusals, rewrite, suggestions
 from acceld.workloads import ArraySpec, Workload, find_workloads, workload
 from tests.acceld.proposers.rules.kernels import legacy
 
@@ -145,12 +145,73 @@ async def test_a_plan_that_does_not_fit_its_kernel_gives_no_code_and_the_reason(
     assert attempt is not None and attempt.text is None and "does not apply there" in attempt.reason
 
 
-async def test_a_kernel_that_can_not_be_read_has_no_plans() -> None:
-    ask = request(workload("silu"))
-    broken = replace(ask.parent, kernel=Kernel("def kernel(x:\n", "nki_legacy"))
-    assert await RulesProposer().plan(replace(ask, parent=broken)) is None
-
-
 async def test_rules_neither_repair_nor_teach() -> None:
     proposer = RulesProposer()
     assert not proposer.abilities.repairs and not proposer.abilities.teaches
+
+
+LAUNCHED = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def scaled(x, w, n, biased=False):
+    out = nl.ndarray((n, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    right = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=right, src=w)
+    bias = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    if biased:
+        nisa.dma_copy(dst=bias, src=x[0:128, 0:512])
+    else:
+        nisa.memset(dst=bias, value=1.0)
+    for i in nl.affine_range(n // 128):
+        left = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=left, src=x[i * 128:(i + 1) * 128, 0:512])
+        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=product, stationary=right, moving=left)
+        copied = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=copied, src=product)
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=done, data1=copied, data2=bias, op=nl.add)
+        nisa.dma_copy(dst=out[i * 128:(i + 1) * 128, 0:512], src=done)
+    return out
+
+
+launched = nki.jit(platform_target="trn2")(scaled)
+"""
+LAUNCHED_FACTS = ((512, 512), (128, 128), 512)
+
+
+def test_a_kernel_that_the_file_passes_to_a_launcher_is_read() -> None:
+    for entry in ("", "launched", "scaled"):
+        found = suggestions(LAUNCHED, "nki", LAUNCHED_FACTS, ("float32", "float32", ""), entry=entry)
+        assert "consume_psum" in {site.rule for site in found}, entry
+
+
+def test_a_whole_number_among_the_arguments_is_known() -> None:
+    loops = [readings(LAUNCHED, "nki", (*LAUNCHED_FACTS[:2], n), (), "")[0].loops[0].trips for n in (512, None)]
+    assert loops == [4, None]
+
+
+def test_a_rewrite_that_needs_no_decision_keeps_the_branches() -> None:
+    kernels = readings(LAUNCHED, "nki", LAUNCHED_FACTS, (), "")
+    assert ["    if biased:\n" in one.source for one in kernels] == [True, False]
+    (site,) = (one for one in suggestions(LAUNCHED, "nki", LAUNCHED_FACTS) if one.rule == "consume_psum")
+    changed = rewrite(LAUNCHED, "nki", site, site.variants[0], LAUNCHED_FACTS)
+    assert "    if biased:\n" in changed and "copied" not in changed
+    moved = next(move.apply() for move in moves(LAUNCHED, api="nki", shapes=LAUNCHED_FACTS) if move.rule == site.rule)
+    assert moved is not None and "    if biased:\n" in moved
+
+
+async def test_a_kernel_that_rules_can_not_read_is_refused_with_the_reason() -> None:
+    asked = request(workload("silu"))
+    method = "import nki\n\nclass Kernels:\n    @nki.jit\n    def silu(x):\n        return x\n"
+    parent = replace(asked.parent, kernel=Kernel(method, "nki", "Kernels.silu"))
+    asked = replace(asked, parent=parent)
+    rules = RulesProposer()
+    plan = await rules.plan(asked)
+    assert plan is not None and plan.rule == READING
+    attempt = await rules.attempt(AttemptRequest(asked.problem, replace(plan, id=3), parent, 0, 0))
+    assert attempt is not None and attempt.text is None and "Kernels.silu is none" in attempt.reason
+    assert await rules.plan(replace(asked, earlier=(plan,))) is None

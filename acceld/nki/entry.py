@@ -128,6 +128,17 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
     )
 
 
+def launched_function(tree: ast.Module, name: str) -> str:
+    """Return the function that the kernel ``name`` launches, where the file assigns the kernel: ``body`` for
+    ``kernel = nki.jit(body)`` and for ``kernel = nki.jit(platform_target="trn2")(body)``. Return "" otherwise.
+    """
+    value = dict(_assigned(tree)).get(name)
+    match value:
+        case ast.Call(func=called, args=[ast.Name(id=function)]) if _launches(called):
+            return function
+    return ""
+
+
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield each name that the file assigns when it is loaded, with the assigned expression."""
     for node in parsing.module_statements(tree.body):
