@@ -12,6 +12,7 @@ from acceld.errors import UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, LimitExceeded
 
 MAX_SOURCE_BYTES = 2 * 2**20
+_KERNEL_NAMES = ("kernel", "optimized_kernel")
 
 
 def parse(source: str, filename: str) -> ast.Module:
@@ -104,7 +105,7 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
         raise UsageError(
             f"the file has no function {entry!r}", hint=f"name one of its kernels: {listed}. {near}".strip()
         )
-    for name in ("kernel", "optimized_kernel"):
+    for name in _KERNEL_NAMES:
         if name in functions or name in assigned:
             return name
     for found in ([name for name in file.jitted if "." not in name], file.made, file.jitted):
@@ -126,6 +127,15 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
         if plain
         else "define one at the top of the file, under @nki.jit",
     )
+
+
+def kernel_functions(tree: ast.Module) -> set[str]:
+    """Return the functions at the top of a file that are kernels: by a decorator, by their name, or because the file
+    passes them to a launcher.
+    """
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    decorated = {one.name for one in functions if one.decorator_list or one.name in _KERNEL_NAMES}
+    return decorated | {launched_function(tree, name) for name, _ in _assigned(tree)}
 
 
 def launched_function(tree: ast.Module, name: str) -> str:

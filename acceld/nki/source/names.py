@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from acceld.editing import Edits, SourceText
+from acceld.nki.entry import kernel_functions
 from acceld.nki.source.spans import is_alone, parsed
 from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called, numbers
 
@@ -54,8 +55,9 @@ def spelled_out(source: str) -> str:
             return source
         edits = Edits(source)
         text = SourceText(source)
-        known = numbers(tree)
-        found = [_spell(text, node, edits, known) for node in tree.body if isinstance(node, ast.FunctionDef)]
+        known, kernels = numbers(tree), kernel_functions(tree)
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        found = [_spell(text, node, edits, known, is_kernel=node.name in kernels) for node in functions]
         if not any(found):
             return source
         source = edits.apply()
@@ -92,7 +94,7 @@ class _Function:
 
     parameters: frozenset[str]
     is_kernel: bool
-    """True for a function with a decorator, such as ``nki.jit``, or with the name of a kernel: its arguments are tensors."""
+    """True for a kernel, whose arguments are tensors and numbers; another function may get lists."""
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
     """For each name, the places where the name is bound, each with the assignment or loop that binds it; None for any
     other statement.
@@ -105,14 +107,15 @@ class _Function:
     """Names of objects that the function changes: it assigns an element, or calls a method such as ``append``."""
 
 
-def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set[str]) -> bool:
+def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set[str], *, is_kernel: bool) -> bool:
     """Replace names in one function by their values, and return True if there was a name to replace. ``known`` are names
     of integers in the function's file.
 
     A name whose value contains another name that can be replaced has to wait for the next round.
     """
-    names = _names(function)
-    indices = _indices(names, known - names.parameters - names.bound.keys() - names.elsewhere)
+    names = _names(function, is_kernel)
+    fixed = (known - names.parameters) | _sizes(function)
+    indices = _indices(names, fixed - names.bound.keys() - names.elsewhere)
     candidates = [
         one for one in _definitions(function.body, False, text) if _stands_for_value(one[0], one[1], names, indices)
     ]
@@ -135,11 +138,24 @@ def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set
     return done
 
 
-def _names(function: ast.FunctionDef) -> _Function:
+def _sizes(function: ast.FunctionDef) -> set[str]:
+    """Return the parameters of a function that can only be integers, because a loop's range or a tile's shape names
+    them.
+    """
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args)
+    sizes: set[str] = set()
+    for call in calls:
+        name = called(call.func)
+        given = call.args if name in LOOPS else call.args[:1] if name in DECLARATIONS else []
+        shapes = [one for each in given for one in (each.elts if isinstance(each, ast.Tuple | ast.List) else [each])]
+        sizes |= {one.id for one in shapes if isinstance(one, ast.Name)}
+    return sizes & {one.arg for one in function.args.args}
+
+
+def _names(function: ast.FunctionDef, is_kernel: bool) -> _Function:
     given = function.args
     listed = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    kernel = function.name in ("kernel", "optimized_kernel") or bool(function.decorator_list)
-    found = _Function(frozenset(one.arg for one in listed if one is not None), kernel)
+    found = _Function(frozenset(one.arg for one in listed if one is not None), is_kernel)
 
     def walk(node: ast.AST, around: ast.AST, statement: ast.stmt | None) -> None:
         if isinstance(node, _SCOPES):

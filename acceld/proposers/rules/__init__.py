@@ -47,6 +47,7 @@ MODULES = (
     "turn_on_engine",
     "tile_columns",
     "pipeline_stages",
+    "unroll_and_jam",
 )
 """Modules in the package :data:`NKI`; each has a rule in ``RULE``. Their order changes no rewrite."""
 

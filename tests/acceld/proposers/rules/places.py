@@ -785,6 +785,26 @@ STAGES_NORMED = current(
 """,
 )
 STAGES_NORMED_SHAPES = [(4, 128, 128), (128, 512)]
+RECURRENCE = current(
+    "x, w",
+    """
+    out = nl.ndarray((4, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    for head in nl.affine_range(4):
+        gates = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        state = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        first = 8 * head
+        nisa.dma_copy(dst=gates, src=w[0:128, nl.ds(first, 8)])
+        # the state before the first step
+        nisa.dma_copy(dst=state, src=x[head, 0:128, 0:64])
+        for t in nl.sequential_range(8):
+            step = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=step, data=state, op0=nl.multiply, operand0=gates[0:128, nl.ds(t, 1)])
+            nisa.activation(dst=state, op=nl.tanh, data=step)
+        nisa.dma_copy(dst=out[head, 0:128, 0:64], src=state)
+    return out
+""",
+)
+RECURRENCE_SHAPES = [(4, 128, 64), (128, 32)]
 TWO_OPERATIONS = current(
     "x, y",
     """
@@ -1943,6 +1963,17 @@ PLACES = [
         stays=[
         ("        nisa.bn_aggr(", "        same = tile\n        other = tile_t\n        kept = both\n        nisa.bn_aggr("),
         ("row in nl.affine_range", "row in nl.sequential_range"),
+        ]),
+    Example("unroll_and_jam", RECURRENCE, RECURRENCE_SHAPES,
+        stays=[
+        ("head in nl.affine_range", "head in nl.sequential_range"),
+        ("t in nl.sequential_range", "t in nl.affine_range"),  # no chain
+        ("t in nl.sequential_range(8)", "t in nl.sequential_range(8 - head)"),
+        ("for head", "kept = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n    for head",
+         "dst=state, op=nl.tanh", "dst=kept, op=nl.tanh"),  # all heads write one tile
+        ("src=x[head, 0:128, 0:64]", "src=out[head, 0:128, 0:64]"),
+        ("            nisa.activation(", "            other = state\n            nisa.activation("),
+        ("state = nl.ndarray((128, 64)", "state = nl.ndarray((128, 24 * 1024)"),  # too large for two
         ]),
     Example("split_products", SPLIT_PRODUCT, SPLIT_PRODUCT_SHAPES,
         stays=[
