@@ -37,6 +37,7 @@ from acceld.nki.source.syntax import (
     bindings,
     root,
 )
+from acceld.parsing import functions_of
 
 
 class SourceReader(ExpressionReader):
@@ -101,12 +102,11 @@ class SourceReader(ExpressionReader):
             name = entry_in(self.module, entry or None)
         except UsageError as error:
             raise RuleRefused(f"rules find no kernel in the source: {error.message}; {error.hint}") from error
-        functions = {one.name: one for one in self.module.body if isinstance(one, ast.FunctionDef)}
+        functions = functions_of(self.module.body)
         launched = functions.get(name) or functions.get(launched_function(self.module, name))
-        if launched is None:
+        if launched is None or "." in name:
             raise RuleRefused(
-                f"rules read a kernel that is a function of its own at the top of the file, and {name} is none: "
-                "define it there, under @nki.jit"
+                f"rules read a kernel that is a function of the file, and {name} is none: define it there, under @nki.jit"
             )
         return launched
 

@@ -21,7 +21,9 @@ _IN_BOTH = frozenset(
     "nc_transpose tensor_scalar_reduce tensor_tensor_scan scalar_tensor_tensor bn_stats bn_aggr".split()
 )
 OPERATIONS = {
-    "nki": _IN_BOTH | {"dma_copy", "dma_transpose", "nc_stream_shuffle", "iota", "affine_select"},
+    "nki": _IN_BOTH
+    | {"dma_copy", "dma_transpose", "nc_stream_shuffle", "iota", "affine_select"}
+    | {"select_reduce", "max8", "nc_find_index8"},
     "nki_legacy": _IN_BOTH
     | frozenset("load load_transpose2d store copy matmul loop_reduce sum max".split())
     | frozenset(BINARY)

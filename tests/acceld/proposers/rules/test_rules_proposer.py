@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,6 +188,13 @@ def test_a_kernel_that_the_file_passes_to_a_launcher_is_read() -> None:
     for entry in ("", "launched", "scaled"):
         found = suggestions(LAUNCHED, "nki", LAUNCHED_FACTS, ("float32", "float32", ""), entry=entry)
         assert "consume_psum" in {site.rule for site in found}, entry
+
+
+def test_a_kernel_below_a_condition_of_the_file_is_read() -> None:
+    below = textwrap.indent(LAUNCHED[LAUNCHED.index("def scaled") : LAUNCHED.index("launched =")], "    ")
+    source = f"try:\n    import nki\n    import nki.isa as nisa\n    import nki.language as nl\nexcept ImportError:\n    nki = None\n\nif nki is not None:\n    @nki.jit\n{below}"
+    (site,) = (one for one in suggestions(source, "nki", LAUNCHED_FACTS) if one.rule == "consume_psum")
+    assert "copied" not in rewrite(source, "nki", site, site.variants[0], LAUNCHED_FACTS)
 
 
 def test_a_whole_number_among_the_arguments_is_known() -> None:
