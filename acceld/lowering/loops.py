@@ -487,7 +487,7 @@ class _Loop:
                 one.broadcast(shape) if isinstance(one, View) else whole(fill(one, shape, node.dtype)) for one in form
             )
             made = whole(Node("scan", name, (first, second), shape, node.dtype, node.line))
-            if number == 0.0 if name == "linear" else isinstance(number, float) and abs(number) >= NEVER:
+            if isinstance(number, float) and _is_neutral(number, name):
                 return made
             begin = View(start.node, (*start.shape, self.trips), (*start.strides, 0), start.offset)
             begin = begin.reshaped(shape) if begin.shape != shape else begin
@@ -525,6 +525,13 @@ class _Loop:
                 return None
             forms[at] = form
         return forms.get(j)
+
+
+def _is_neutral(start: float, scan: str) -> bool:
+    """Tell whether a scan that begins at ``start`` gives the same values as the scan alone."""
+    if scan == "linear":
+        return start == 0.0
+    return start <= -NEVER if scan == "peak" else start >= NEVER
 
 
 def _kind(node: Node) -> object:

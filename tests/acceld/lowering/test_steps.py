@@ -139,3 +139,19 @@ def test_each_layer_of_a_recurrent_network_has_its_loop() -> None:
     source = kernel_of(two_layers, inputs, "nki")
     assert source.count("nl.sequential_range(39)") == source.count("nl.sequential_range(40)") == 1
     right(two_layers, source, inputs, 1e-5)
+
+
+@pytest.mark.parametrize(("start", "pick"), [(2e30, np.maximum), (-2e30, np.maximum), (-2e30, np.minimum)])
+def test_a_running_extreme_keeps_a_start_that_no_value_exceeds(start: float, pick: Callable[..., Any]) -> None:
+    def running(x: Array) -> Any:
+        out = np.zeros(x.shape, x.dtype)
+        most = np.full(x.shape[1:], start, x.dtype)
+        for t in range(x.shape[0]):
+            most = pick(most, x[t])
+            out[t] = most
+        return out
+
+    inputs = inputs_of((X,), np.float32)
+    source = kernel_of(running, inputs, "nki")
+    assert "tensor_tensor_scan" in source or start * pick(-1.0, 1.0) > 0
+    right(running, source, inputs, 1e-5)
