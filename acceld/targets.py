@@ -133,7 +133,7 @@ def choose(
             )
     first = TARGETS[default.backend]
     targets = [first, *sorted(TARGETS.values(), key=lambda one: one.source is not first.source)]
-    asked = {chip, *runs_on} - {None}
+    named = {chip, *runs_on} - {None}
     for unsupported in (False, True):
         for target in targets:
             if backend not in (None, target.backend):
@@ -144,7 +144,7 @@ def choose(
                     for c in target.chips[one]
                     if chip in (None, c)
                     and (not runs_on or c in runs_on)
-                    and (_supported(one, c, default) or (unsupported and c in asked))
+                    and (_supported(one, c, default) or (unsupported and c in named))
                 ]
                 for one in target.apis
                 if api in (None, one) and (not offered or one in offered)
