@@ -14,7 +14,12 @@ from types import MappingProxyType
 from acceld.errors import UsageError, nearest_of
 
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
-"""Chips that each API of NKI compiles for. The first chip of each API is its default."""
+"""Chips for which AWS supports each API of NKI. The first chip of each API is its default."""
+REPORTED_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki": ("trn1",)})
+"""Chips on which kernels of an API ran although AWS does not support the API there. No default is ever one of these chips.
+
+foxl-ai/kiln ran some thirty kernels of nki 0.6.0 on trn1 (SDK 2.32, October 2026).
+"""
 CURRENT_API = "nki"
 """The API for new kernels. The API ``nki_legacy`` ends with the compilers that support it."""
 NKI_VERSIONS = ("0.3", "0.4", "0.5", "0.6", "0.7")
@@ -238,6 +243,11 @@ DMA_SOURCES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """The source of each DMA rate by chip: documented, derived from published figures, fitted, or assumed."""
+
+
+def chips_of(api: str) -> tuple[str, ...]:
+    """Return the chips that kernels of ``api`` run on: first those that AWS supports, then those that others reported."""
+    return API_CHIPS[api] + REPORTED_CHIPS.get(api, ())
 
 
 def chip_spec(name: str) -> ChipSpec:

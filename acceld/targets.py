@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from acceld import plugins
-from acceld.chips import API_CHIPS, CURRENT_API, NKI_DEFAULT, NKI_VERSIONS
+from acceld.chips import API_CHIPS, CURRENT_API, NKI_DEFAULT, NKI_VERSIONS, REPORTED_CHIPS, chips_of
 from acceld.device import Device, Target
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Source
@@ -47,7 +47,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         target.backend: target
         for target in (
-            Target(SIMULATOR, API_CHIPS, Source.SIMULATED),
+            Target(SIMULATOR, {api: chips_of(api) for api in API_CHIPS}, Source.SIMULATED),
             *(target for device in ALL_DEVICES for target in device.targets),
         )
     }
@@ -119,7 +119,8 @@ def choose(
 ) -> Choice:
     """Return backend, API and chip for a kernel, from what a person asked for and the configured ``default``.
 
-    A value that was asked for counts. Any other is the default's if that fits, else the first that fits.
+    A value that was asked for counts. Any other is the default's if that fits, else the first that fits. A chip on which AWS
+    does not support an API (:data:`acceld.chips.REPORTED_CHIPS`) must be asked for, and counts only if no other API fits.
     ``offered`` are the APIs for which there is a kernel, and ``runs_on`` the chips that the kernel is for;
     empty means any. A default backend that measures is not replaced by the simulator while another backend can
     measure. Raises UsageError, which names both values, if two values that were asked for do not go together.
@@ -131,19 +132,28 @@ def choose(
                 hint=f"One of {', '.join(known)}.",
             )
     first = TARGETS[default.backend]
-    for target in (first, *sorted(TARGETS.values(), key=lambda one: one.source is not first.source)):
-        if backend not in (None, target.backend):
-            continue
-        fits = {
-            one: [c for c in target.chips[one] if chip in (None, c) and (not runs_on or c in runs_on)]
-            for one in target.apis
-            if api in (None, one) and (not offered or one in offered)
-        }
-        apis = [one for one, chips in fits.items() if chips]
-        if apis:
-            chosen = default.api if default.api in apis else apis[0]
-            chips = fits[chosen]
-            return Choice(target.backend, chosen, default.chip if default.chip in chips else chips[0])
+    targets = [first, *sorted(TARGETS.values(), key=lambda one: one.source is not first.source)]
+    named = {chip, *runs_on} - {None}
+    for unsupported in (False, True):
+        for target in targets:
+            if backend not in (None, target.backend):
+                continue
+            fits = {
+                one: [
+                    c
+                    for c in target.chips[one]
+                    if chip in (None, c)
+                    and (not runs_on or c in runs_on)
+                    and (_supported(one, c, default) or (unsupported and c in named))
+                ]
+                for one in target.apis
+                if api in (None, one) and (not offered or one in offered)
+            }
+            apis = [one for one, chips in fits.items() if chips]
+            if apis:
+                chosen = default.api if default.api in apis else apis[0]
+                chips = fits[chosen]
+                return Choice(target.backend, chosen, default.chip if default.chip in chips else chips[0])
     if offered or runs_on:
         choose(default, backend=backend, api=api, chip=chip)
         asked = " and ".join(one for one in (backend, api, chip) if one)
@@ -154,6 +164,11 @@ def choose(
             hint="Choose with --backend, --api and --chip, or name another workload.",
         )
     raise _mismatch(backend, api, chip)
+
+
+def _supported(api: str, chip: str, default: Choice) -> bool:
+    """Tell whether AWS supports ``api`` on ``chip``, or the configuration names both."""
+    return chip not in REPORTED_CHIPS.get(api, ()) or (api, chip) == (default.api, default.chip)
 
 
 def _mismatch(backend: str | None, api: str | None, chip: str | None) -> UsageError:

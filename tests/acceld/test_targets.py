@@ -58,7 +58,7 @@ def test_a_chip_that_a_workload_has_no_kernel_for_is_refused_with_what_it_has() 
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        ({"api": "nki", "chip": "trn1"}, ("nki", "trn1")),
+        ({"api": "nki_legacy", "chip": "trn3"}, ("nki_legacy", "trn3")),
         ({"backend": "cpu", "api": "nki"}, ("cpu", "nki")),
         ({"backend": "cuda", "chip": "trn1"}, ("cuda", "trn1")),
         ({"api": "tritn"}, ("tritn", "triton")),
@@ -68,6 +68,16 @@ def test_a_mismatch_names_both_sides(asked: dict[str, str], named: tuple[str, st
     with pytest.raises(UsageError) as refused:
         choose(DEFAULT, **asked)
     assert all(word in str(refused.value) for word in named)
+
+
+def test_a_chip_on_which_aws_does_not_support_an_api_must_be_asked_for() -> None:
+    assert choose(DEFAULT, api="nki").chip == "trn2"
+    assert choose(DEFAULT, api="nki", chip="trn1").chip == "trn1"
+    assert choose(DEFAULT, chip="trn1", offered=("nki",)).api == "nki"
+    assert choose(Choice(SIMULATOR, "nki", "trn2"), chip="trn1", offered=("nki", "nki_legacy")).api == "nki_legacy"
+    assert choose(DEFAULT, offered=("nki",), runs_on=("trn1",)).chip == "trn1"
+    assert choose(Choice(SIMULATOR, "nki", "trn1")).chip == "trn1"
+    assert choose(Choice(SIMULATOR, "nki", "trn1"), backend="neuron").chip == "trn1"
 
 
 def test_configuration_and_workload_files_know_the_same_names() -> None:

@@ -6,14 +6,14 @@ their own, in virtual environments. Those interpreters run the programs in ``run
 records on pipes.
 """
 
-from acceld.chips import API_CHIPS
+from acceld.chips import chips_of
 from acceld.device import Device, Target
 
 DEVICE = Device(
     "neuron",
     (
-        Target("neuron_legacy", {"nki_legacy": API_CHIPS["nki_legacy"]}),
-        Target("neuron", {"nki": API_CHIPS["nki"]}),
+        Target("neuron_legacy", {"nki_legacy": chips_of("nki_legacy")}),
+        Target("neuron", {"nki": chips_of("nki")}),
     ),
     evaluator="acceld.devices.neuron.backend:evaluator",
     doctor="acceld.devices.neuron.backend:doctor",

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, cast
 
-from acceld.chips import API_CHIPS, chip_spec
+from acceld.chips import API_CHIPS, chip_spec, chips_of
 from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
 from acceld.nki.entry import entry_in, parse
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
@@ -155,11 +155,11 @@ def check_target(api: str, chip: str, lnc: int) -> None:
             f"there is no API {api!r}",
             hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip(),
         )
-    if chip not in API_CHIPS[api]:
-        others = [name for name, chips in API_CHIPS.items() if chip in chips]
+    if chip not in chips_of(api):
+        others = [name for name in API_CHIPS if chip in chips_of(name)]
         hint = f"for {chip} use API {' or '.join(others)}" if others else ""
         raise UsageError(
-            f"API {api} does not compile for chip {chip}, but for {' and '.join(API_CHIPS[api])}", hint=hint
+            f"API {api} does not compile for chip {chip}, but for {' and '.join(chips_of(api))}", hint=hint
         )
     if lnc not in (1, 2) or (lnc == 2 and chip_spec(chip).generation < 3):
         raise UsageError(

@@ -477,7 +477,7 @@ OPS: dict[str, Operation] = {
     "collective": entry(
         "dst = what ranks make of their tiles together; ranks holds lists of `members` each, or pairs",
         "dst", "src:tile other?:tile", attrs="kind! ranks! members! axis op", engines="D", memory="dma",
-        traits="across packed gathers", generation=3,
+        traits="across packed gathers",
     ),
     "register_rank": entry(
         "register = the rank that runs, or the one so many steps before it in its list",

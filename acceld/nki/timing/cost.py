@@ -225,19 +225,18 @@ class CostModel:
         quarters, engines = self.quarters(tile, descriptors)
         busy = self.params.each_transfer_us + busy * self.chip.dma_engines / engines
         late = self.params.round_trip_us if dst.buffer in self.returned else 0.0
-        made = self._gather_us(moved) if any(access.indirect for access in instruction.accesses) else 0.0
+        packets = descriptors if self.params.row_packets else ceil(moved / GATHERED_BYTES)
+        made = self._gather_us(packets) if any(access.indirect for access in instruction.accesses) else 0.0
         return Cost(
             Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row, late_us=late,
             quarters=quarters, added=((Engine.GPSIMD, made),) if made else (),
         )  # fmt: skip
 
-    def _gather_us(self, moved: int) -> float:
-        """Return the time in which GpSimd makes the descriptors of a transfer of ``moved`` bytes whose
+    def _gather_us(self, packets: int) -> float:
+        """Return the time in which GpSimd makes the descriptors of a transfer of ``packets`` packets whose
         addresses are in memory.
         """
-        if not self.params.gather_us:
-            return 0.0
-        return self.params.gather_us + ceil(moved / GATHERED_BYTES) * self.params.gather_packet_us
+        return self.params.gather_us + packets * self.params.gather_packet_us
 
     def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
         """Return the cost of a transfer between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
@@ -295,7 +294,7 @@ class CostModel:
     def _passes_us(self, passes: float, columns: int) -> float:
         cycles: float = max(columns, self.params.min_interval_cycles)
         cycles += self.params.overhead_factor * self.params.tensor_overhead_cycles
-        return passes * cycles / self.chip.tensor_ghz / 1000
+        return passes * cycles / self.params.most_use / self.chip.tensor_ghz / 1000
 
     def _matmul(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
         stationary, moving = (src for src in instruction.srcs[:2] if isinstance(src, Access))
@@ -404,7 +403,10 @@ class CostModel:
                 return n / 2
             return n / (self._narrow_gain(instruction, 4.0) if engine is Engine.VECTOR else 1.0)
         if op in ("tensor_tensor", "scalar_tensor_tensor", "select", "copy_predicated", "loop_reduce"):
-            return n * (2.0 if engine is Engine.GPSIMD else self._two_operand_factor(instruction, n, handed_over))
+            if engine is Engine.GPSIMD:
+                return 2.0 * n
+            factor = self._two_operand_factor(instruction, n, handed_over)
+            return n * factor + (self.params.pair_cycles if factor > 1.0 else 0)
         if op == "reciprocal":
             return self.params.reciprocal_factor * n
         if op == "scan":

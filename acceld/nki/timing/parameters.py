@@ -103,6 +103,19 @@ class TimelineParams:
     """
     half_use: float = 0.55
     """Average use of the tensor engine below which it runs at half its rate, on chips that throttle it."""
+    most_use: float = 1.0
+    """Greatest share of its cycles in which the tensor engine takes a column; 1 if nothing limits it. trn1 with the
+    current compiler: 0.875. Profiles of foxl-ai/kiln name this limit, and 768 chained products take 2.45 columns a
+    nanosecond at every width.
+    """
+    pair_cycles: int = 0
+    """Cycles of a vector instruction that reads two tiles of SBUF, in addition to two cycles for each column."""
+    row_packets: bool = False
+    """True if each row of a transfer whose addresses are read from memory is a packet of its own, because software makes
+    the descriptors. trn1: foxl-ai/kiln counts 128 packets for each of 256 transfers of 128 rows of 6528 B.
+    """
+    compared: bool = True
+    """True if latencies of whole kernels on the chip were compared with predictions, so that an interval is known."""
 
     # changed by a calibration; factors of 1 and times of 0 are the published model
     overhead_factor: float = 1.0
@@ -168,10 +181,11 @@ FITTED: dict[str, str] = {
     "and from float32 products of KDA's kernels on trn2 (8)",
     "scalar_overhead_cycles": "Cycles of a long instruction of the scalar engine that do not overlap with the next instruction. "
     "From the scalar engine's busy time in the 14 (90). On trn2 KDA's counters show that this time adds "
-    "to the latency only (0)",
+    "to the latency only (0). With the current compiler on trn1 from six rates of foxl-ai/kiln (24)",
     "vector_overhead_cycles": "Cycles of a long instruction of the vector engine that do not overlap with the next instruction. "
     "From busy times of the 14 (130) and of KDA's adamw in 13 widths (108). Instructions of three "
-    "elements start every 64 cycles, the documented interval",
+    "elements start every 64 cycles, the documented interval. With the current compiler on trn1 from ten rates of "
+    "foxl-ai/kiln (30)",
     "reciprocal_factor": "How many times longer a reciprocal takes than another vector instruction. From the vector engine's "
     "busy time in the 14, which refutes the documented 8N",
     "semaphore_us": "Time from the end of an instruction until another engine starts the instruction that waited for it. "
@@ -202,10 +216,13 @@ FITTED: dict[str, str] = {
     "gather_us": "Time of GpSimd for a transfer whose addresses are read from memory. From 77 kernels of "
     "KevGomes1403/nki-moe-megakernel with such transfers on trn2, together with gather_packet_us",
     "gather_packet_us": "Time of GpSimd for each packet of a transfer whose addresses are read from memory. From the kernels "
-    "that give gather_us",
+    "that give gather_us. On trn1 a packet is a row, and nothing else is added: from a gather of 128 rows of 2 KiB in "
+    "1.419 us of foxl-ai/kiln (0.0108)",
     "merged_iterations": "Iterations of a long affine loop that one machine instruction covers. From two convolutions of "
     "Autocomp on trn1, of 5.602 and 4.955 ms. On trn2 an instruction covers as many as fill a bank of "
     "PSUM (0)",
+    "pair_cycles": "Cycles that a vector instruction of two tiles of SBUF takes beyond two for each column. From three rates of "
+    "foxl-ai/kiln on trn1 with the current compiler (100)",
     "half_use": "Average use of the tensor engine below which it runs at half its rate. From KDA's products on trn2, "
     "whose K of 64 fills half the array. The document says a half (neuron-explorer, 'Understanding "
     "throttling')",
@@ -249,6 +266,33 @@ CURRENT = TimelineParams(
 the legacy API, except that float32 passes of 512 columns take 430 ns on trn2 (documented figure).
 """
 
+CURRENT_TRN1 = replace(
+    CURRENT,
+    sdk="2.32",
+    tensor_overhead_cycles=0,
+    most_use=0.875,
+    scalar_overhead_cycles=24,
+    vector_overhead_cycles=30,
+    pair_cycles=100,
+    double_rate_cycles=0,
+    transpose_passes=LEGACY.transpose_passes,
+    shared_sbuf_port=True,
+    dma_latency_us=LEGACY.dma_latency_us,
+    semaphore_us=LEGACY.semaphore_us,
+    kernel_start_us=LEGACY.kernel_start_us,
+    kernel_end_us=LEGACY.kernel_end_us,
+    round_trip_us=LEGACY.round_trip_us,
+    short_row_us=LEGACY.short_row_us,
+    gather_us=0.0,
+    gather_packet_us=0.0108,
+    row_packets=True,
+    two_cores_us=0.0,
+    compared=False,
+)
+"""Parameters of the compiler of the current API on trn1. Instructions run as written. What depends on the chip is as under
+the legacy API, except the times of instructions and of gathers: foxl-ai/kiln measured these with SDK 2.32.
+"""
+
 LEGACY_2_20 = replace(LEGACY, sdk="2.20", narrow_transfer_factor=2.5)
 """Parameters of the compiler of AWS's tutorials, whose bfloat16 products are 1.8 to 2.5 times slower than those of
 later compilers.
@@ -287,4 +331,5 @@ def default_params(api: str, chip: str) -> TimelineParams:
     params = BY_API.get(api)
     if params is None:
         raise UsageError(f"no compiler model for API {api!r}", hint=f"known: {', '.join(BY_API)}")
-    return LEGACY_LATER if params is LEGACY and CHIPS[chip].generation > 2 else params
+    first = CHIPS[chip].generation == 2
+    return (LEGACY if first else LEGACY_LATER) if params is LEGACY else CURRENT_TRN1 if first else CURRENT

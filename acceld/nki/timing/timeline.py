@@ -466,7 +466,7 @@ def _assemble(
             chip=chip.name,
             engines=engines,
             latency_us=latency if known else None,
-            unlike=dynamic or indirect or program.lnc == cores.CORES,
+            unlike=dynamic or indirect or program.lnc == cores.CORES or not params.compared,
             starts_us=starts_us,
         ),
         data_dependent=dynamic,

@@ -31,6 +31,7 @@ def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
         found = [*_of_legacy(program)]
     else:
         found = [*_of_size(program), *(_of_memory(program, nki) if nki is not None else ())]
+        found += _of_chains(program) if chip_spec(program.chip).generation == 2 else ()
     return tuple(sorted(dict.fromkeys(found), key=lambda one: one.line))
 
 
@@ -70,6 +71,28 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
         if most > room:
             line = lines[sums.index(most)]
             yield Notice(line, f"tiles of {most} B a partition are in use here, but {space.value} has {room}: {does}")
+
+
+def _of_chains(program: Program) -> Iterator[Notice]:
+    """Yield a note for a PSUM tile in which one chain of accumulating products begins before another has ended.
+
+    foxl-ai/kiln reports that on trn1 (nki 0.6.0, SDK 2.32) all chains but the last lose their first product, while AWS's
+    simulator adds it. A chain begins with a product that replaces its region, and goes on with products that add to it.
+    """
+    open_at: dict[int, tuple[Access, int]] = {}
+    for instruction, _ in program.walk():
+        if instruction.op != "matmul":
+            continue
+        region = instruction.dsts[0]
+        begun = open_at.get(region.buffer)
+        if instruction.attr("accumulate") == "no":
+            open_at[region.buffer] = (region, instruction.line)
+        elif begun is not None and begun[0] != region:
+            yield Notice(
+                instruction.line,
+                f"{_name(program.buffers[region.buffer])} has several chains of accumulating products at once: on trn1 all but the "
+                f"one that line {begun[1]} begins are reported to lose their first product (SDK 2.32); give each a PSUM tile",
+            )
 
 
 def _row_bytes(buffer: Buffer) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acceld.chips import API_CHIPS, CHIPS, ChipSpec
+from acceld.chips import API_CHIPS, CHIPS, ChipSpec, chips_of
 from acceld.errors import UsageError, nearest_of
 
 
@@ -67,10 +67,10 @@ def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
         raise UsageError(f"there are no rules for API {api!r}", hint=nearest_of(api, API_CHIPS))
     if chip not in CHIPS:
         raise UsageError(f"there are no rules for chip {chip!r}", hint=nearest_of(chip, CHIPS))
-    if chip not in API_CHIPS[api]:
+    if chip not in chips_of(api):
         raise UsageError(
             f"API {api} does not support chip {chip}",
-            hint=f"{api} runs on {', '.join(API_CHIPS[api])}; chip {chip} takes "
-            f"{', '.join(name for name, chips in API_CHIPS.items() if chip in chips)}",
+            hint=f"{api} runs on {', '.join(chips_of(api))}; chip {chip} takes "
+            f"{', '.join(name for name in API_CHIPS if chip in chips_of(name))}",
         )
     return RuleBook(api, CHIPS[chip], strict)

@@ -13,6 +13,7 @@ from acceld.errors import UsageError
 from acceld.nki.errors import LegalityError
 from acceld.nki.ir.program import Program
 from acceld.nki.verify.accesses import Accesses
+from acceld.nki.verify.current_on_trn1 import CurrentOnTrn1
 from acceld.nki.verify.findings import Report, TooMany
 from acceld.nki.verify.likeness import Uses
 from acceld.nki.verify.limits import RuleBook, rulebook
@@ -53,7 +54,7 @@ def _check(report: Report, rules: RuleBook | None) -> None:
         return
     loops = program.loops
     accesses = Accesses(report, rules, loops)
-    operands = Operands(report, rules)
+    operands, reported = Operands(report, rules), CurrentOnTrn1(report, rules)
     accesses.buffers()
     uses = Uses(structure.likeness)
     fine: set[int] = set()
@@ -71,6 +72,7 @@ def _check(report: Report, rules: RuleBook | None) -> None:
             else:
                 before = report.noted
                 operands.check(instruction, around)
+                reported.check(instruction, around)
                 accesses.check(instruction)
                 if like is not None and report.noted == before:
                     fine.add(like)

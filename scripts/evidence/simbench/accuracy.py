@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Program
-from acceld.nki.timing.parameters import CURRENT, FITTED, LEGACY, LEGACY_LATER, TimelineParams
+from acceld.nki.timing.parameters import CURRENT, CURRENT_TRN1, FITTED, LEGACY, LEGACY_LATER, TimelineParams
 from acceld.nki.timing.timeline import Timeline, timeline
 from acceld.roofline import roofline_us
 from acceld.workloads.discovery import workload
@@ -184,7 +184,12 @@ def fitted_table() -> Table:
     """Return the fitted constants: the value of each in each set of parameters, and the data that it was fitted
     to.
     """
-    records = {"legacy, trn1": LEGACY, "legacy, later chips": LEGACY_LATER, "current": CURRENT}
+    records = {
+        "legacy, trn1": LEGACY,
+        "legacy, later chips": LEGACY_LATER,
+        "current": CURRENT,
+        "current, trn1": CURRENT_TRN1,
+    }
     return [
         {
             "constant": name,

@@ -28,6 +28,7 @@ TITLES: Mapping[str, str] = {
     "paired": "Pairs of one chain that are predicted faster beyond the threshold of an insight, and of a win",
     "ablation_sets": "Development sets with one rule or constant changed",
     "later": "Later chips (unvalidated)",
+    "rates": "Rates measured elsewhere: the current API on trn1",
     "fitted": "Fitted constants",
     "wins": "Gains of acceld's rules with every fitted constant 20 % lower and higher",
     "corpus": "Legality corpus",
@@ -113,6 +114,13 @@ Does a long product reach the published rate on chips after trn1?
 - *error %* compares the prediction with the published rate.
 - *validated* says how many measured kernels with the same bottleneck the prediction's interval comes from. The
   interval is meant to contain 80 % of such kernels.""",
+    "rates": """\
+What does one more instruction cost on trn1 in a kernel of `nki`? foxl-ai/kiln measured that on a trn1.2xlarge with SDK 2.32
+(docs/neuron-notes.md there, "Engine rates on trn1"; in parentheses its number of the variant). Predicted are kernels of
+acceld's own with 16 and 272 such instructions; the difference of their latencies is divided by 256.
+
+Four constants were fitted to these rates: `scalar_overhead_cycles`, `vector_overhead_cycles`, `pair_cycles` and
+`gather_packet_us`. The rates of products were not fitted. [The text](#the-current-api-on-trn1) says why.""",
     "fitted": """\
 The table has the constants of the model that stand in no document. The last column says what a constant
 means and which measurements gave it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.""",

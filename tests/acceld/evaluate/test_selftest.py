@@ -135,7 +135,7 @@ async def test_a_kernel_without_a_label_that_passes_is_distinguished(tmp_path: P
         ("# workload: st_matmull\n", "st_matmull"),
         ("# at_least: soon\n", "soon"),
         ("# api: nki_legacyy\n", "nki_legacyy"),
-        ("# api: nki\n# chip: trn1\n", "trn1"),
+        ("# api: nki_legacy\n# chip: trn3\n", "trn3"),
         ("# caught by: rejectd.import\n", "rejectd.import"),
         ("# unpoliced: rejected\n", "not of the form status.rule"),
     ],

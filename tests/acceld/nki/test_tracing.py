@@ -174,7 +174,6 @@ def test_an_entry_that_is_no_function_once_loaded_is_refused() -> None:
     ("api", "chip", "lnc", "parts"),
     [
         ("nki_legacy", "trn3", 1, ["nki_legacy", "trn3", "trn1 and trn2"]),
-        ("nki", "trn1", 1, ["nki", "trn1", "trn2 and trn3"]),
         ("nki_new", "trn1", 1, ["nki_new", "nki_legacy"]),
         ("nki_legacy", "trn9", 1, ["trn9"]),
         ("nki_legacy", "trn1", 2, ["lnc 2", "trn1"]),

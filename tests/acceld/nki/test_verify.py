@@ -718,13 +718,13 @@ def test_chips_have_their_own_limits() -> None:
 
 
 def test_a_mismatch_of_api_and_chip_names_both() -> None:
-    with pytest.raises(UsageError, match=r"nki does not support chip trn1"):
-        rulebook("nki", "trn1")
+    with pytest.raises(UsageError, match=r"nki_legacy does not support chip trn3"):
+        rulebook("nki_legacy", "trn3")
     with pytest.raises(UsageError, match="there are no rules for API"):
         rulebook("nkl", "trn1")
     with pytest.raises(UsageError, match="there are no rules for chip"):
         rulebook("nki", "trn9")
-    kernel = Kernel("nki", "trn1")
+    kernel = Kernel("nki_legacy", "trn3")
     assert [one.rule for one in verify(kernel.finish())] == ["api"]
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from acceld.chips import API_CHIPS, REPORTED_CHIPS, chips_of
 from acceld.device import Finding
 from acceld.parsing import parse
 from acceld.workloads import Workload
@@ -15,6 +16,8 @@ LEGACY_SDKS = {"trn1": (20, 29), "trn2": (21, 29)}
 """First and last SDK 2.x that compiles ``neuronxcc.nki``, by chip. Source: release notes of 2.20, 2.21 and 2.30."""
 CURRENT_SDK = 29
 """First SDK 2.x whose package ``nki`` is more than a beta; the package is for trn2 and trn3."""
+REPORTED_SDK = 32
+"""First SDK 2.x with which kernels of ``nki`` are reported to run on trn1, by foxl-ai/kiln. AWS does not support that."""
 LAST_BLOCK_SDK = 26
 """Last SDK 2.x that is known to compile block dimensions, although the documentation calls them an error from
 2.25 on.
@@ -43,8 +46,12 @@ def sdk_of(compiler_version: str) -> int | None:
 def runs(api: str, chip: str, sdk: int) -> Runs:
     """Tell whether an API compiles for a chip with SDK 2.``sdk``, and if not, why."""
     if api == "nki":
-        if chip not in ("trn2", "trn3"):
-            return Runs(f"the package nki is for trn2 and trn3, not {chip}")
+        if chip not in chips_of(api):
+            return Runs(f"the package nki is for {' and '.join(API_CHIPS[api])}, not {chip}")
+        if chip in REPORTED_CHIPS.get(api, ()) and sdk < REPORTED_SDK:
+            return Runs(
+                f"kernels of the package nki are reported to run on {chip} with SDK 2.{REPORTED_SDK}; this is 2.{sdk}"
+            )
         return Runs("" if sdk >= CURRENT_SDK else f"nki needs SDK 2.{CURRENT_SDK} or newer; this is 2.{sdk}")
     first, last = LEGACY_SDKS.get(chip, (1, 0))
     if first > last:

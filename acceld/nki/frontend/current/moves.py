@@ -160,6 +160,12 @@ def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor,
     member(dge_mode, DgeMode, "dge_mode", call)
     hardware = word_of(dge_mode) == "hwdge"
     chosen = engine_of(engine)
+    if hardware and current().chip.generation < 3:
+        refuse(
+            "chip",
+            f"{current().chip.name} has no hardware DGE; NeuronCore-v3 is the first that has it",
+            "leave dge_mode out",
+        )
     if hardware and source.dtype_name != target.dtype_name:
         refuse(
             "dge_dtype",
