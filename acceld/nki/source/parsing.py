@@ -35,6 +35,7 @@ from acceld.nki.source.syntax import (
     below,
     bindings,
     root,
+    walked,
 )
 
 
@@ -66,7 +67,7 @@ class SourceReader(ExpressionReader):
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
-        loops = (one for one in ast.walk(self.function) if isinstance(one, ast.For))
+        loops = (one for one in walked(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
         if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
