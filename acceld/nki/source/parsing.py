@@ -36,6 +36,7 @@ from acceld.nki.source.syntax import (
     below,
     bindings,
     root,
+    walked,
 )
 from acceld.parsing import functions_of
 
@@ -73,7 +74,7 @@ class SourceReader(ExpressionReader):
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
-        loops = (one for one in ast.walk(self.function) if isinstance(one, ast.For))
+        loops = (one for one in walked(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
         if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))

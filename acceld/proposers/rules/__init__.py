@@ -23,6 +23,7 @@ MODULES = (
     "transpose_once",
     "hoist_loads",
     "hoist_work",
+    "hoist_results",
     "sink_work",
     "swap_operands",
     "group_iterations",

@@ -268,6 +268,39 @@ class Tuner:
                 found[number] = Outcome(new, saved)
         return found
 
+    async def join(self, one: Tuned, wanted: Sequence[str]) -> Tuned | None:
+        """Make the rewrites ``wanted`` on a kernel, in order, as far as they apply, and time the result.
+
+        If more of them apply before the kernel's last step, they are made there, and the step is repeated after them. None
+        means that the limit is reached, that fewer than two rewrites apply, or that the new kernel can not be timed or was
+        timed before.
+        """
+        if self.left <= 0 or self.is_over():
+            return None
+        on, text, made = await asyncio.to_thread(self._joined, one, wanted)
+        if len(made) < 2 + len(one.steps) - len(on.steps) or text in self._texts:
+            return None
+        self._texts.add(text)
+        self.left -= 1
+        self.timed += 1
+        timed = await self._clock(text)
+        if timed is None or timed.program_sha256 in self.seen:
+            return None
+        steps, rules = (move.step for move in made), (move.rule for move in made)
+        return self._keep(Tuned(text, (*on.steps, *steps), (*on.rules, *rules), timed, on))
+
+    def _joined(self, one: Tuned, wanted: Sequence[str]) -> tuple[Tuned, str, list[Move]]:
+        """Return the kernel to change, the changed kernel and the moves that change it, for :meth:`join`."""
+        text, made = repeated(one.text, wanted, self._again)
+        if len(made) == len(wanted) or one.parent is None:
+            return one, text, made
+        later = one.steps[len(one.parent.steps) :]
+        before, moves = repeated(one.parent.text, wanted, self._again)
+        after, again = repeated(before, later, self._again)
+        if len(again) == len(later) and len(moves) > len(made):
+            return one.parent, after, [*moves, *again]
+        return one, text, made
+
     def _keep(self, one: Tuned) -> Tuned:
         return self.seen.setdefault(one.timed.program_sha256, one)
 
@@ -371,8 +404,12 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
 
     Every other move is chosen by another rank: a kernel counts as faster, the less its busiest engine has to do. Such
     a kernel may be slow only because its engines wait for each other, and a later step can change that.
+
+    After each round, all moves that made some kernel faster, and that the fastest kernel lacks, are made on the fastest
+    kernel together. A kernel that needs many steps is then found in a few rounds.
     """
     saved: defaultdict[str, list[float]] = defaultdict(list)
+    gains: dict[str, tuple[float, str]] = {}
     firsts: dict[str, int] = {}
     for place, move in enumerate(await tuner.moves(root)):
         firsts.setdefault(move.rule, place)
@@ -380,11 +417,28 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     while tries:
         for (one, place), outcome in zip(tries, await tuner.time(tries), strict=True):
             if outcome.saved is not None:
-                saved[(await tuner.moves(one))[place].rule].append(max(-_WORST, outcome.saved))
+                move = (await tuner.moves(one))[place]
+                saved[move.rule].append(max(-_WORST, outcome.saved))
+                gains[anywhere(move.step)] = max(
+                    (outcome.saved, move.step), gains.get(anywhere(move.step), (LEAST_STEP_PERCENT / 100, ""))
+                )
+        for best in tuner.fastest(1):
+            await tuner.join(best, _lacking(best, gains))
         tries = []
         for rank in (_rank, _reach):
             if tuner.left > 0:
                 tries += await _promising(tuner, saved, rank, tries)
+
+
+def _lacking(one: Tuned, gains: Mapping[str, tuple[float, str]]) -> list[str]:
+    """Return the steps that made some kernel faster and that a kernel lacks, those that saved most first.
+
+    ``gains`` has, for each step without its line, the greatest share that it saved, and the step's name; the name is empty
+    if the step saved nothing.
+    """
+    has = set(map(anywhere, one.steps))
+    found = sorted(gain for name, gain in gains.items() if name not in has and gain[1])
+    return [step for _, step in reversed(found)]
 
 
 async def _promising(

@@ -118,6 +118,10 @@ class Trace(LoopContext):
         self.sites: dict[int, Site] = {}
         self.selected: dict[tuple[int, ...], Selected] = {}
         """Results of indexing, by the identity of the tile's start and axes and of the parts of the index."""
+        self.selected_by_numbers: dict[tuple[object, ...], Selected] = {}
+        """Results of indexing with slices and numbers, by the identity of the tile's start and axes, the tile's partition
+        axis and the numbers of the index.
+        """
         self.folds: dict[Site, Tensor] = {}
         self.shared_tensors: list[tuple[Tensor, str]] = []
         """Tensors in shared HBM in the order in which the first program of the launch declared them, with the names

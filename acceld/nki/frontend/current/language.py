@@ -136,10 +136,12 @@ def _samples(
             if not taken or taken[0][0] < piece.start:
                 taken = []
             if run.is_sampled and not run.is_last and not chosen.lone:
-                taken.append((position, snapshots.snapshot(caller(), name, starts)))
                 alike = [one for one in taken if (one[0] - position) % run.period == 0]
-                if snapshots.changes(alike):
-                    raise Retrace(unroll=frozenset({site}))
+                if alike or not taken or closely:
+                    # without samples more closely, only the first turn has a later snapshot to be compared with
+                    taken.append((position, snapshots.snapshot(caller(), name, starts)))
+                    if snapshots.changes([*alike, taken[-1]]):
+                        raise Retrace(unroll=frozenset({site}))
     finally:
         run.now = None
         trace.sampled.remove(run)

@@ -5,6 +5,10 @@ loop if their bodies differ only in the constants of affine expressions, and if 
 from one iteration to the next. Any other marked loop is replaced by its body. The resulting program performs the same
 operations in the same order.
 
+Iterations that take turns do not become a loop, and most of them were not traced. They are written out last: until
+then a *group* stands for them, a loop node that holds the traced iterations. So an iteration of the loop around them
+is compared by its traced iterations alone.
+
 Iterations may stand for others that were not traced: :mod:`acceld.nki.frontend.current.sampling` defines
 samples and pieces.
 """
@@ -12,9 +16,10 @@ samples and pieces.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 from acceld.nki.frontend.current.sampling import SampledLoop
 from acceld.nki.frontend.session import Site
@@ -79,7 +84,7 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
     scopes = _narrowed_scopes(program)
     buffers = [b if b.scope == scopes[b.id] else replace(b, scope=scopes[b.id]) for b in program.buffers]
     roller = _Roller(buffers, samples or {}, program)
-    body = roller.body(program.body)
+    body = roller.written_out(roller.body(program.body))
     return _renumbered(replace(program, buffers=tuple(buffers), body=body), roller.order)
 
 
@@ -128,6 +133,12 @@ class _Roller:
         """Sort keys of the buffers of iterations that were not traced, by buffer id. The sort key of any other
         buffer is (id,).
         """
+        self.turns: dict[int, _Turns] = {}
+        """The iterations for which each group stands, by the id of the group's node."""
+        self._within: dict[int, tuple[int, ...]] = {}
+        """For each loop in a copied iteration, the start of the sort keys of the buffers there. The start is empty for
+        any other loop.
+        """
         self._traced = len(buffers)
         self._loops = count(max(program.loops, default=0) + 1)
         self.local: dict[int, list[int]] = {}
@@ -163,19 +174,22 @@ class _Roller:
         each other iteration.
         """
         pieces = list(self.pieces(run))
-        at, offset = 0, 0
-        while at < len(pieces):
-            loop = self._loop(pieces[at], offset)
-            length, steps, at, offset = _stretch(pieces, at, offset)
-            if length == 1 and loop.kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(loop)):
+        stretches = list(_stretches(pieces))
+        number = 0
+        while number < len(stretches):
+            first = stretches[number]
+            lengths = _lengths(pieces, stretches, number)
+            if lengths:
+                yield self._group(pieces[first.at], lengths)
+                number += len(lengths)
+                continue
+            number += 1
+            loop = self._loop(pieces[first.at], first.offset)
+            if first.length == 1 and loop.kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(loop)):
                 # one program of a launch on several cores, which exchange data
                 yield replace(loop, name=loop.name.removeprefix(MARK))
-            elif length == 1:
-                yield from loop.body
             else:
-                advance = iter(steps)
-                body = tuple(_advanced(node, loop.id, advance) for node in loop.body)
-                yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body)
+                yield from _joined(loop, first.length, first.steps)
 
     def pieces(self, run: list[Loop]) -> Iterator[_Piece]:
         """Yield the iterations of ``run``, also those that were not traced, as pieces of one or more iterations."""
@@ -231,18 +245,86 @@ class _Roller:
             for k in range(period)
         ]
         steps = [_steps([forms[p] for p in turn], turn, period, first.site) for turn in turns]
+        places = {position: self._place(loops[next(p for p in positions if p >= position)]) for position in piece}
+        kept = (*piece[:period], *piece[-period:])
+        group = _Turns(piece, period, tuple([loops[position] for position in kept]), places, first.site)
         for position in piece:
+            known = group if position == piece.start else None
             if position in forms:
                 form = forms[position]
-                yield _Piece((loops[position], None), 1, form.structure, form.constants, [])
+                yield _Piece((loops[position], None), 1, form.structure, form.constants, [], turns=known)
                 continue
             turn = (position - piece.start) % period
             begin, times = turns[turn][0], (position - turns[turn][0]) // period
             moved = [step * times for step in steps[turn]]
-            constants = [start + by for start, by in zip(forms[begin].constants, moved, strict=True)]
-            after = loops[next(p for p in positions if p > position)]
-            untraced = _Untraced(loops[begin], moved, position, after)
-            yield _Piece((untraced, None), 1, forms[begin].structure, constants, [])
+            untraced = _Untraced(loops[begin], moved, position, places[position])
+            yield _Piece((untraced, None), 1, forms[begin].structure, forms[begin].constants, [])
+
+    def _place(self, loop: Loop) -> int:
+        """Return the number after which buffers come that are declared just before the traced iteration ``loop``."""
+        return min((one for one in self.local.get(loop.id, ()) if one < self._traced), default=0) - 1
+
+    def _group(self, piece: _Piece, lengths: tuple[int, ...]) -> Loop:
+        """Return a node that stands, until :meth:`written_out`, for the iterations that take turns from ``piece`` on.
+
+        ``lengths`` has the number of iterations of each loop to make of them; 1 for an iteration that stays alone.
+        """
+        assert piece.turns is not None
+        number = next(self._loops)
+        self.turns[number] = replace(piece.turns, lengths=lengths)
+        return Loop(number, "", 1, LoopKind.SEQUENTIAL, piece.turns.loops)
+
+    def written_out(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Return ``nodes`` with each group replaced by all its iterations."""
+        if not self.turns:
+            return nodes
+        out: list[Node] = []
+        for node in nodes:
+            if not isinstance(node, Loop):
+                out.append(node)
+            elif node.id in self.turns:
+                out.extend(self.written_out(tuple(self._all_turns(node, self.turns[node.id]))))
+            else:
+                out.append(_with_body(node, self.written_out(node.body)))
+        return tuple(out)
+
+    def _all_turns(self, group: Loop, turns: _Turns) -> Iterator[Node]:
+        """Yield the iterations of a group, joined into loops as ``turns`` says. Raise SamplesDiffer if the iterations
+        do not advance by equal steps.
+        """
+        loops = {
+            position: loop for position, loop in zip(turns.kept, group.body, strict=True) if isinstance(loop, Loop)
+        }
+        traced = {position: _affines(loop) for position, loop in loops.items()}
+        start, period, growth = turns.piece.start, turns.period, dict[int, list[Affine]]()
+        for begin in range(start, start + period):
+            end = max(p for p in turns.kept if (p - begin) % period == 0)
+            apart = [_less(one, other) for one, other in zip(traced[end], traced[begin], strict=True)]
+            growth[begin] = [_divided(one, (end - begin) // period, turns.site) for one in apart]
+
+        def moved(position: int) -> list[Affine]:
+            """Return how much an iteration that was not traced is ahead of the first iteration of its turn."""
+            times, turn = divmod(position - start, period)
+            return [one.scale(times) for one in growth[start + turn]]
+
+        def affines(position: int) -> list[Affine]:
+            if position in traced:
+                return traced[position]
+            begin = start + (position - start) % period
+            return [one + by for one, by in zip(traced[begin], moved(position), strict=True)]
+
+        position = start
+        for length in turns.lengths:
+            loop = loops.get(position)
+            if loop is None:
+                begin = start + (position - start) % period
+                loop = self._copied(_Untraced(loops[begin], moved(position), position, turns.places[position]))
+            steps: list[int] = []
+            if length > 1:
+                both = zip(affines(position + 1), affines(position), strict=True)
+                steps = [_divided(_less(one, other), 1, turns.site, alone=True).const for one, other in both]
+            yield from _joined(loop, length, steps)
+            position += length
 
     def _loop(self, piece: _Piece, offset: int) -> Loop:
         """Return the loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if the
@@ -258,15 +340,21 @@ class _Roller:
         """Return an iteration that was not traced: a copy of a traced one, with loops and buffers of its own."""
         like, steps = untraced.like, iter(untraced.steps)
         local = set(self.local.get(like.id, ()))
-        place = min((one for one in self.local.get(untraced.before.id, ()) if one < self._traced), default=0) - 1
+        outer = self._within.get(like.id, ())
+        within = (*outer, untraced.place, untraced.position)
         loops = {number: next(self._loops) for number in (like.id, *_inner(like))}
+        for number, made in loops.items():
+            self._within[made] = (*within, *self._within.get(number, ())[len(outer) :])
+            if number in self.turns:
+                self.turns[made] = self.turns[number]
         buffers: dict[int, int] = {}
 
         def affine(value: Affine) -> Affine:
+            value = value + next(steps)
             terms = value.terms
             if terms:
                 terms = tuple(sorted([(loops.get(loop, loop), coef) for loop, coef in terms]))
-            return Affine(value.const + next(steps), terms)
+            return Affine(value.const, terms)
 
         def buffer(number: int) -> int:
             if number not in local:
@@ -275,7 +363,7 @@ class _Roller:
                 made = buffers[number] = len(self.buffers)
                 scope = tuple(loops.get(loop, loop) for loop in self.buffers[number].scope)
                 self.buffers.append(replace(self.buffers[number], id=made, scope=scope))
-                self.order[made] = (place, untraced.position, *self.order.get(number, (number,)))
+                self.order[made] = (*within, *self.order.get(number, (number,))[len(outer) :])
                 for loop in scope:
                     self.local.setdefault(loop, []).append(made)
             return buffers[number]
@@ -284,6 +372,54 @@ class _Roller:
             [mapped(node, affine, loop=lambda number: loops.get(number, number), buffer=buffer) for node in like.body]
         )
         return replace(like, id=loops[like.id], body=body)
+
+
+def _less(one: Affine, other: Affine) -> Affine:
+    """Return ``one`` minus ``other``."""
+    if one.terms == other.terms:
+        return Affine(one.const - other.const)
+    return one + other.scale(-1)
+
+
+def _divided(value: Affine, by: int, site: Site, *, alone: bool = False) -> Affine:
+    """Return ``value`` divided by ``by``. Raise SamplesDiffer if the division leaves a rest, or, with ``alone``, if
+    loop variables are in the value.
+    """
+    if value.const % by or any(alone or coef % by for _, coef in value.terms):
+        raise SamplesDiffer(site)
+    return Affine(value.const // by, tuple([(loop, coef // by) for loop, coef in value.terms]))
+
+
+def _affines(loop: Loop) -> list[Affine]:
+    """Return the index expressions in an iteration, in the order of :func:`acceld.nki.ir.mapping.mapped`. Loops inside of
+    the iteration are numbered -1, -2, ..., so that the expressions of two iterations can be compared.
+    """
+    found: list[Affine] = []
+    numbers = {number: -1 - place for place, number in enumerate(_inner(loop))}
+
+    def noted(value: Affine) -> Affine:
+        terms = value.terms
+        if terms:
+            terms = tuple(sorted([(numbers.get(loop, loop), coef) for loop, coef in terms]))
+        found.append(Affine(value.const, terms))
+        return value
+
+    for node in loop.body:
+        mapped(node, noted)
+    return found
+
+
+def _joined(loop: Loop, length: int, steps: Sequence[int]) -> Iterator[Node]:
+    """Yield a loop of ``length`` iterations, of which ``loop`` is the first; for a single iteration, its body.
+
+    Each constant grows by its entry of ``steps`` from one iteration to the next.
+    """
+    if length == 1:
+        yield from loop.body
+    else:
+        advance = iter(steps)
+        body = tuple([_advanced(node, loop.id, advance) for node in loop.body])
+        yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, body=body)
 
 
 def _steps(forms: list[_Form], positions: list[int], period: int, site: Site) -> list[int]:
@@ -332,6 +468,9 @@ class _Form:
         if isinstance(node, Loop):
             self._loops[node.id] = len(self._loops)
             body = tuple([self.node(child) for child in node.body])
+            turns = self._roller.turns.get(node.id)
+            if turns is not None:
+                return ("turns", turns.period, turns.count, turns.lengths, body)
             return ("loop", node.trips, node.kind, node.trips_register, body)
         return (
             node.op,
@@ -380,13 +519,39 @@ class _Form:
 @dataclass(frozen=True, slots=True)
 class _Untraced:
     """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with
-    each constant larger by its entry of ``steps``. ``before`` is the next iteration that was traced.
+    each index expression larger by its entry of ``steps``. Its buffers come after the buffer number ``place``.
     """
 
     like: Loop
-    steps: list[int]
+    steps: Sequence[Any]
     position: int
-    before: Loop
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """The iterations of ``piece``, of which every ``period``-th is alike. ``loops`` are the traced ones at the positions
+    :attr:`kept`. ``places`` has, for each position, the number of the buffer after which the buffers of that iteration
+    come.
+    """
+
+    piece: range
+    period: int
+    loops: tuple[Loop, ...]
+    places: Mapping[int, int]
+    site: Site
+    lengths: tuple[int, ...] = ()
+    """The number of iterations of each loop to make of these iterations; 1 for an iteration that stays alone."""
+
+    @property
+    def count(self) -> int:
+        """Return the number of iterations."""
+        return len(self.piece)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Return the positions of the first and the last iteration of each turn. From these, the others follow."""
+        return (*self.piece[: self.period], *self.piece[-self.period :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,10 +566,21 @@ class _Piece:
     """
     length: int
     structure: tuple[object, ...]
-    constants: list[int]
+    traced: list[int]
+    """The constants of the first iteration; if it was not traced, those of the traced iteration that it is like."""
     steps: list[int]
     site: Site | None = None
     """The loop in the source, if samples stand for the iterations."""
+    turns: _Turns | None = None
+    """The iterations that take turns, in the piece of the first of them."""
+
+    @property
+    def constants(self) -> list[int]:
+        """Return the constants of the first iteration."""
+        first = self.loops[0]
+        if isinstance(first, Loop):
+            return self.traced
+        return [start + step for start, step in zip(self.traced, first.steps, strict=True)]
 
     @property
     def last(self) -> list[int]:
@@ -412,6 +588,43 @@ class _Piece:
         if self.length == 1:
             return self.constants
         return [start + step * (self.length - 1) for start, step in zip(self.constants, self.steps, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """``length`` iterations that advance evenly by ``steps``. The first is in piece ``at``, at position ``offset``."""
+
+    at: int
+    offset: int
+    length: int
+    steps: list[int]
+
+
+def _stretches(pieces: list[_Piece]) -> Iterator[_Stretch]:
+    """Yield the iterations of ``pieces`` as the longest series that advance evenly, in order."""
+    at, offset = 0, 0
+    while at < len(pieces):
+        begin = at, offset
+        length, steps, at, offset = _stretch(pieces, at, offset)
+        yield _Stretch(*begin, length, steps)
+
+
+def _lengths(pieces: list[_Piece], stretches: list[_Stretch], number: int) -> tuple[int, ...]:
+    """Return the lengths of the series, from ``stretches[number]`` on, that together are all the iterations that take
+    turns. The result is empty if no such iterations begin there, or if one of them is in a series with an iteration that
+    does not belong to them.
+    """
+    first = stretches[number]
+    turns = pieces[first.at].turns
+    if turns is None:
+        return ()
+    found, left = [], turns.count
+    for one in stretches[number:]:
+        if left <= 0:
+            break
+        found.append(one.length)
+        left -= one.length
+    return tuple(found) if left == 0 else ()
 
 
 def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int], int, int]:

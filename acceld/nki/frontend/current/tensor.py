@@ -16,7 +16,7 @@ from acceld.nki.frontend.core import dtypes, elementwise, methods, placement, vi
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.placement import whole_access
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.state import Selected, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.lifetimes import NEGATIVE_INDEX, REGISTER_ARITHMETIC, VIEW_METHODS, VIEW_PATTERN
 from acceld.nki.frontend.current.operands import stored, whole, whole_numbers
@@ -28,6 +28,38 @@ GROUP = 16
 """Number of partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
 _COMMON = frozenset({int, type(None), SampledIndex})
 """The types of nearly all parts of indices. A look-up in this set saves the slower checks of other types."""
+
+
+def _numbers(key: object) -> tuple[object, ...] | None:
+    """Return the numbers of an index of slices and numbers that are not negative; None for any other index.
+
+    Two indices with the same numbers select the same part of a tile. The index of a sampled iteration counts as its
+    number.
+    """
+    found: list[object] = []
+    for one in key if type(key) is tuple else (key,):
+        if type(one) is slice:
+            if one.step is not None:
+                return None
+            begin, end = _number_of(one.start), _number_of(one.stop)
+            if begin == -1 or end == -1:
+                return None
+            found.append((begin, end))
+        else:
+            number = _number_of(one)
+            if number is None or number < 0:
+                return None
+            found.append(number)
+    return tuple(found)
+
+
+def _number_of(value: object) -> int | None:
+    """Return ``value`` as a number, None as None, and -1 for any other value and for a negative number."""
+    if type(value) is SampledIndex:
+        value = value.base.const
+    if type(value) is int:
+        return value if value >= 0 else -1
+    return None if value is None else -1
 
 
 def _place(value: object) -> Any:
@@ -309,6 +341,21 @@ class NkiTensor(methods.Tensor):
 
     def __getitem__(self, key: object) -> Tensor:
         """Return the view that an index selects. Raise LegalityError for an index outside of the tensor."""
+        tile, known_views = self.access, current().selected_by_numbers
+        numbers = _numbers(key) if self.overrun is None and self.padded is None and not tile.indirect else None
+        memo = None
+        if numbers is not None:
+            memo = (id(tile.start), id(tile.dims), self.declared.partition_axis, *numbers)
+            known = known_views.get(memo)
+            if known is not None:
+                return self.like(Access(tile.buffer, known.start, known.dims, (), tile.dtype))
+        made = self._selected(key)
+        if memo is not None and made.overrun is None and made.padded is None:
+            known_views[memo] = Selected(made.access.start, made.access.dims, None, (tile, key))
+        return made
+
+    def _selected(self, key: object) -> Tensor:
+        """Return the view that an index selects, as :meth:`__getitem__` does."""
         keys = key if isinstance(key, tuple) else (key,)
         whole = True
         if self.access.indirect and keys and isinstance(keys[0], slice | int) and keys[0] != slice(None):

@@ -98,7 +98,8 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     if columns is None:
         return f"{where} an iteration moves on by different numbers of columns in different tiles: index every tile by the same number times {loop.variable}"
     tiles = {s.target.name for s in statements if s.kind == "declaration" and s.target is not None}
-    own = tiles | {s.target.name for s in ops if s.target is not None and s.target.dims is None}
+    made = {s.target.name for s in ops if s.target is not None and s.target.dims is None}
+    own = tiles | (made - kernel.buffers.keys())
     steps = ColumnSteps(loop, loop.trips, columns, tiles)
     for statement in ops:
         problem = _add(kernel, steps, statement, own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -16,17 +16,20 @@ from acceld.nki.source.spelling import partitions, prefix, span
 from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, value_of
 from acceld.proposers.rules.records import Place, Rule, Variant
 
-_LARGEST_BYTES = 144 * 1024
+LARGEST_BYTES = 144 * 1024
 """Greatest number of bytes of the kept tiles in each partition: three quarters of SBUF on trn1."""
 
 
 @dataclass(frozen=True)
-class _Repeated:
-    load: Statement
+class Repeated:
+    """A statement that writes the same tiles in every iteration of a loop."""
+
+    made: Statement
     declaration: Statement | None
     loop: Loop
-    """The outermost loop that repeats the load and before which all tiles of the load fit into SBUF."""
+    """The outermost loop that repeats the statement and before which all its tiles fit into SBUF."""
     indices: tuple[Loop, ...]
+    """The loops inside of ``loop`` whose iterations each have a tile of their own, outermost first."""
     shape: tuple[int, ...]
     reads: tuple[Access, ...]
     repeats: int
@@ -66,7 +69,7 @@ class HoistLoads(Rule):
             )
 
 
-def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
+def _repeated(kernel: KernelModule, load: Statement) -> Repeated | None:
     """Return the load with the outermost loop that repeats it; None if no loop does, or if the load can not move."""
     source = _source(kernel, load)
     if source is None:
@@ -85,16 +88,20 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
             and kernel.space_of(name) == "sbuf"
             and kernel.buffers[name].shape == shape
         )
-    reads = _reads(kernel, name, 1 + (declaration is not None)) if is_own else ()
-    best: _Repeated | None = None
+    reads = plain_reads(kernel, name, 1 + (declaration is not None)) if is_own else ()
+    best: Repeated | None = None
     for loop, inner in _repeating(kernel, load, names) if reads else ():
         indices = tuple(reversed([one for one in inner if one.variable in names]))
-        kept = prod(one.trips or 1 for one in indices) * shape[1] * ELEMENT_BYTES
-        if kept > _LARGEST_BYTES or any(named_inside(one.node.iter, loop) for one in indices):
+        if kept_bytes(indices, shape) > LARGEST_BYTES or any(named_inside(one.node.iter, loop) for one in indices):
             break
         repeats = prod(one.trips or 1 for one in (loop, *inner) if one.variable not in names)
-        best = _Repeated(load, declaration, loop, indices, shape, reads, repeats)
+        best = Repeated(load, declaration, loop, indices, shape, reads, repeats)
     return best
+
+
+def kept_bytes(indices: Sequence[Loop], shape: Sequence[int | None]) -> int:
+    """Return the bytes in each partition of the tiles of ``shape`` that all iterations of ``indices`` have together."""
+    return prod(one.trips or 1 for one in indices) * (shape[1] or 1) * ELEMENT_BYTES
 
 
 def _source(kernel: KernelModule, load: Statement) -> Access | None:
@@ -124,7 +131,7 @@ def _repeating(kernel: KernelModule, load: Statement, names: frozenset[str]) -> 
         yield loop, inner
 
 
-def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
+def plain_reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
     """Return all reads of the tile ``name``; () if the tile is also used as more than a plain operand.
 
     ``others`` is the number of further occurrences of the name: where the tile is written and declared.
@@ -134,18 +141,29 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
     return tuple(reads) if plain and kernel.named[name] == len(reads) + others else ()
 
 
-def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
+def _hoisted(kernel: KernelModule, repeated: Repeated, _: Variant) -> str:
     """Return the source in which the tiles are loaded once before the loop and kept, and the loop reads the kept
     tiles.
     """
+    return kept(kernel, repeated, partial(_load, kernel, repeated.made))
+
+
+def kept(kernel: KernelModule, repeated: Repeated, made: Callable[[str], str]) -> str:
+    """Return the source in which the tiles are made once before the loop and kept, and the loop reads the kept tiles.
+
+    ``made`` returns the statement that writes one tile, given the place of the tile as text.
+    """
     language = prefix(kernel, "language")
-    name = kernel.fresh(f"{repeated.load.made.name}_kept")
+    name = kernel.fresh(f"{repeated.made.made.name}_kept")
     rows, columns = repeated.shape
     variables = [loop.variable for loop in repeated.indices]
     trips = [kernel.count(loop) for loop in repeated.indices]
     whole = [span(kernel, Affine(), rows, 0, 2), span(kernel, Affine(), columns, 1, 2)]
-    source = repeated.load.reads["src"].name
-    dtype = kernel.declared_dtype(repeated.load.made.name) if kernel.api == "nki" else f"{source}.dtype"
+    dtype = (
+        kernel.declared_dtype(repeated.made.made.name)
+        if kernel.api == "nki"
+        else f"{repeated.made.reads['src'].name}.dtype"
+    )
 
     def placed(loops: Sequence[str], partition: str, column: str) -> str:
         """Return the dimensions of the kept tiles as text: those of ``loops`` come before the partitions, in the
@@ -158,9 +176,8 @@ def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
 
     extents = placed(trips, partitions(kernel, rows), str(columns))
     declaration = f"{name} = {language}.ndarray(({extents}), dtype={dtype}, buffer={language}.sbuf)"
-    load = _load(kernel, repeated.load, place(whole))
-    edits = filled_before(kernel, repeated.loop, repeated.indices, declaration, load)
-    for statement in (repeated.load, repeated.declaration):
+    edits = filled_before(kernel, repeated.loop, repeated.indices, declaration, made(place(whole)))
+    for statement in (repeated.made, repeated.declaration):
         if statement is not None:
             edits.delete_lines(statement.start, statement.end)
     for access in repeated.reads:

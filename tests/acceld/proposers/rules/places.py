@@ -1059,6 +1059,24 @@ CURRENT_LOADS = current(
     return out
 """,
 )
+REPEATED_RESULTS = current(
+    "x, w",
+    """
+    out = nl.ndarray((4, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w[0:128, 0:512])
+    for row in nl.affine_range(4):
+        for k in nl.affine_range(2):
+            x_tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+            square = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+            y_tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x_tile, src=x[row, 0:128, nl.ds(256 * k, 256)])
+            nisa.tensor_tensor(dst=square, data1=w_tile[0:128, nl.ds(256 * k, 256)], data2=w_tile[0:128, nl.ds(256 * k, 256)], op=nl.multiply)
+            nisa.tensor_tensor(dst=y_tile, data1=x_tile, data2=square, op=nl.add)
+            nisa.dma_copy(dst=out[row, 0:128, nl.ds(256 * k, 256)], src=y_tile)
+    return out
+""",
+)
 OWN_SUMS = tiled(
     "x, y",
     (2, 3, 128, 512),
@@ -1632,6 +1650,22 @@ PLACES = [
         ("nl.affine_range(2)", "nl.affine_range(100)"),
         ]),
     Example("hoist_loads", CURRENT_LOADS, [(4, 128, 512), (128, 512)]),
+    Example("hoist_results", REPEATED_RESULTS, [(4, 128, 512), (128, 512)],
+        stays=[
+        ("data1=w_tile[0:128, nl.ds(256 * k, 256)]", "data1=x_tile"),  # loaded in the loop
+        ("data1=w_tile[0:128, nl.ds(256 * k, 256)]", "data1=w_tile[0:128, nl.ds(64 * row, 256)]"),  # depends on the loop
+        ("data1=w_tile[0:128, nl.ds(256 * k, 256)]", "data1=square"),  # reads what it writes
+        ("dst=square,", "dst=square[0:64, 0:256],"),  # writes a part
+        ("            nisa.tensor_tensor(dst=y_tile", "            nisa.memset(dst=square[0:128, 0:1], value=0.0)\n            nisa.tensor_tensor(dst=y_tile"),
+        ("            nisa.tensor_tensor(dst=y_tile", "            other = square\n            nisa.tensor_tensor(dst=y_tile"),  # second name
+        ("            nisa.dma_copy(dst=out", "            nisa.tensor_tensor(dst=w_tile, data1=w_tile, data2=w_tile, op=nl.add)\n            nisa.dma_copy(dst=out"),
+        ("    for row in", "    view = w_tile.reshape((128, 512))\n    for row in", "            nisa.dma_copy(dst=out", "            nisa.memset(dst=view, value=1.0)\n            nisa.dma_copy(dst=out"),
+        ("            nisa.dma_copy(dst=out", "            helper(w_tile)\n            nisa.dma_copy(dst=out"),  # not understood
+        ("nl.affine_range(4)", "nl.affine_range(count)"),  # unknown trips
+        ("nl.affine_range(2)", "nl.affine_range(200)"),  # does not fit
+        ("    return out", "    k = 1\n    return out"),  # the index has another use
+        ("op=nl.multiply)", "op=nl.multiply, name='square')"),
+        ]),
     Example("interchange_loops", NEST, NEST_SHAPES,
         stays=[
         ("nl.affine_range(3)", "nl.sequential_range(3)"),  # order may matter

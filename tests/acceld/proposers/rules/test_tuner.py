@@ -197,7 +197,27 @@ async def test_an_exchange_back_is_neither_timed_nor_counted_nor_offered() -> No
     again = await tuner.root("left")
     assert again is not None
     await STRATEGIES["promise"](tuner, again)
-    assert len(offered) == tuner.timed and ["to left", "right"] not in offered
+    assert ["to left", "right"] not in offered
+
+
+async def test_the_fastest_kernel_gets_all_steps_that_made_others_faster_at_once() -> None:
+    gains = {"a": 1.0, "b": 0.5, "c": 0.25, "d": -1.0}
+
+    def each(text: str, profile: Profile | None) -> list[Move]:
+        return [Move(one, one, 0.1, partial(str, text + one)) for one in gains if one not in text]
+
+    def hidden_after_a(text: str, profile: Profile | None) -> list[Move]:
+        return [] if text.endswith("a") else each(text, profile)
+
+    async def clock(text: str) -> TimedProgram:
+        return TimedProgram(10.0 - sum(gains[one] for one in text), "".join(sorted(text)))
+
+    for found, expected in ((each, ("a", "b", "c")), (hidden_after_a, ("b", "c", "a"))):
+        tuner = Tuner(clock, found, limit=5)
+        root = await tuner.root("")
+        assert root is not None
+        await STRATEGIES["promise"](tuner, root)
+        assert tuner.fastest(1)[0].steps == expected
 
 
 async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None:

@@ -1,0 +1,17 @@
+# shapes:((512, 512),)
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    a = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a, src=x[0:128, 0:512])
+    s = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=s, value=1.0)
+    for i in nl.sequential_range(2):
+        for k in nl.sequential_range(2):
+            nisa.dma_copy(dst=out[nl.ds(128 * i, 128), nl.ds(256 * k, 256)], src=s)
+            nisa.tensor_scalar(dst=s, data=a[0:128, nl.ds(256 * k, 256)], op0=nl.multiply, operand0=3.0)
+    return out
