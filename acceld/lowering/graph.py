@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -233,6 +234,9 @@ def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line:
     """
     rank = len(operand.shape)
     over = tuple(sorted({axis % rank for axis in axes}))
+    if all(operand.shape[axis] == 1 for axis in over):  # each result is the only element that it combines
+        same = operand if keepdims else operand.mapped(lambda array: np.squeeze(array, axis=over))
+        return same if dtype in ("", operand.dtype) else whole(elementwise("copy", [same], dtype, line))
     kept = tuple(axis for axis in range(rank) if axis not in over)
     turned = operand.mapped(lambda array: np.transpose(array, (*kept, *over)))
     shape = tuple(operand.shape[axis] for axis in kept)
@@ -271,7 +275,8 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
     ``left`` is [batch, rows, K...] and ``right`` is [batch, columns, K...]. They share the first ``batch`` axes, and the
     sum is over the last ``folded`` axes (K...).
     """
-    left, right = (_multiplied(one, line) for one in (left, right))
+    alike = left.dtype == right.dtype
+    left, right = (_multiplied(one, line, alike) for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
     columns = right.shape[batch : len(right.shape) - folded]
     shape = (*left.shape[:batch], *rows, *columns)
@@ -280,9 +285,13 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
     return Node("dot", "dot", (left, right), shape, dtype or common_dtype((left, right)), line, folded)
 
 
-def _multiplied(operand: View, line: int) -> View:
-    """Return an operand in a form that the tensor engine takes: floats in memory. Any other operand is copied to float32."""
-    if operand.node is INDEX or operand.dtype not in ("float32", "bfloat16", "float16"):
+def _multiplied(operand: View, line: int, alike: bool) -> View:
+    """Return an operand in a form that the tensor engine takes: floats in memory, float32 unless both operands are ``alike``.
+
+    Any other operand is copied to float32.
+    """
+    held = ("float32", "bfloat16", "float16") if alike else ("float32",)
+    if operand.node is INDEX or operand.dtype not in held:
         return whole(elementwise("copy", [operand], "float32", line))
     return operand
 
@@ -330,11 +339,17 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
     Return None if a stride is negative, or if the view steps over the end of an axis of the array.
     """
+    return _steps_of(view.shape, view.strides, view.offset, tuple(shape))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _steps_of(extents: Shape, steps: Shape, offset: int, shape: Shape) -> list[tuple[int, ...]] | None:
+    """Return the result of :func:`steps_of` for a view with these extents, steps and offset. Results are cached."""
     strides = dense(shape)
-    start = coordinates(view.offset, shape)
+    start = coordinates(offset, shape)
     found = []
     reach = list(start)
-    for extent, stride in zip(view.shape, view.strides, strict=True):
+    for extent, stride in zip(extents, steps, strict=True):
         if stride < 0:
             return None
         step = [0] * len(shape)
@@ -355,12 +370,18 @@ def box(view: View) -> list[tuple[int, int]] | None:
 
     The end is exclusive. Return None if a stride is negative, or if the view steps over the end of an axis.
     """
-    steps = steps_of(view, view.node.shape)
+    return _box(view.shape, view.strides, view.offset, view.node.shape)
+
+
+@functools.lru_cache(maxsize=2**14)
+def _box(extents: Shape, strides: Shape, offset: int, shape: Shape) -> list[tuple[int, int]] | None:
+    """Return the result of :func:`box` for a view with these extents, strides and offset. Results are cached."""
+    steps = _steps_of(extents, strides, offset, shape)
     if steps is None:
         return None
-    start = coordinates(view.offset, view.node.shape)
+    start = coordinates(offset, shape)
     ends = list(start)
-    for step, extent in zip(steps, view.shape, strict=True):
+    for step, extent in zip(steps, extents, strict=True):
         for axis, by in enumerate(step):
             ends[axis] += by * (extent - 1)
     return [(a, b + 1) for a, b in zip(start, ends, strict=True)]

@@ -49,7 +49,7 @@ from acceld.lowering.choices import (
 )
 from acceld.lowering.graph import INDEX, Node, NotLowered, View, dense
 from acceld.lowering.instructions import BITWISE, INVERSE, SCANS, Operand, Selected
-from acceld.lowering.regions import Access
+from acceld.lowering.regions import Access, several_axes
 from acceld.lowering.statements import (
     ZERO,
     Affine,
@@ -114,8 +114,12 @@ class Nest(Choices):
         self.broadcast: dict[int, Tile] = {}
         self.states: dict[object, Tile] = {}
         """Tiles that hold values of the previous step, by the key of the HBM access that reads the values."""
+        self.rows_loaded: dict[object, Tile] = {}
+        """Tiles that hold whole rows of the present row tile, by the key of the HBM access that reads the rows."""
         self.passed: dict[int, Tile] = {}
         """Tiles that hold values of the previous step, by the id of the node that computes the values."""
+        self.steady_room = 2 * CHUNK_BYTES
+        """Bytes of each partition that are left for rows that stay on the chip during several loops."""
         self.totals: dict[int, Tile] = {}
         """Tiles of the sums over the rows on partitions, by the id of the node that sums."""
         self.ones: dict[str, Tile] = {}
@@ -238,12 +242,38 @@ class Nest(Choices):
         if level == len(self.outer_axes):
             self._row_loops()
             return
+        self._load_steady(level)
         axis = self.outer_axes[level]
         together = self.together if axis == self.shared_axis else 1
         with self.build.loop("group" if together == 1 else "block", self.extents[axis] // together) as name:
             self.values[axis] = variable(name) * together
             self._around(level + 1)
         self.values[axis] = ZERO
+
+    def _load_steady(self, level: int) -> None:
+        """Load the rows of HBM accesses that are the same in all loops from number ``level`` inward, before these loops.
+
+        The rows stay on the chip. Only rows of a single row tile are loaded.
+        """
+        if self.extents[self.partition] != self.rows or self.together > 1:
+            return
+        self.part, self.block, self.first = self.rows, 1, ZERO
+        for n, reach in enumerate(self.reach):
+            value = reach.access.role == "value" and reach.access.node.kind == "elementwise" and not reach.scalar
+            if (
+                not value
+                or n in self.vectors
+                or self._home(n) != level
+                or self._inside(n)
+                or self._key(n) in self.states
+            ):
+                continue
+            size = reach.width * BYTES[reach.dtype]
+            if reach.access.view.node is not INDEX and size <= min(self.steady_room, CHUNK_BYTES):
+                self.steady_room -= size
+                self.rows_loaded = {}
+                self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
+                self.states[self._key(n)] = self._whole_rows(n)
 
     def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
         """Return the tile in ``loaded`` that already has the elements of HBM access ``n`` in the same order.
@@ -319,7 +349,7 @@ class Nest(Choices):
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
         self.turned: dict[object, Tile] = {}
-        self.rows_loaded: dict[object, Tile] = dict(self.states)
+        self.rows_loaded = dict(self.states)
         inside = () if self.totals else self.folds
         sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in inside}
         for tile in sums.values():
@@ -496,7 +526,8 @@ class Nest(Choices):
             if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width
         ]
         limit = min(BANK if dots else WIDEST, self.most_columns)
-        if any(_sorts(node) or self._part_of(node, view) is not None for node in nodes for view in node.views):
+        whole_rows = [node for node in nodes if _sorts(node) or self.has_several(node)]
+        if whole_rows or any(self._part_of(node, view) is not None for node in nodes for view in node.views):
             limit = max(limit, width)
         reduces = [node for node in nodes if id(node) in self.attached]
         plans = list(self._chunks(here, width, limit))
@@ -655,6 +686,8 @@ class Nest(Choices):
                     self._scan(node)
                 elif node.kind == "gather":
                     self._gather(node)
+                elif self.has_several(node):
+                    self._reduce_each(node)
                 elif id(node) in self.folds:
                     self._accumulate(node)
                 elif id(node) in selected:
@@ -893,7 +926,7 @@ class Nest(Choices):
         reach = self.reach[n]
         key = self._key(n)
         beside, lead, length = self._beside(n)
-        if beside:
+        if beside and key not in self.states:
             return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
             if key not in self.rows_loaded:
@@ -904,7 +937,12 @@ class Nest(Choices):
                 self.rows_loaded[key] = tile
             return self._piece(self.rows_loaded[key], ZERO, 1, self.row)
         if key in self.shared:
-            return self._piece(self._whole_rows(n), self.chunk.position, self.chunk.size, self.row)
+            tile, columns = self._whole_rows(n), merged([reach.columns])[0]
+            if lying_together(columns) == columns:
+                return self._piece(tile, self.chunk.position, self.chunk.size, self.row)
+            between = (variable(self.row),) if self.block > 1 else ()  # the tile has the columns in their order in HBM
+            walked = tuple((s, e) for e, s in self.chunk.inner[n])
+            return Strided(tile, self.part, self.chunk.offsets[n], walked, between)
         if key not in self.loaded:
             tile = self.build.tile(self._source_name(n), (self.part, self.chunk.size), reach.dtype)
             place, axes = self._once(full(tile), n, self.chunk.inner[n])
@@ -1048,7 +1086,7 @@ class Nest(Choices):
         key = self._key(n)
         if key not in self.rows_loaded:
             reach = self.reach[n]
-            axes = lying_together(merged([(*reach.columns, *reach.depth)])[0])
+            axes = self._row_axes(n)
             width = math.prod(e for e, _ in axes)
             with self._before_group():
                 tile = self.build.tile(self._source_name(n), self._dims(width), reach.dtype)
@@ -1056,6 +1094,18 @@ class Nest(Choices):
                     self._fetch(self._piece(tile, ZERO, width, self.row), n, ZERO, axes, self.row)
             self.rows_loaded[key] = tile
         return self.rows_loaded[key]
+
+    def _row_axes(self, n: int) -> Axes:
+        """Return the axes of a row of HBM access ``n`` in the order in which :meth:`_whole_rows` loads them.
+
+        Rows that only products read as left operands are loaded in their order in HBM, because a sum has no order.
+        """
+        reach = self.reach[n]
+        axes = merged([(*reach.columns, *reach.depth)])[0]
+        readers = {other.access.role for m, other in enumerate(self.reach) if self._key(m) == self._key(n)}
+        if readers == {"left"} and all(stride > 0 for _, stride in axes):
+            axes = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
+        return lying_together(axes)
 
     def _offset(self, n: int, row: str | None) -> Affine:
         """Return the offset in HBM, in elements, of the first element of access ``n`` in the present row tile.
@@ -1178,7 +1228,7 @@ class Nest(Choices):
         access = reach.access
         _, depth = self._depth_pairs(access.node, access.number // 2)
         part, blocks = self._depth(n)
-        walked = inner if inner is not None else reach.columns
+        walked = tuple(axis for axis in (reach.columns if inner is None else inner) if axis[0] > 1)
         tensor = self.memory.tensor(access.view.node)
         columns = (in_slices([walked], [tensor.shape]) if self.sliced else merged([walked]))[0] or ((1, 1),)
         window = self._window(n, reach.columns if inner is None else inner)
@@ -1306,7 +1356,7 @@ class Nest(Choices):
                     self._load_left(n, tile, axes, part, row)
                 else:
                     view = node.views[2 * pair]
-                    placed = axes if n is None else on_tile(axes, (*self.reach[n].columns, *self.reach[n].depth))
+                    placed = axes if n is None else on_tile(axes, self._row_axes(n))
                     self._turn_tile(source or self.tiles[id(view.node)], tile, placed, part, row)
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
@@ -1452,7 +1502,30 @@ class Nest(Choices):
         if any(one.reduce is node for one in selected.values()):
             return
         data = self.operand(node, 0)
+        data = self._gathered(data) if isinstance(data, Strided) and len(data.pattern) > 1 else data
         self.build.call("tensor_reduce", self._part_piece(node), op=_FOLD[node.name], data=data, axis=1)
+
+    def _reduce_each(self, node: Node) -> None:
+        """Write a reduction with several results in each row, as one instruction."""
+        found = several_axes(node, math.prod(self.region.layout.rows))
+        assert found is not None
+        results, summed = found
+        between = (variable(self.row),) if self.block > 1 else ()
+        n = self.by_key.get((id(node), 0, "value"))
+        walked: Axes = (*results, *summed)
+        if n is None:
+            held, start = self.tiles[id(node.views[0].node)], Affine(node.views[0].offset)
+        else:
+            held, start = self.broadcast[n] if n in self.broadcast else self._whole_rows(n), ZERO
+            between = () if n in self.broadcast else between
+            columns = merged([self.reach[n].columns])[0]
+            if n in self.broadcast or lying_together(columns) == columns:
+                walked = tuple((e, s) for (e, _), s in zip(walked, dense([e for e, _ in walked]), strict=True))
+        data = Strided(held, self.part, start, tuple((s, e) for e, s in walked), between)
+        dst = self._destination(node)
+        placed = dst if len(results) < 2 else _reshaped(dst, (self.part, *(e for e, _ in results)))
+        self.build.call("tensor_reduce", placed, op=_FOLD[node.name], data=data, axis=len(walked))
+        self._store(node, dst)
 
     def _scan(self, node: Node) -> None:
         """Write a scan of the present chunk. The scan continues from the last column of the previous chunk."""

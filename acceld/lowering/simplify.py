@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, squeezed
+from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
 from acceld.lowering.bounds import NARROW_INTEGERS
+from acceld.lowering.constants import nested, values
 from acceld.lowering.graph import (
     INDEX,
     NEUTRAL,
@@ -34,7 +35,7 @@ from acceld.lowering.graph import (
     whole,
 )
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
-from acceld.lowering.regions import FEW_ROWS, LONG_ROW
+from acceld.lowering.regions import FEW_ROWS, LONG_ROW, WIDE_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,10 @@ MOST_FOLDED = 9
 """Most elements of a window whose reduction becomes element-wise operations."""
 MOST_TERMS = 64
 """Most terms of a matrix product that may become element-wise products and sums."""
-MOST_ROW_TERMS = 16
-"""Most terms of a product that may become element-wise products and sums if its matrices do not overlap.
-
-Each term is one instruction for each tile of rows.
-"""
+MOST_CONSTANTS = 4096
+"""Most elements of an array of constants of which single elements become numbers."""
+LEAST_LOG = 2.0**-64
+"""Least number of which the scalar engine computes the logarithm."""
 PRODUCT, LEAST_CYCLES, BANK_COLUMNS = 1000, 64, 512
 """Three figures for an estimate: cycles of a small matrix product, least cycles of an instruction of the vector engine,
 most columns of a matrix product.
@@ -270,10 +270,37 @@ def _constant(node: Node, uses: Uses) -> View | None:
 
 
 def _number(arg: Operand) -> float | None:
-    """Return the constant that all elements of an operand equal; None if the operand is not made by ``fill``."""
-    if isinstance(arg, View) and arg.node.name == "fill" and arg.node.kind == "elementwise":
+    """Return the constant that all elements of an operand equal; None if they depend on an input or differ.
+
+    Of constants that are not made by ``fill``, only single elements of small arrays are computed, such as a tap of a filter.
+    """
+    if not isinstance(arg, View) or not arg.node.constant or arg.node is INDEX:
+        return None
+    if arg.node.name == "fill" and arg.node.kind == "elementwise":
         return float(arg.node.args[0])  # type: ignore[arg-type]  # a fill's operand is a number
-    return None
+    single = math.prod(n for n, step in zip(arg.shape, arg.strides, strict=True) if step) == 1
+    if not single or arg.node.size > MOST_CONSTANTS:
+        return None
+    known = values(View(arg.node, (), (), arg.offset))
+    return None if known is None or not math.isfinite(known.item()) else known.item()
+
+
+def _log_of_little(node: Node, uses: Uses) -> View | None:
+    """Scale arguments of a logarithm that are below what the engine takes, if the formula shows that there may be some.
+
+    For example, the sum in ``log(p + 1e-30)`` is that small where ``p`` is 0.
+    """
+    view = node.args[0]
+    if node.name != "log" or not isinstance(view, View) or view.node.kind != "elementwise":
+        return None
+    numbers = [arg for arg in view.node.args if isinstance(arg, float)]
+    if view.node.name not in ("add", "max", "where") or not any(0 < one < LEAST_LOG for one in numbers):
+        return None
+    below = whole(_derived(node, "lt", [view, LEAST_LOG]))
+    scale = whole(_derived(node, "add", [whole(_derived(node, "mul", [below, 1 / LEAST_LOG - 1])), 1.0]))
+    found = whole(_derived(node, "log", [whole(_derived(node, "mul", [view, scale]))]))
+    added = whole(_derived(node, "mul", [below, math.log(LEAST_LOG)]))
+    return whole(_derived(node, "add", [added, found]))
 
 
 def _narrow(node: Node, uses: Uses) -> View | None:
@@ -393,7 +420,8 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
-    if operand.whole or not 1 < len(every) <= MOST_FOLDED:
+    windows = operand.node.kind == "elementwise" and any(_overlaps(view, node.folded) for view in operand.node.views)
+    if (operand.whole and not windows) or not 1 < len(every) <= MOST_FOLDED:
         return None
     parts = [
         View(
@@ -404,10 +432,27 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
         )
         for at in every
     ]
+    if windows and id(operand.node) in uses.once:
+        opened = [_opened_part(part, node, uses) for part in parts]
+        parts = [one for one in opened if one is not None] if None not in opened else parts
     total: View = parts[0]
     for part in parts[1:]:
         total = whole(_derived(node, node.name, [total, part]))
     return total
+
+
+def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
+    """Return a part of an element-wise result, computed from the same parts of its operands.
+
+    Return None if no strided views of the operands have these parts. ``node`` is the node that reads the part.
+    """
+    inner = part.node
+    args = [through(part, arg) if isinstance(arg, View) else arg for arg in inner.args]
+    if any(arg is None for arg in args):
+        return None
+    made = elementwise(inner.name, [arg for arg in args if arg is not None], inner.dtype, inner.line, part.shape)
+    made.order = node.order
+    return _cheaper(made, uses)
 
 
 def through(view: View, argument: View) -> View | None:
@@ -558,17 +603,18 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     batch = kept + columns - len(node.shape)
     many, terms = math.prod(node.shape[:batch]), math.prod(left.shape[kept:])
     rows, width = math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])
-    if min(rows, width) > 1 or not 1 < terms <= MOST_TERMS:
-        return None
     products = many * -(-rows // PARTITIONS) * -(-width // BANK_COLUMNS) * PRODUCT
     matrix = left if width == 1 else right
-    if _overlaps(matrix, node.folded):
-        cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
-    elif terms <= MOST_ROW_TERMS and _by_rows(matrix, batch, node.folded):
-        # Each batch is one row on a partition. An element of its vector is one number for all columns of the row.
-        cycles = terms * -(-many // PARTITIONS) * (LEAST_CYCLES + max(rows, width))
-    else:
+    if terms < 2 or (terms > MOST_TERMS and min(rows, width) > 1):
         return None
+    if min(rows, width) > 1:
+        if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
+            return None
+        cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
+    elif terms <= MOST_TERMS and _overlaps(matrix, node.folded):
+        cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
+    else:
+        return _as_sums(left, right, batch, node) if 4 * many * rows * width * terms < products * PARTITIONS else None
     if cycles >= products:
         return None
     found: View | None = None
@@ -583,13 +629,41 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
             offset = view.offset + sum(i * s for i, s in zip(at, view.strides[end:], strict=True))
             one = View(view.node, view.shape[:end], view.strides[:end], offset)
             parts.append(one.reshaped(shape).broadcast(node.shape))
-        term = elementwise("mul", parts, "float32", node.line, node.shape)
-        term.order = node.order
-        made = term if found is None else elementwise("add", [found, whole(term)], "float32", node.line, node.shape)
+        made = elementwise("mul", parts, "float32", node.line, node.shape)
         made.order = node.order
-        found = whole(made)
+        term = _cheaper(made, uses)
+        if found is not None:
+            made = elementwise("add", [found, term], "float32", node.line, node.shape)
+            made.order = node.order
+            term = whole(made)
+        found = term
     assert found is not None
     return found if node.dtype == "float32" else whole(_derived(node, "copy", [found]))
+
+
+def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
+    """Return a product of many small batches as sums of element-wise products, which are made in the matrices' own order.
+
+    Each batch has a vector as one of its operands. Return None if there are few batches, or if the rows are too long.
+    """
+    kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
+    wide = (*left.shape[:kept], *right.shape[batch:])
+    matrix = left if math.prod(left.shape[batch:kept]) > 1 else right
+    if math.prod(left.shape[:batch]) < FEW_ROWS or math.prod(matrix.shape[batch:]) > WIDE_ROW:
+        return None
+    spread = [
+        left.reshaped((*left.shape[:kept], *(1,) * (columns - batch), *left.shape[kept:])).broadcast(wide),
+        right.reshaped((*right.shape[:batch], *(1,) * (kept - batch), *right.shape[batch:])).broadcast(wide),
+    ]
+    own = spread[0] if matrix is left else spread[1]
+    order = sorted(range(len(wide)), key=lambda axis: (axis >= batch, -abs(own.strides[axis]), axis))
+    turned = [one.mapped(lambda array: array.transpose(order)) for one in spread]
+    both = elementwise("mul", turned, "float32", node.line)
+    both.order = node.order
+    ends = [order.index(axis) for axis in range(len(wide) - node.folded, len(wide))]
+    total = reduced("add", whole(both), ends, keepdims=False, line=node.line, dtype=node.dtype)
+    rest = [axis for axis in order if axis < len(wide) - node.folded]
+    return total.mapped(lambda array: array.transpose([rest.index(axis) for axis in range(len(rest))]))
 
 
 def in_own_order(view: View) -> View:
@@ -654,19 +728,6 @@ def _along_batches(node: Node, uses: Uses) -> View | None:
     return found.mapped(lambda array: np.moveaxis(array, -1, beside[0]))
 
 
-def _by_rows(view: View, batch: int, folded: int) -> bool:
-    """Return True if elements of a matrix for neighboring results lie beside each other, and there are many batches.
-
-    ``view`` has the matrices of all batches.
-    """
-    kept = len(view.shape) - folded
-    results = squeezed(view.shape[batch:kept], view.strides[batch:kept])
-    batches = squeezed(view.shape[:batch], view.strides[:batch])
-    together = merged([results])[0]
-    most = max((n for n, _ in merged([batches])[0]), default=1)
-    return len(together) == 1 and together[0][1] == 1 and most >= FEW_ROWS
-
-
 def _overlaps(view: View, folded: int) -> bool:
     """Return True if neighboring results of a matrix product share elements of an operand, as in a convolution.
 
@@ -680,7 +741,7 @@ def _overlaps(view: View, folded: int) -> bool:
 def _rolled_terms(node: Node, uses: Uses) -> View | None:
     """Replace several products that read at equal distances, such as the taps of a convolution, by one product.
 
-    The node adds up these products. The new product sums over one or two more axes, which go from tap to tap.
+    The node adds up these products. The new product sums over further axes, which go from tap to tap.
     """
     lefts, rights = (_in_one_buffer(side) for side in (node.views[::2], node.views[1::2]))
     terms = len(lefts)
@@ -690,24 +751,22 @@ def _rolled_terms(node: Node, uses: Uses) -> View | None:
     }
     if terms < 3 or len(alike) != 1:
         return None
-    for inner in (1, *(d for d in range(2, terms) if terms % d == 0)):
-        steps = [_steps_of([view.offset for view in side], inner) for side in (lefts, rights)]
-        if None in steps:
-            continue
-        counts = (terms // inner, inner) if inner > 1 else (terms,)
-        batch = len(lefts[0].shape) + len(rights[0].shape) - 2 * node.folded - len(node.shape)
-        args = []
-        for view, step in zip((lefts[0], rights[0]), steps, strict=True):
-            assert step is not None
-            kept = len(view.shape) - node.folded
-            shape = (*view.shape[:kept], *counts, *view.shape[kept:])
-            args.append(
-                View(view.node, shape, (*view.strides[:kept], *step[: len(counts)], *view.strides[kept:]), view.offset)
-            )
-        made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
-        made.order = node.order
-        return whole(made)
-    return None
+    first, second = (nested(np.array([view.offset for view in side], np.int64)) for side in (lefts, rights))
+    if first is None or second is None:
+        return None
+    counts = refined([n for n, _ in first[1]], [n for n, _ in second[1]])
+    if counts is None:
+        return None
+    batch = len(lefts[0].shape) + len(rights[0].shape) - 2 * node.folded - len(node.shape)
+    args = []
+    for view, one in ((lefts[0], first), (rights[0], second)):
+        kept = len(view.shape) - node.folded
+        shape = (*view.shape[:kept], *counts, *view.shape[kept:])
+        steps = tuple(step for _, step in split(one[1], counts))
+        args.append(View(view.node, shape, (*view.strides[:kept], *steps, *view.strides[kept:]), view.offset))
+    made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
+    made.order = node.order
+    return whole(made)
 
 
 def _in_one_buffer(views: list[View]) -> list[View]:
@@ -741,17 +800,6 @@ def _as_stored(view: View, buffer: Node) -> View | None:
         later.append(node.target)
         node = node.views[0].node
     return None
-
-
-def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) with which two nested loops take the values ``offsets`` in order.
-
-    ``inner`` is the number of trips of the inner loop. Return None if no steps give these values.
-    """
-    outer_step = offsets[inner] - offsets[0] if len(offsets) > inner else 0
-    inner_step = offsets[1] - offsets[0] if inner > 1 else 0
-    every = (offsets[0] + outer_step * (i // inner) + inner_step * (i % inner) for i in range(len(offsets)))
-    return (outer_step, inner_step) if offsets == list(every) else None
 
 
 def _scaled_product(node: Node, uses: Uses) -> View | None:
@@ -923,13 +971,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _neutral,
         _power,
         _one_or_zero,
+        _log_of_little,
         _negation,
         _divided,
         _turned,
         _summed,
     ),
     "reduce": (_narrow, _scaled_sum, _small_fold),
-    "dot": (_wide, _by_elements, _along_batches, _gathered, _scaled_product),
+    "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
 }
 """Rules that are applied first, by the kind of node. The first rule that applies to a node is taken."""
 
