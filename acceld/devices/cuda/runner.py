@@ -3,14 +3,16 @@
 Before each timed sequence of launches, everything that could carry data from an earlier call is reset:
 
 - The module is loaded again, which resets variables of the device code.
-- The plan's allocations are filled with a byte that no earlier launch left there.
-- The inputs are written again. In all sequences but the last, two elements of each input array have changed places,
-  other ones in each sequence. So no sequence finds inputs of an earlier one, wherever device code may keep results. The
-  outputs of these sequences are dropped.
+- The plan's allocations are filled with a byte that no earlier launch left there. Allocations that host code fills
+  itself (``torch.zeros``) are filled between the two events, because such a fill is part of the kernel's work.
+- The inputs are written again. In all sequences but one, chosen at random, a few elements of each input array have
+  changed places, other ones in each sequence. So no sequence finds inputs of an earlier one, wherever device code may
+  keep results. The outputs of these sequences are dropped. Nothing tells device code which sequence is checked: not the
+  number of sequences before it, and not how its inputs differ from theirs.
 - A buffer of several times the L2 cache is written.
 
-After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only the
-inputs of this sequence.
+After each sequence the inputs are compared with what was written, and the guard zones behind all arrays with their
+bytes. Device memory outside of the plan holds only the inputs of this sequence.
 
 The device works through a queue. All launches have to be in the queue before the device reaches the first event.
 Otherwise the time would include the host's time for queueing them. So the launches are queued behind the write of the
@@ -38,8 +40,10 @@ from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
 """Least number of launch sequences that are timed in one call. The call's time is their median."""
+GUARD_BYTES = 512
+"""Bytes behind each array that no launch may change."""
 _WINDOW = 1 << 16
-"""Number of elements of an array among which two are looked for that change places."""
+"""Number of elements of an array among which those are looked for that change places."""
 MOST_FLUSHES = 64
 """Greatest number of writes of the large buffer before a sequence. If queueing the launches takes the host longer than
 these writes take the device, the measured time includes a part of the host's time.
@@ -72,8 +76,11 @@ class Replay:
         self._plan, self._sizes = plan, tuple(output_bytes)
         self._driver = driver = Driver(settings["device"], settings["library"])
         driver.no_heap()
-        self._inputs = [driver.allocate(size) for size in input_bytes]
-        self._buffers = [driver.allocate(one.size_bytes) for one in plan.buffers]
+        self._inputs = [driver.allocate(size + GUARD_BYTES) for size in input_bytes]
+        self._buffers = [driver.allocate(one.size_bytes + GUARD_BYTES) for one in plan.buffers]
+        ends = zip(self._inputs, input_bytes, strict=True), zip(self._buffers, plan.buffers, strict=True)
+        self._guards = [pointer + size for pointer, size in ends[0]]
+        self._guards += [pointer + one.size_bytes for pointer, one in ends[1]]
         programs = [one.grid[0] * one.grid[1] * one.grid[2] for one in plan.launches]
         needed = [one.scratch_bytes * count for one, count in zip(plan.launches, programs, strict=True)]
         self._scratch_bytes = max(needed, default=0)
@@ -93,23 +100,27 @@ class Replay:
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
         changing = [_Changing(one) for one in arrays]
         took: list[float] = []
-        number, own = 0, False  # own: the sequence had the call's own inputs, as the last sequence must
-        while len(took) < REPEATS or not own:
-            own, number = len(took) >= REPEATS - 1 and not own, number + 1
+        checked, place = False, secrets.randbelow(REPEATS)
+        number, own = 0, False  # own: the sequence had the call's own inputs
+        while len(took) < REPEATS or not checked:
+            own, number = len(took) >= place and not checked and not own, number + 1
             one_us, alone = self._timed(arrays if own else [one.changed(number) for one in changing])
-            if alone or self._flushes >= MOST_FLUSHES:
+            counts = alone or self._flushes >= MOST_FLUSHES
+            if counts:
                 took.append(one_us)
             else:
                 self._flushes *= 2
-        for output, array, size in zip(self._plan.outputs, outputs, self._sizes, strict=True):
-            self._driver.read(_address(array), self._buffers[output.number] + output.offset_bytes, size)
+            if own and counts:
+                checked = True
+                for output, array, size in zip(self._plan.outputs, outputs, self._sizes, strict=True):
+                    self._driver.read(_address(array), self._buffers[output.number] + output.offset_bytes, size)
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
         """Run one sequence. Return its microseconds, and True if all launches were queued before the first
         event happened.
 
-        Raise InputChanged if a launch has changed an input.
+        Raise InputChanged if a launch has changed an input, WroteBeyond if a launch has written behind an array.
         """
         driver, (start, end) = self._driver, self._events
         for pointer, array in zip(self._inputs, arrays, strict=True):
@@ -118,9 +129,12 @@ class Replay:
         launches = [self._launching(functions, one) for one in self._plan.launches]
         self._poison()
         byte = os.urandom(1)[0]
+        for pointer in self._guards:
+            driver.fill(pointer, byte, GUARD_BYTES)
         for _ in range(self._flushes):
             driver.fill(self._flush, byte, self._flush_bytes)
         driver.record(start)
+        self._fill()
         for launch in launches:
             launch()
         driver.record(end)
@@ -132,6 +146,13 @@ class Replay:
             driver.read(_address(found), pointer, array.nbytes)
             if found.tobytes() != array.tobytes():
                 raise InputChanged(f"a launch changes input {number} of the kernel on the device")
+        for number, pointer in enumerate(self._guards):
+            found = np.empty(GUARD_BYTES, np.uint8)
+            driver.read(_address(found), pointer, GUARD_BYTES)
+            if (found != byte).any():
+                beyond = number - len(self._inputs)
+                what = f"allocation {beyond}" if beyond >= 0 else f"input {number}"
+                raise WroteBeyond(f"a launch writes behind the end of {what} of the kernel")
         for module in modules:
             driver.unload(module)
         return took_us, alone
@@ -155,8 +176,14 @@ class Replay:
     def _poison(self) -> None:
         byte = os.urandom(1)[0]
         for pointer, one in zip(self._buffers, self._plan.buffers, strict=True):
-            self._driver.fill(pointer, byte if one.fill is None else one.fill, one.size_bytes)
+            self._driver.fill(pointer, byte, one.size_bytes)
         self._driver.fill(self._scratch, 0, self._scratch_bytes)
+
+    def _fill(self) -> None:
+        """Fill the allocations that host code fills."""
+        for pointer, one in zip(self._buffers, self._plan.buffers, strict=True):
+            if one.fill is not None:
+                self._driver.fill(pointer, one.fill, one.size_bytes)
 
     def _packed(self, pointer: Pointer) -> bytes:
         base = (self._inputs if pointer.kind == "input" else self._buffers)[pointer.number]
@@ -169,11 +196,18 @@ class InputChanged(Exception):
     rule = "input_changed"
 
 
-class _Changing:
-    """A copy of an array in which two elements change places, a different pair each time.
+class WroteBeyond(Exception):
+    """Raised if device code wrote behind the end of an array."""
 
-    Arrays of whole numbers stay as they are, because the numbers may be indices. An array whose elements are all equal
-    stays as it is, too.
+    rule = "guard"
+
+
+class _Changing:
+    """A copy of an array in which a few elements change places, other ones each time.
+
+    Any two of the contents, and the array itself, differ in equally many elements. So none of them tells which one is
+    the array itself. Arrays of whole numbers stay as they are, because the numbers may be indices. An array whose
+    elements are all equal stays as it is, too.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -182,23 +216,33 @@ class _Changing:
         self._swapped: tuple[int, int] | None = None
         if array.dtype.kind not in "iub" and array.size:
             self._array = array.copy()
-            self._pairs = _pairs(self._bits)
+            self._pairs, hidden = _pairs(self._bits)
+            if hidden is not None:
+                self._exchange(hidden)
 
     @property
     def _bits(self) -> NDArray[Any]:
         return self._array.reshape(-1).view(f"u{self._array.dtype.itemsize}")
 
+    def _exchange(self, pair: tuple[int, int]) -> None:
+        self._bits[list(pair)] = self._bits[list(reversed(pair))]
+
     def changed(self, number: int) -> NDArray[Any]:
         """Return the array with the pair number ``number`` exchanged. The result is valid until the next call."""
         for pair in (self._swapped, self._pairs[number % len(self._pairs)] if self._pairs else None):
             if pair is not None:
-                self._bits[list(pair)] = self._bits[list(reversed(pair))]
+                self._exchange(pair)
                 self._swapped = pair
         return self._array
 
 
-def _pairs(bits: NDArray[Any]) -> list[tuple[int, int]]:
-    """Return pairs of positions whose elements differ. All pairs share one position; [] if all elements are equal."""
+def _pairs(bits: NDArray[Any]) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
+    """Return pairs of positions that are exchanged one at a time, and a pair that stays exchanged (None for no pair). All
+    pairs share one position.
+
+    If the other positions of the pairs have one value, two contents differ in two elements. If these positions have
+    different values, a further such pair must stay exchanged. Then two contents differ in three elements.
+    """
     start = secrets.randbelow(max(1, bits.size - _WINDOW))
     if (bits[start : start + _WINDOW] == bits[start]).all():
         first = int(np.argmax(bits != bits[0]))
@@ -207,7 +251,17 @@ def _pairs(bits: NDArray[Any]) -> list[tuple[int, int]]:
     one = secrets.randbelow(part.size)
     other = int(np.argmax(part != part[one]))
     shared = max((one, other), key=lambda at: np.count_nonzero(part != part[at]))
-    return [(start + shared, start + int(at)) for at in np.flatnonzero(part != part[shared])]
+    rest = np.flatnonzero(part != part[shared])
+    values, firsts, counts = np.unique(part[rest], return_index=True, return_counts=True)
+    if not rest.size:
+        return [], None
+    if counts.max() >= len(values):
+        alike, hidden = rest[part[rest] == values[counts.argmax()]], None
+    else:
+        alike = rest[firsts]
+        hidden = (start + shared, start + int(alike[0]))
+        alike = alike[1:]
+    return [(start + shared, start + int(at)) for at in alike], hidden
 
 
 def _address(array: NDArray[Any]) -> int:
