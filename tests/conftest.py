@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ atexit.register(_USER.cleanup)
 os.environ |= {name: os.path.join(_USER.name, name.lower()) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
 
 from acceld.devices.neuron.tools import detection
+from acceld.nki.frontend import shims
 from acceld.store.database import Store
 
 # A Neuron package found on this machine would change which kernels are refused.
@@ -50,6 +52,13 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Let traces take the modules of the tests for modules of the running program. A trace would look through the names of
+    hundreds of them, which takes as long as the rest of a small kernel's trace.
+    """
+    shims._KEPT.update((name, module) for name, module in sys.modules.items() if name.startswith("tests."))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
