@@ -44,12 +44,13 @@ detection.HOME = lambda: detection.VENVS
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect tests with the garbage collector off, because it takes as long as the collection of tests, and keep it from
-    these objects later.
+    these objects later. Let it look for garbage less often: a traced kernel makes many objects that live as long as it.
     """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
         gc.freeze()
 
