@@ -94,18 +94,8 @@ def test_a_wheel_made_from_the_source_distribution_has_the_same_files(
 def test_commands_work_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     target, empty = tmp_path / "site", tmp_path / "empty"
     empty.mkdir()
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-compile",
-        "--target",
-        str(target),
-        str(wheel),
-    ]
+    options = ["-q", "--no-deps", "--no-compile", "--target", str(target)]
+    install = [sys.executable, "-m", "pip", "install", *options, str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(target), "HOME": str(tmp_path)}
     for words, expected in ((["workloads"], "rmsnorm_matmul"), (["workloads", "silu"], str(target))):

@@ -177,6 +177,8 @@ _ASKING_WORDS = re.compile(rf"\b(?:{'|'.join((*_ASKING, *_ASKING_OF_NUMPY, 'matc
 """A word without which a file asks for no object's type. Python reads some other letters as these (NFKC), so the words decide
 only in a file of ASCII.
 """
+_STATEMENT_WORDS = re.compile(rf"\b(?:while|is|mask)\b|{_ASKING_WORDS.pattern}")
+"""A word without which :class:`_Statements` rewrites nothing in a file of ASCII."""
 
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -327,7 +329,9 @@ def _load(
     try:
         module.__dict__.update(front_end.statements)
         session.samples = not _asks_otherwise(tree, source)
-        read = _Statements(front_end.statements).visit(tree)
+        read = tree
+        if not source.isascii() or _STATEMENT_WORDS.search(source):
+            read = _Statements(front_end.statements).visit(tree)
         if session.options.permitted is not None:
             guard = Guard(session.options.permitted, session, MODULE_NAME)
             read = guard.rewritten(read)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import functools
+import inspect
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -17,6 +22,7 @@ from acceld.errors import UsageError
 from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend import session
 from acceld.nki.frontend.core.state import Trace
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 from acceld.nki.ir.codec import decode, encode, program_hash
@@ -625,3 +631,15 @@ def test_an_index_out_of_bounds_is_refused_each_time_it_is_used() -> None:
     with pytest.raises(LegalityError) as caught:
         trace(kernel(f"{lines}\n    {masked}\n    nl.copy(tile[rows, columns])"), [SPEC])
     assert (caught.value.rule, caught.value.line) == ("out_of_bounds", 9)
+
+
+def test_byte_code_is_read_as_python_reads_it() -> None:
+    """Files of the standard library have closures, extended arguments, and variables that are cells."""
+    waiting = [compile(inspect.getsource(one), "read", "exec") for one in (argparse, dataclasses, functools, inspect)]
+    count = 0
+    while waiting:
+        code = waiting.pop()
+        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
+        assert list(session._steps(code)) == list(session._steps_by_dis(code)), code
+        count += 1
+    assert count > 500
