@@ -467,7 +467,9 @@ class SearchParameters:
     )
     patience: int = _option(3, "end the run after this many iterations in a row without a better kernel; 0: never")
     budget_usd: float | None = _option(None, "cap in USD on the run's calls to models")
-    time_limit_s: float | None = _option(None, "end the run after this many seconds")
+    time_limit_s: float | None = _option(
+        None, "end the run after this many seconds; kernels measured until then are still checked"
+    )
     polish: int = _option(
         24,
         "sequences of rewrites that rules time on the simulator to make each passing kernel of a model faster; 0: no such "

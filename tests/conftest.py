@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ atexit.register(_USER.cleanup)
 os.environ |= {name: os.path.join(_USER.name, name.lower()) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
 
 from acceld.devices.neuron.tools import detection
+from acceld.nki.frontend import shims
 from acceld.store.database import Store
 
 # A Neuron package found on this machine would change which kernels are refused.
@@ -42,14 +44,22 @@ detection.HOME = lambda: detection.VENVS
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect tests with the garbage collector off, because it takes as long as the collection of tests, and keep it from
-    these objects later.
+    these objects later. Let it look for garbage less often: a traced kernel makes many objects that live as long as it.
     """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
         gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Let traces take the modules of the tests for modules of the running program. A trace would look through the names of
+    hundreds of them, which takes as long as the rest of a small kernel's trace.
+    """
+    shims._KEPT.update((name, module) for name, module in sys.modules.items() if name.startswith("tests."))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

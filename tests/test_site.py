@@ -78,11 +78,15 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(copy: Path) -
     assert not [page.name for page in built if LOADED.search(page.read_text(encoding="utf-8"))]
 
 
-def test_a_broken_link_or_anchor_fails_the_build(copy: Path) -> None:
-    page = copy / "docs" / "watch.md"
-    links = "[x](nowhere.md)\n\n[x](tui.md#nowhere)"
-    page.write_text(f"{page.read_text(encoding='utf-8')}\n{links}\n", encoding="utf-8")
-    done = build(copy)
+def test_a_broken_link_or_anchor_fails_the_build(tmp_path: Path) -> None:
+    settings, pages = SETTINGS.read_text(encoding="utf-8"), tmp_path / "docs"
+    short, found = re.subn(r"(?ms)^nav = \[$.*?^\]$", 'nav = ["index.md", "other.md"]', settings)
+    assert found == 1
+    (tmp_path / SETTINGS.name).write_text(short, encoding="utf-8")
+    pages.mkdir()
+    (pages / "index.md").write_text("# One\n\n[x](other.md)\n\n[x](nowhere.md)\n\n[x](other.md#nowhere)\n")
+    (pages / "other.md").write_text("# Other\n")
+    done = build(tmp_path)
     assert done.returncode != 0
     said = done.stdout + done.stderr
     assert "page does not exist" in said and "anchor does not exist" in said and "2 issues found" in said

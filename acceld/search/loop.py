@@ -81,6 +81,9 @@ T = TypeVar("T")
 CODELESS: Final = 6
 """Number of answers in a row without a kernel after which a run pauses. Each of these answers was asked for twice."""
 
+LATE_S: Final = 5.0
+"""Seconds beyond its time limit from which a run says how long it took."""
+
 FIXABLE = frozenset(
     {
         Status.COMPILE_ERROR,
@@ -276,8 +279,10 @@ class Search:
         return limits
 
     def _out_of_time(self) -> RunEnded:
-        limits = self._limits_s()
-        return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
+        """Return the end of a run at its time limit. The message says by how much the run took longer."""
+        why, left_s = min(self._limits_s().items(), key=lambda limit: limit[1])
+        late = f"; what was under way took {-left_s:.0f} s more" if left_s <= -LATE_S else ""
+        return RunEnded(RunState.FINISHED, f"{why}{late}")
 
     async def _settle_basis(self) -> None:
         """Evaluate the kernels of an earlier daemon again if the basis of their latencies (see docs/architecture.md)

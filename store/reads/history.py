@@ -95,7 +95,8 @@ SAVED: dict[str, tuple[str, str]] = {
         "which rewrite rules make kernels faster beyond a tie",
         """
         SELECT rule, sum(candidates) AS candidates, sum(passed) AS passed, sum(wins) AS wins,
-          count(*) AS workloads, round(1.0 * sum(wins) / max(1, sum(candidates)), 3) AS win_rate
+          count(*) AS workloads,
+          CASE WHEN sum(passed) > 0 THEN round(1.0 * sum(wins) / sum(candidates), 3) END AS win_rate
         FROM rule_totals GROUP BY rule ORDER BY wins DESC, rule""",
     ),
 }

@@ -150,7 +150,15 @@ def test_a_pid_is_distinguished_from_its_successor() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["watch", "--once"], ["profile"], ["check", "--all"], ["start"], ["mcp"]], ids=" ".join
+    "words",
+    [
+        pytest.param(["watch", "--once"], marks=pytest.mark.slow),
+        ["profile"],
+        pytest.param(["check", "--all"], marks=pytest.mark.slow),
+        ["start"],
+        ["mcp"],
+    ],
+    ids=" ".join,
 )
 def test_every_command_makes_the_same_private_folder_that_git_ignores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]

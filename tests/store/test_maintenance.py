@@ -16,6 +16,7 @@ from acceld.store.maintenance import backup, check, compare_totals, forget_runs,
 from acceld.store.reads import history, listing
 from acceld.store.reads.records import load_candidates, load_insights, load_runs
 from acceld.store.schema.migrations import SCHEMA_VERSION
+from acceld.store.writer import Transaction
 from tests.faults.harness import kill_writers
 from tests.store import records
 
@@ -220,6 +221,16 @@ async def test_a_rewrite_inside_the_tie_is_a_win_of_no_query(store: Store) -> No
     assert best.rows[0][best.columns.index("improved")] == 0
     for sql in ("SELECT wins, improved FROM history", "SELECT improved, 0 FROM rewrites WHERE speedup > 1"):
         assert (await store.read(history.query, sql)).rows == [(0, 0)]
+
+
+async def test_a_rule_whose_candidates_were_only_timed_has_no_rate_of_wins(store: Store) -> None:
+    def add(tx: Transaction) -> None:
+        tx.execute("INSERT INTO rule_totals VALUES ('timed', 'silu', 5, 0, 0), ('tried', 'silu', 4, 3, 1)")
+
+    await store.change(add)
+    found = await store.read(history.saved, "rules")
+    rate = found.columns.index("win_rate")
+    assert {row[0]: row[rate] for row in found.rows} == {"timed": None, "tried": 0.25}
 
 
 async def test_saved_queries_tell_of_a_finished_run(store: Store) -> None:

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -282,16 +282,63 @@ def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
     The first name is the variable to which the instruction's value is assigned. The second is the variable of a
     ``for`` loop over that value. A name is empty where there is no such variable.
     """
-    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    steps = list(_steps(code))
+    stored = [name for _, _, name in steps]
     names = []
     for at in range(len(steps)):
-        after = steps[at + 1 : at + 4]
-        direct = _stored(after[0]) if after else ""
-        looped = ""
-        if len(after) == 3 and after[0].opname == "GET_ITER":
-            looped = _stored(after[2])
+        direct = stored[at + 1] if at + 1 < len(steps) else ""
+        looped = stored[at + 3] if at + 3 < len(steps) and steps[at + 1][1] == _GET_ITER else ""
         names.append((direct, looped))
-    return [step.offset for step in steps], names
+    return [offset for offset, _, _ in steps], names
+
+
+_CACHE, _EXTENDED_ARG, _GET_ITER = dis.opmap.get("CACHE", 0), dis.opmap["EXTENDED_ARG"], dis.opmap["GET_ITER"]
+_STORES_OF_NAMES = frozenset(dis.opmap[name] for name in ("STORE_NAME", "STORE_GLOBAL"))
+_STORES_OF_LOCALS = frozenset(dis.opmap[name] for name in ("STORE_FAST", "STORE_DEREF"))
+_OTHER_STORES = frozenset(
+    number
+    for name, number in dis.opmap.items()
+    if name.startswith("STORE_") and name not in ("STORE_ATTR", "STORE_SUBSCR")
+) - (_STORES_OF_NAMES | _STORES_OF_LOCALS)
+"""Stores that only some versions of Python have, such as that of two variables."""
+
+
+def _steps(code: CodeType) -> Iterator[tuple[int, int, str]]:
+    """Yield offset, operation and assigned variable (empty if none) of each byte code instruction.
+
+    The bytes are read here, because ``dis`` takes as long for it as the rest of a small kernel's trace.
+    """
+    raw, extended = code.co_code, 0
+    if not _OTHER_STORES.isdisjoint(raw[::2]):
+        yield from _steps_by_dis(code)
+        return
+    local = _local_names(code)
+    for offset in range(0, len(raw), 2):
+        operation, argument = raw[offset], raw[offset + 1] | extended
+        extended = argument << 8 if operation == _EXTENDED_ARG else 0
+        if operation in (_CACHE, _EXTENDED_ARG):
+            continue
+        name = ""
+        if operation in _STORES_OF_NAMES:
+            name = code.co_names[argument]
+        elif operation in _STORES_OF_LOCALS:
+            name = local[argument]
+        yield offset, operation, name
+
+
+def _steps_by_dis(code: CodeType) -> Iterator[tuple[int, int, str]]:
+    """Yield what :func:`_steps` yields, read by Python's own module."""
+    for one in dis.get_instructions(code):
+        if one.opcode != _EXTENDED_ARG:
+            yield one.offset, one.opcode, _stored(one)
+
+
+def _local_names(code: CodeType) -> tuple[str, ...]:
+    """Return the names of a function's variables in the order in which its byte code numbers them: cells that are
+    arguments or other variables too have the number of these.
+    """
+    own = code.co_varnames
+    return (*own, *(name for name in code.co_cellvars if name not in own), *code.co_freevars)
 
 
 def _stored(step: dis.Instruction) -> str:

@@ -424,12 +424,20 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
         sys.modules.update(before)
 
 
+_KEPT: dict[str, ModuleType] = {}
+"""Imported modules that are known to stay loaded from trace to trace, by name: a program has thousands."""
+
+
 def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
     """Return the names of imported modules that a trace must load again.
 
     They are the API, the kernel's own modules, and packages that refer to another trace's ``nl`` or ``nisa``.
     """
-    others = {name: one for name, one in sys.modules.items() if one is not None and not _kept(name, one)}
+    others = {
+        name: one
+        for name, one in sys.modules.items()
+        if one is not None and _KEPT.get(name) is not one and not _kept(name, one)
+    }
     holding = {name.partition(".")[0] for name, one in others.items() if _holds_api(one, roots)}
     return [
         name
@@ -442,10 +450,17 @@ def _kept(name: str, module: ModuleType) -> bool:
     """Tell whether ``module`` stays loaded from trace to trace: it belongs to the running program, acceld, Python's
     library or an installed package.
     """
-    if name == "__main__" or name.partition(".")[0] == PACKAGE:
-        return True
     file = vars(module).get("__file__") or ""
-    return f"{os.sep}site-packages{os.sep}" in file or file.startswith(STANDARD_LIBRARY)
+    kept = (
+        name == "__main__"
+        or name.partition(".")[0] == PACKAGE
+        or name in sys.builtin_module_names
+        or f"{os.sep}site-packages{os.sep}" in file
+        or file.startswith(STANDARD_LIBRARY)
+    )
+    if kept:
+        _KEPT[name] = module
+    return kept
 
 
 def _holds_api(module: ModuleType, roots: tuple[str, ...]) -> bool:

@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import itertools
+import re
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from acceld.chips import API_CHIPS, chip_spec, chips_of
 from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
@@ -91,9 +92,9 @@ def _traced(
     filename = session.filename
     try:
         front_end.read(tree)
-        module, notices = _load(tree, session, front_end)
+        module, notices = _load(tree, source, session, front_end)
         function = _entry_of(module, session.entry)
-        session.reload = lambda: _entry_of(_load(parse(source, filename), session, front_end)[0], session.entry)
+        session.reload = lambda: _entry_of(_load(parse(source, filename), source, session, front_end)[0], session.entry)
         noted = tuple(session.builder.notices)  # kept here, because the front end starts with another builder
         return front_end.run(function, _named(function, arguments)), (*noted, *notices)
     except KernelFailure as failure:
@@ -172,11 +173,25 @@ _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 """Python's functions whose answer depends on an object's type, with the possible numbers of their arguments."""
 _ASKING_OF_NUMPY = frozenset({"isscalar"})
 """Functions of numpy whose answer depends on an object's type."""
+_ASKING_WORDS = re.compile(rf"\b(?:{'|'.join((*_ASKING, *_ASKING_OF_NUMPY, 'match'))})\b")
+"""A word without which a file asks for no object's type. Python reads some other letters as these (NFKC), so the words decide
+only in a file of ASCII.
+"""
+_STATEMENT_WORDS = re.compile(rf"\b(?:while|is|mask)\b|{_ASKING_WORDS.pattern}")
+"""A word without which :class:`_Statements` rewrites nothing in a file of ASCII."""
+
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def _placed(new: _Node, old: ast.AST) -> _Node:
+    """Return ``new`` with the place of ``old`` in the file, which its parts without a place get too."""
+    return ast.fix_missing_locations(ast.copy_location(new, old))
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
     """Return the expression that Python evaluates in place of ``value`` when a kernel asks for the type of ``value``."""
-    return ast.copy_location(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
+    return _placed(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
 
 
 def _asks(node: ast.AST) -> bool:
@@ -193,12 +208,15 @@ def _asks(node: ast.AST) -> bool:
     )
 
 
-def _asks_otherwise(tree: ast.Module) -> bool:
+def _asks_otherwise(tree: ast.Module, source: str) -> bool:
     """Tell whether a file may ask for the type of a loop's index in a way that is not rewritten.
 
     There are three such ways: a use of a function of :data:`_ASKING` other than a plain call, a function of
-    :data:`_ASKING_OF_NUMPY`, and a class pattern inside of another pattern.
+    :data:`_ASKING_OF_NUMPY`, and a class pattern inside of another pattern. ``source`` is the text of ``tree``: most
+    files have none of the words, and their nodes are not read.
     """
+    if source.isascii() and not _ASKING_WORDS.search(source):
+        return False
     nodes = list(ast.walk(tree))
     plain = {id(node.func) for node in nodes if isinstance(node, ast.Call) and _asks(node)}
     plain |= {
@@ -233,7 +251,7 @@ class _Statements(ast.NodeTransformer):
             return node
         nothing = ast.arguments([], [], None, [], [], None, [])
         trips = ast.Call(ast.Name(WHILE, ast.Load()), [ast.Lambda(nothing, node.test)], [])
-        return ast.copy_location(ast.For(ast.Name(f"{WHILE}trip", ast.Store()), trips, node.body, node.orelse), node)
+        return _placed(ast.For(ast.Name(f"{WHILE}trip", ast.Store()), trips, node.body, node.orelse), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:  # ast's name
         self.generic_visit(node)
@@ -241,8 +259,8 @@ class _Statements(ast.NodeTransformer):
         asks = IS in self.names and len(node.ops) == 1 and isinstance(node.ops[0], ast.Is | ast.IsNot)
         if not asks or any(isinstance(side, ast.Constant) for side in sides):
             return node
-        asked = ast.copy_location(ast.Call(ast.Name(IS, ast.Load()), sides, []), node)
-        return asked if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), asked), node)
+        asked = _placed(ast.Call(ast.Name(IS, ast.Load()), sides, []), node)
+        return asked if isinstance(node.ops[0], ast.Is) else _placed(ast.UnaryOp(ast.Not(), asked), node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:  # ast's name
         self.generic_visit(node)
@@ -278,7 +296,7 @@ def _joined(value: ast.expr) -> ast.expr:
         parts = [ast.Compare(left, [op], [right]) for (left, right), op in zip(sides, value.ops, strict=True)]
     if not parts:
         return value
-    return functools.reduce(lambda one, other: ast.BinOp(one, ast.BitAnd(), other), parts)
+    return _placed(functools.reduce(lambda one, other: ast.BinOp(one, ast.BitAnd(), other), parts), value)
 
 
 def _front_end(api: str, session: Session) -> FrontEnd:
@@ -292,9 +310,11 @@ def _front_end(api: str, session: Session) -> FrontEnd:
     return LegacyFrontEnd(session)
 
 
-def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[ModuleType, tuple[Notice, ...]]:
+def _load(
+    tree: ast.Module, source: str, session: Session, front_end: FrontEnd
+) -> tuple[ModuleType, tuple[Notice, ...]]:
     """Execute the kernel's file as a module that is not ``__main__``. Return the module and the notices.
-    ``tree`` is changed.
+    ``tree`` is the parsed ``source``, and is changed.
     """
     filename = session.filename
     module = ModuleType(MODULE_NAME)
@@ -308,8 +328,10 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
     sys.modules[MODULE_NAME] = module
     try:
         module.__dict__.update(front_end.statements)
-        session.samples = not _asks_otherwise(tree)
-        read = ast.fix_missing_locations(_Statements(front_end.statements).visit(tree))
+        session.samples = not _asks_otherwise(tree, source)
+        read = tree
+        if not source.isascii() or _STATEMENT_WORDS.search(source):
+            read = _Statements(front_end.statements).visit(tree)
         if session.options.permitted is not None:
             guard = Guard(session.options.permitted, session, MODULE_NAME)
             read = guard.rewritten(read)

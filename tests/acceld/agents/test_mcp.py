@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import socket
@@ -14,26 +15,27 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-
-pytest.importorskip("mcp")
-import httpx2
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import TextContent, TextResourceContents
 
 from acceld.home import Home
 from tests.acceld.agents.conftest import SLOW
 from tests.standin_neuron.machine import KERNEL
+
+if TYPE_CHECKING:  # each process that collects the tests would import the SDK for a second
+    from mcp import Client
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="needs the SDK of MCP")
 
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 SERVER = [sys.executable, "-m", "acceld", "mcp"]
 
 
 def sdk_client() -> Client:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     parameters = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=dict(os.environ), cwd=os.getcwd())
     return Client(stdio_client(parameters))
 
@@ -48,7 +50,7 @@ async def call(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]
 
 def read(content: Sequence[Any]) -> dict[str, Any]:
     """Return an answer: JSON, and the source text that may follow as ``text``."""
-    texts = [one.text for one in content if isinstance(one, TextContent)]
+    texts = [one.text for one in content if one.type == "text"]
     answer: dict[str, Any] = json.loads(texts[0])
     return answer | ({"text": texts[1]} if len(texts) > 1 else {})
 
@@ -56,7 +58,7 @@ def read(content: Sequence[Any]) -> dict[str, Any]:
 async def refused(client: Client, tool: str, /, **arguments: Any) -> str:
     found = await client.call_tool(tool, arguments)
     assert found.is_error, found.content
-    assert isinstance(found.content[0], TextContent)
+    assert found.content[0].type == "text"
     return found.content[0].text
 
 
@@ -159,6 +161,8 @@ async def test_errors_say_what_to_do_and_answers_can_be_had_in_whole(project: Pa
 
 
 async def test_workloads_pages_and_prompts_are_offered(project: Path) -> None:
+    from mcp_types import TextContent, TextResourceContents
+
     async with sdk_client() as client:
         read = (await client.read_resource("acceld://workloads/silu")).contents[0]
         assert isinstance(read, TextResourceContents)
@@ -397,6 +401,10 @@ def status_of(url: str, **headers: str) -> int:
 
 @pytest.mark.slow
 async def test_over_http_the_daemons_token_is_asked_for(project: Path) -> None:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     with over_http() as url:
         async with asyncio.timeout(300):
             while await asyncio.to_thread(status_of, url) == 0:

@@ -150,8 +150,15 @@ def right(region: Region, folder: Path, tolerance: float) -> None:
             assert np.linalg.norm(found - other) <= tolerance * np.linalg.norm(other), region.name
 
 
-@pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "decode"),
+    [
+        # each kind of model in one of both steps, and in the other one in `make test-all`
+        pytest.param(kind, decode, marks=pytest.mark.slow if kind != "llama" and (number + decode) % 2 else ())
+        for number, kind in enumerate(KINDS)
+        for decode in (False, True)
+    ],
+)
 def test_every_region_is_lowered_and_right(kind: str, decode: bool, tmp_path: Path) -> None:
     shape, step = shape_of(tmp_path, KINDS[kind]), StepSize(2, 40, decode)
     own = set() if kind == "llama" else {one.text for one in regions_of(shape_of(tmp_path, SMALL), step)}

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,15 @@ def inputs_of(shapes: Shapes, dtype: Any) -> list[Array]:
 
 _HELD = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 """Types of outputs, by numpy's wide types: a kernel has nothing of 64 bits."""
+
+
+def each_in_one_api(names: Iterable[str]) -> list[Any]:
+    """Return parameters (name, API): every name in the suite in one API, and in the other one in ``make test-all``."""
+    return [
+        pytest.param(name, api, id=f"{name}-{api}", marks=pytest.mark.slow if (number + turn) % 2 else ())
+        for number, name in enumerate(names)
+        for turn, api in enumerate(SPELLINGS)
+    ]
 
 
 def right(function: Callable[..., Any], source: str, inputs: list[Array], tolerance: float) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acceld.lowering.spelling import SPELLINGS
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.timing.timeline import timeline
 from tests.acceld.lowering.formulas import Array
-from tests.acceld.lowering.test_formulas import kernel_of, right
+from tests.acceld.lowering.test_formulas import each_in_one_api, kernel_of, right
 
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...], float]
 CASES: dict[str, Case] = {}
@@ -195,8 +194,7 @@ def an_image_with_channels_last(x: Array, w: Array) -> Any:
     return np.einsum("bhwcij,ijco->bhwo", windows, w)
 
 
-@pytest.mark.parametrize("api", SPELLINGS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "api"), each_in_one_api(CASES))
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     function, shapes, most_us = CASES[name]
     generator = np.random.default_rng(0)

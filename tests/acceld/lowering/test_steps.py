@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acceld.lowering.spelling import SPELLINGS
 from tests.acceld.lowering.formulas import Array
-from tests.acceld.lowering.test_formulas import in_dialect, inputs_of, kernel_of, right
+from tests.acceld.lowering.test_formulas import each_in_one_api, in_dialect, inputs_of, kernel_of, right
 
 STEPS = 40
 X, H = (STEPS, 8, 16), (8, 16)
@@ -83,8 +82,7 @@ LOOPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
-@pytest.mark.parametrize("api", SPELLINGS)
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(("name", "api"), each_in_one_api(LOOPS))
 def test_a_loop_over_steps_becomes_one_loop(name: str, api: str) -> None:
     function, shapes = LOOPS[name]
     inputs = [0.3 * array for array in inputs_of(shapes, np.float32)]

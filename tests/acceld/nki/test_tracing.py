@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
+import dataclasses
+import functools
+import inspect
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from acceld.chips import API_CHIPS
 from acceld.errors import UsageError
 from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend import session, tracing
 from acceld.nki.frontend.core.state import Trace
+from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 from acceld.nki.ir.codec import decode, encode, program_hash
 from acceld.nki.ir.program import Instruction, Program
 from acceld.nki.verify.verifier import verify
+from acceld.workloads import find_workloads
 
 SPEC = TensorSpec((64, 16), "float32")
 BODY = """
@@ -624,3 +634,29 @@ def test_an_index_out_of_bounds_is_refused_each_time_it_is_used() -> None:
     with pytest.raises(LegalityError) as caught:
         trace(kernel(f"{lines}\n    {masked}\n    nl.copy(tile[rows, columns])"), [SPEC])
     assert (caught.value.rule, caught.value.line) == ("out_of_bounds", 9)
+
+
+def test_byte_code_is_read_as_python_reads_it() -> None:
+    """Files of the standard library have closures, extended arguments, and variables that are cells."""
+    waiting = [compile(inspect.getsource(one), "read", "exec") for one in (argparse, dataclasses, functools, inspect)]
+    count = 0
+    while waiting:
+        code = waiting.pop()
+        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
+        assert list(session._steps(code)) == list(session._steps_by_dis(code)), code
+        count += 1
+    assert count > 500
+
+
+def test_a_file_without_the_words_has_nothing_to_rewrite() -> None:
+    """The words are looked for in the text alone. Another alphabet in a comment makes a trace read every node."""
+    paths = [path for one in find_workloads().values() for api, path in one.baselines.items() if api in API_CHIPS]
+    texts = [text for path in paths if (text := path.read_text("utf-8")).isascii()]
+    without = [text for text in texts if not tracing._STATEMENT_WORDS.search(text)]
+    assert 5 < len(without) < len(texts)
+    for text in without:
+        plain = ast.dump(ast.parse(text))
+        assert ast.dump(tracing._Statements({IS, PLAIN, WHILE}).visit(ast.parse(text))) == plain
+    for text in texts:
+        if not tracing._ASKING_WORDS.search(text):
+            assert not tracing._asks_otherwise(ast.parse(text), f"{text}# \u00e9\n")

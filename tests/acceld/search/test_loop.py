@@ -162,6 +162,22 @@ async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMa
     assert record.iteration == 2 and "no further gain in 2 iterations" in record.message
 
 
+async def test_a_run_says_how_long_it_took_beyond_its_time_limit(store: Store, search_for: SearchMaker) -> None:
+    class Slow(ScriptedEvaluator):
+        """Takes twenty seconds, as the search counts them."""
+
+        async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+            search._started -= 20.0
+            return await super().evaluate(request)
+
+    run = await new_run(store, time_limit_s=0.0)
+    search = search_for(run, Slow(), ListedProposer(FACTORS))
+    assert await search.run() is RunState.FINISHED
+    message = (await store.read(load_run, run.id)).message
+    said, _, took = message.partition("; what was under way took ")
+    assert said == "the time limit of 0 s was reached" and int(took.removesuffix(" s more")) >= 20
+
+
 async def test_a_time_limit_ends_an_iteration_and_what_was_evaluated_until_then_is_chosen_from(
     store: Store, search_for: SearchMaker
 ) -> None:
@@ -176,7 +192,7 @@ async def test_a_time_limit_ends_an_iteration_and_what_was_evaluated_until_then_
     run = await new_run(store, iterations=3, time_limit_s=3.0)
     assert await search_for(run, Stuck(), ListedProposer([0.8, 0.5, 0.9])).run() is RunState.FINISHED
     record = await store.read(load_run, run.id)
-    assert record.message == "the time limit of 3 s was reached"
+    assert record.message.startswith("the time limit of 3 s was reached")
     assert await best_latency(store, run.id) == 80.0, "evaluated in time, and strictly before it became best"
     best = await store.read(load_candidate, record.best or 0)
     assert best.evaluation is not None and best.evaluation.gate is Gate.STRICT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from acceld.model import Profile
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.program import Program
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules import rule_named
@@ -87,14 +89,20 @@ def api_of(source: str) -> str:
     return "nki_legacy" if "neuronxcc" in source else "nki"
 
 
+@lru_cache(maxsize=4)
+def legal(source: str, specs: tuple[TensorSpec, ...], chip: str) -> Program:
+    """Return the kernel's program; fail if the kernel is not legal. Callers run the newest programs more than once."""
+    program = trace(source, specs, api=api_of(source), chip=chip)
+    assert verify(program) == ()
+    return program
+
+
 def run(source: str, *inputs: Array, shuffle: int | None = None, chip: str = "") -> Array:
     """Return the kernel's first output; fail if the kernel is not legal. Without ``chip``, run on the API's first
     chip.
     """
-    api = api_of(source)
-    specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
-    program = trace(source, specs, api=api, chip=chip or ("trn1" if api == "nki_legacy" else "trn2"))
-    assert verify(program) == ()
+    specs = tuple(TensorSpec(array.shape, array.dtype.name) for array in inputs)
+    program = legal(source, specs, chip or ("trn1" if api_of(source) == "nki_legacy" else "trn2"))
     return execute(program, inputs, ExecuteOptions(shuffle_affine=shuffle))[0]
 
 

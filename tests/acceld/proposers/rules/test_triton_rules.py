@@ -42,7 +42,18 @@ def test_every_rule_of_the_family_has_a_reason_a_source_and_its_api() -> None:
         assert rule.reason and rule.source and rule.apis == {"triton"}
 
 
-@pytest.mark.parametrize("name", sorted(n for n, one in find_workloads().items() if "triton" in one.baselines))
+LONG = ("moe_fp8_ds_routing_e32_h7168_i2048",)
+"""Workloads whose baselines take as long as all others together."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+        for name, one in sorted(find_workloads().items())
+        if "triton" in one.baselines
+    ],
+)
 def test_every_variant_of_every_site_of_a_baseline_is_python(name: str) -> None:
     text = workload(name).baselines["triton"].read_text()
     found = suggestions(text, "triton")
