@@ -447,7 +447,7 @@ OPS: dict[str, Operation] = {
     # microscaling
     "quantize_mx": entry(
         "to MXFP8 data and their exponents",
-        "dst dst_scale", "data:tile", traits="packed", generation=4, cycles=0.25,
+        "dst dst_scale", "data:tile", memory="sbuf", traits="packed", generation=4, cycles=0.25,
     ),
     # registers and control
     "register_move": entry(
@@ -514,13 +514,16 @@ _PACKED, _EXPONENTS = (
     frozenset(name for name in DTYPE_BYTES if name.endswith("_x4")),
     frozenset({"float8_e8m0fnu", "uint8"}),
 )
+_NARROW = _FLOATS | {"int8", "int16", "uint8", "uint16", "bool"}
 OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
     "copy_predicated": {"predicate": _UNSIGNED},
     "select": {
         "predicate": frozenset("int8 uint8 int16 uint16 bool".split()),
-        "on_true": frozenset(DTYPE_BYTES) - {"int32", "uint32"},
+        "on_true": frozenset(DTYPE_BYTES) - _PACKED - {"tfloat32", "int32", "uint32", "int64"},
+        "reduce_res": _FLOATS,
     },
     "range_select": {"on_true": _FLOATS},
+    "sequence_bounds": {"data": frozenset({"float32", "int32"}), "dst": frozenset({"float32", "int32"})},
     "find_index8": {"dst": frozenset({"uint16", "uint32"})},
     "match_replace8": {"index": frozenset({"uint16", "uint32"})},
     "gather": {"index": frozenset({"uint32"})},
@@ -528,8 +531,8 @@ OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
         "data": frozenset({"bfloat16"}), "values": frozenset({"bfloat16"}), "index": frozenset({"uint32"}),
     },
     "nonzero_with_count": {"data": frozenset({"float32", "int32"}), "dst": frozenset({"int32"})},
-    "tensor_scalar_cumulative": {"data": _FLOATS, "dst": _FLOATS},
-    "exponential": {"dst": frozenset(DTYPE_BYTES) - {"uint32"}},
+    "tensor_scalar_cumulative": {"data": _NARROW, "dst": _NARROW},
+    "exponential": {"dst": frozenset(DTYPE_BYTES) - _PACKED - {"uint32", "int64"}, "reduce_res": _FLOATS},
     "quantize_mx": {
         "data": frozenset({"bfloat16", "float16"}), "dst": _PACKED - {"float4_e2m1fn_x4"}, "dst_scale": _EXPONENTS,
     },

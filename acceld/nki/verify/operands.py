@@ -141,6 +141,8 @@ class Operands(InstructionCheck):
     def _engine(self, instruction: Instruction) -> None:
         op, engine = instruction.op, instruction.engine
         allowed = OPS[op].engines
+        if op == "memset" and not self.rules.legacy:
+            allowed -= {Engine.SCALAR}
         if allowed and engine is not Engine.UNKNOWN and engine not in allowed:
             self._add(
                 "engine",
@@ -156,14 +158,14 @@ class Operands(InstructionCheck):
                 f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older version",
                 "trace the kernel for a later chip, or write it with other instructions",
             )
-        names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
+        names = self._names(instruction)
         for name in names:
             if self.rules.chip.generation < LATE_ALU_OPS.get(name, 0):
                 self._add(
                     "chip",
                     instruction,
                     f"{name} needs NeuronCore-v{LATE_ALU_OPS[name]}; {self.rules.chip.name} has an older version",
-                    "trace the kernel for a later chip, or take abs and max",
+                    f"trace the kernel for a later chip, or {EARLIER[name]}",
                 )
         late = self.rules.chip.generation < ENGINE_SINCE.get((op, engine), 0)
         if late and op == "tensor_scalar":
@@ -189,10 +191,6 @@ class Operands(InstructionCheck):
             self._add(
                 "engine", instruction, f"GpSimd of {self.rules.chip.name} has no activation", "use the scalar engine"
             )
-        if op == "memset" and engine is Engine.SCALAR and not self.rules.legacy:
-            self._add(
-                "engine", instruction, "memset does not run on the scalar engine", "use nisa.engine.vector or gpsimd"
-            )
         if engine is Engine.VECTOR and "power" in names:
             self._add("engine", instruction, "power runs on GpSimd only", "use engine=nisa.gpsimd_engine")
         if op == "activation" and self.rules.chip.generation == 2:
@@ -204,6 +202,12 @@ class Operands(InstructionCheck):
                     f"the scalar engine reduces with add only, not {reduce_op}",
                     "reduce in an instruction of its own",
                 )
+
+    def _names(self, instruction: Instruction) -> list[str]:
+        """Return the ALU functions of an instruction, without those that :meth:`_functions` refuses."""
+        known = {} if self.rules.legacy else FUNCTIONS.get(instruction.op, {})
+        named = {key: instruction.attr(key) for key in ("op", "op0", "op1") if instruction.attr(key) is not None}
+        return [str(name) for key, name in named.items() if key not in known or name in known[key]]
 
     def _functions(self, instruction: Instruction) -> None:
         """Check that an instruction of the current API names only ALU functions that the instruction supports (AWS's
@@ -295,8 +299,8 @@ class Operands(InstructionCheck):
         if instruction.engine is Engine.GPSIMD and spec.memory is not Memory.DMA:
             self._no_psum(instruction)
         tiles = [instruction.srcs[number] for number in spec.sources_of(Kind.TILE)] if op in _TWO_TILES else []
-        if op == "copy_predicated" and not self.rules.legacy:
-            tiles = list(instruction.srcs)
+        if op in ("copy_predicated", "select") and not self.rules.legacy:
+            tiles = list(instruction.srcs[:2])
         if len(tiles) == 2 and all(isinstance(tile, Access) and self._space(tile) is Space.PSUM for tile in tiles):
             self._add("psum_operands", instruction, f"both tiles of {op} are in PSUM", "copy one of them to SBUF first")
 
@@ -426,6 +430,12 @@ class Operands(InstructionCheck):
                 break
 
 
+EARLIER = {
+    **dict.fromkeys(("abs_max", "abs_min"), "take nl.abs of both, then nl.maximum or nl.minimum"),
+    "square": "multiply the tile by itself with nisa.tensor_tensor, or use nisa.activation",
+    "relu": "use nl.maximum with 0.0, or nisa.activation",
+}
+"""For each ALU function that the first NeuronCores lack: what to write for these."""
 _WAY: dict[tuple[Space, Space], str] = {
     (Space.HBM, Space.SBUF): "load it to SBUF first",
     (Space.PSUM, Space.SBUF): "copy it from PSUM to SBUF first",

@@ -108,8 +108,9 @@ def alu_op(op: object) -> str:
     legacy = current().session.api == "nki_legacy"
     if name in LEGACY_ONLY and not legacy:
         refuse("alu_op", f"no engine has {name}: NKI 0.3 and later do not compile it", WITHOUT[name])
-    if name not in ALU_OPS or (name == "reciprocal" and legacy):
-        refuse("alu_op", f"{_called(op)} is not an operation of the vector engine", nearest_of(name, ALU_OPS))
+    known = ALU_OPS - {"reciprocal"} if legacy else ALU_OPS - LEGACY_ONLY
+    if name not in known:
+        refuse("alu_op", f"{_called(op)} is not an operation of the vector engine", nearest_of(name, known))
     return name
 
 
@@ -132,9 +133,10 @@ def activation_function(op: object) -> str:
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)
     if name in NO_ACTIVATION and current().session.api == "nki":
-        near = INSTEAD.get(name, f"nl.{name} makes it from other instructions")
         refuse(
-            "activation_function", f"{name} is not in NKI's table of activation functions (0.6 and 0.7)", f"use {near}"
+            "activation_function",
+            f"{name} is not in NKI's table of activation functions (0.6 and 0.7)",
+            f"use {INSTEAD.get(name, f'the function nl.{name}, which returns a new tile')}",
         )
     if name not in ACTIVATION_FUNCTIONS:
         refuse(

@@ -5,14 +5,31 @@ from __future__ import annotations
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import on_gpsimd
 from acceld.nki.frontend.core.index import as_number
-from acceld.nki.frontend.core.names import activation_function, alu_op, engine_of
+from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.frontend.current.lifetimes import FOLD_WITHOUT_RESULT
-from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
-from acceld.nki.ir.operations import ACTIVATE2_PAIRS, BITS, LATE_ALU_OPS, UNARY_ALU_OPS
+from acceld.nki.frontend.current.names import ReduceCommand
+from acceld.nki.frontend.current.operands import (
+    Number,
+    activation_function,
+    alu_op,
+    command_of,
+    emit,
+    fold,
+    matched,
+    reduced,
+    scalar,
+)
+from acceld.nki.ir.operations import ACTIVATE2_PAIRS, BITS, FLOAT_DTYPES, INTEGER_DTYPES, LATE_ALU_OPS, UNARY_ALU_OPS
 from acceld.nki.ir.program import Attr, Engine, Pattern
+
+RESETTING = frozenset({"reset_reduce", "reduce", "load_reduce"})
+"""Commands of instructions that always reduce."""
+ACTIVATE2_COMMANDS = frozenset({"idle", "reset", "reduce", "reset_reduce"})
+FOLDS_OF_ACTIVATE2 = frozenset({"add", "max", "min", "abs_max", "abs_min"})
+"""Operations with which activate2 may reduce (page of nisa.activate2, 0.6)."""
 
 
 def activation(
@@ -39,7 +56,7 @@ def activation(
             "'activation' can not compute prelu, because it has no argument for the slope",
             "use nisa.activate2 with relu_param",
         )
-    command = word_of(reduce_cmd)
+    command = command_of(reduce_cmd, "activation", RESETTING | {"idle", "reset"})
     if command == "load_reduce":
         refuse(
             "reduce_cmd",
@@ -97,7 +114,7 @@ def activation_reduce(
     """Set dst to op(data * scale + bias), and reduce_res to dst folded with reduce_op along the free axes."""
     if activation_function(op) == "square":
         current().notice("activation_reduce with square: one older compiler refused it in its last check (NCC_IXCG864)")
-    activation(dst, op, data, bias, scale, reduce_op, reduce_res, "reset_reduce")
+    activation(dst, op, data, bias, scale, reduce_op, reduce_res, ReduceCommand.reset_reduce)
 
 
 def activate2(
@@ -119,6 +136,7 @@ def activate2(
 ) -> None:
     """Set dst to op((data op0 imm0) op1 imm1) (trn3). ``engine`` is an argument of NKI 0.7."""
     target, tile = matched(dst, "activate2", data=data)
+    _without_command(command_of(reduce_cmd, "activate2", ACTIVATE2_COMMANDS), reduce_res, "activate2")
     func, pair = activation_function(op), (alu_op(op0), alu_op(op1))
     if pair not in ACTIVATE2_PAIRS:
         listed = ", ".join(f"({one}, {two})" for one, two in sorted(ACTIVATE2_PAIRS))
@@ -133,6 +151,17 @@ def activate2(
             "imm0 and imm1 of 'activate2' are a number and a tile",
             "pass two numbers or two tiles",
         )
+    folds = None if reduce_op is None else alu_op(reduce_op)
+    if folds is not None and folds not in FOLDS_OF_ACTIVATE2:
+        refuse(
+            "alu_op",
+            f"activate2 has no reduce_op={folds} (nisa.activate2, 0.6)",
+            f"activate2 reduces with {', '.join(sorted(FOLDS_OF_ACTIVATE2))}",
+        )
+    if folds in ("abs_max", "abs_min"):
+        unsupported(
+            f"activate2 with reduce_op={folds} is not simulated", "reduce nl.abs of dst with nisa.tensor_reduce"
+        )
     srcs = [tile, scalar(imm0, "imm0", "activate2", tile), scalar(imm1, "imm1", "activate2", tile)]
     if func == "prelu":
         srcs.append(scalar(relu_param, "relu_param", "activate2", tile))
@@ -146,8 +175,8 @@ def activate2(
         op1=pair[1],
         reverse0=bool(reverse0),
         reverse1=bool(reverse1),
-        reduce_op=None if reduce_op is None else fold(reduce_op),
-        reduce_cmd=word_of(reduce_cmd),
+        reduce_op=folds,
+        reduce_cmd=command_of(reduce_cmd, "activate2", ACTIVATE2_COMMANDS),
     )
 
 
@@ -213,6 +242,12 @@ def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, T
     invert = getattr(op, "__name__", op) == "invert"
     word = "bitwise_xor" if invert else alu_op(op)
     if not invert and word not in UNARY_ALU_OPS:
+        if word in BITS and isinstance(as_number(operand), float):
+            refuse(
+                "operand_type",
+                f"{name} of 'tensor_scalar' is {operand}, but {word} works on the bits of integers",
+                "pass an int, or a tile of integers",
+            )
         return word, scalar(operand, name, "tensor_scalar", tile)
     if operand is not None and as_number(operand) != 0:
         shown = "a tile" if isinstance(operand, Tensor) else operand
@@ -247,6 +282,13 @@ def tensor_scalar_reduce(
             "'tensor_scalar_reduce' can not take reverse0",
             "use nisa.tensor_scalar, then nisa.tensor_reduce",
         )
+    command = command_of(reduce_cmd, "tensor_scalar_reduce", RESETTING) or "reset_reduce"
+    if command == "load_reduce" and reduce_init is None:
+        refuse(
+            "reduce_init",
+            "'tensor_scalar_reduce' with reduce_cmd.load_reduce needs a reduce_init to start from",
+            "pass reduce_init=0.0, or another number",
+        )
     if tile.ndim > 4:
         current().notice(f"tensor_scalar_reduce of {tile.ndim - 1} free axes: its page of NKI 0.7 allows 3")
     emit(
@@ -257,17 +299,17 @@ def tensor_scalar_reduce(
         op0=alu_op(op0),
         reverse0=False,
         reduce_op=fold(reduce_op),
-        reduce_cmd=word_of(reduce_cmd) or "reset_reduce",
-        reduce_init=_loaded(reduce_init, reduce_cmd, "tensor_scalar_reduce"),
+        reduce_cmd=command,
+        reduce_init=_loaded(reduce_init, command, "tensor_scalar_reduce"),
         negate=bool(reduce_res_negate),
     )
 
 
-def _loaded(value: object, command: object, call: str) -> float | None:
-    """Return the ``reduce_init=`` argument of a fold; None unless the command is ``reduce_cmd.load_reduce``, the
-    only command that reads the argument.
+def _loaded(value: object, command: str | None, call: str) -> float | None:
+    """Return the ``reduce_init=`` argument of a fold; None unless the command is ``load_reduce``, the only command
+    that reads the argument.
     """
-    loads = word_of(command) == "load_reduce"
+    loads = command == "load_reduce"
     start = as_number(value)
     if isinstance(value, Tensor):
         unsupported(f"a tile as reduce_init of {call} is not simulated", "pass a number")
@@ -293,7 +335,8 @@ def tensor_scalar_cumulative(
     """Set dst to the running fold of (src op0 imm0) with op1, along the free axis."""
     target, tile = matched(dst, "tensor_scalar_cumulative", src=src)
     srcs: list[Tensor | Number | Pattern] = [tile, scalar(imm0, "imm0", "tensor_scalar_cumulative", tile)]
-    if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
+    command = command_of(reduce_cmd, "tensor_scalar_cumulative", RESETTING)
+    if (imm1 is not None) is not (command == "load_reduce"):
         refuse(
             "reduce_init",
             "imm1 of 'tensor_scalar_cumulative' may only be used with reduce_cmd.load_reduce, which starts from it",
@@ -308,7 +351,7 @@ def tensor_scalar_cumulative(
         srcs,
         op0=alu_op(op0),
         op1=alu_op(op1),
-        reduce_cmd=word_of(reduce_cmd),
+        reduce_cmd=command,
     )
 
 
@@ -346,7 +389,7 @@ def scalar_tensor_tensor(
         reverse0=bool(reverse0),
         reverse1=bool(reverse1),
         reduce_op=("add" if reduce_op is None else fold(reduce_op)) if folds else None,
-        reduce_cmd=(word_of(reduce_cmd) or "reset_reduce") if folds else None,
+        reduce_cmd=(command_of(reduce_cmd, "scalar_tensor_tensor", RESETTING) or "reset_reduce") if folds else None,
     )
 
 
@@ -369,14 +412,27 @@ def exponential(
     axes.
     """
     target, tile = matched(dst, "exponential", src=src)
+    command = command_of(reduce_cmd, "exponential", RESETTING | {"idle"})
+    _without_command(command, reduce_res, "exponential")
+    if tile.ndim > 4:
+        current().notice(f"exponential of a tile of {tile.ndim} axes: its page of NKI 0.6 allows 4")
     emit(
         "exponential",
         Engine.VECTOR,
         [target, *reduced(reduce_res, "exponential")],
         [tile, scalar(max_value, "max_value", "exponential", tile)],
-        reduce_cmd=word_of(reduce_cmd),
-        reduce_init=_loaded(None if reduce_init == 0 else reduce_init, reduce_cmd, "exponential"),
+        reduce_cmd=command,
+        reduce_init=_loaded(None if reduce_init == 0 else reduce_init, command, "exponential"),
     )
+
+
+def _without_command(command: str | None, result: object, call: str) -> None:
+    """Add a notice to the program if an instruction gets a tile for a reduction that it does not do."""
+    if result is not None and command in (None, "idle"):
+        current().notice(
+            f"reduce_res of {call} without reduce_cmd: by its page of NKI 0.6 nothing is reduced, and the tile gets an "
+            "undefined value; pass reduce_cmd=nisa.reduce_cmd.reset_reduce"
+        )
 
 
 def select_reduce(
@@ -394,6 +450,8 @@ def select_reduce(
     dst along the free axes into it.
     """
     target, *sources = matched(dst, "select_reduce", predicate=predicate, on_true=on_true)
+    command = command_of(reduce_cmd, "select_reduce", frozenset({"idle", "reduce", "reset_reduce"}))
+    _without_command(command, reduce_res, "select_reduce")
     other = scalar(on_false, "on_false", "select_reduce", target)
     if isinstance(other, Tensor):
         column = conform(other, (target.shape[0], *(1 for _ in target.shape[1:])))
@@ -407,11 +465,20 @@ def select_reduce(
         [*sources, other],
         reverse=bool(reverse_pred),
         reduce_op=("max" if reduce_op is None else fold(reduce_op)) if reduce_res is not None else None,
-        reduce_cmd=word_of(reduce_cmd),
+        reduce_cmd=command,
     )
 
 
 def dropout(dst: object, data: object, prob: object, name: str | None = None) -> None:
     """Set dst to data, in which each element is set to zero with probability prob."""
     target, tile = matched(dst, "dropout", data=data)
-    emit("dropout", Engine.VECTOR, [target], [tile, scalar(prob, "prob", "dropout", tile)])
+    chance = scalar(prob, "prob", "dropout", tile)
+    if isinstance(chance, Tensor):
+        known = {"float32"} if tile.dtype_name in INTEGER_DTYPES else FLOAT_DTYPES
+        if chance.dtype_name not in known:
+            refuse(
+                "dtype",
+                f"prob of 'dropout' is {chance.dtype_name}, and data is {tile.dtype_name} (nisa.dropout, 0.6)",
+                "copy it to a float32 tile with nisa.tensor_copy",
+            )
+    emit("dropout", Engine.VECTOR, [target], [tile, chance])

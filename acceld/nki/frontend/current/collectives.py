@@ -14,13 +14,12 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from acceld.nki.frontend.core.context import refuse
-from acceld.nki.frontend.core.names import alu_op
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.isa import NkiInstruction
 from acceld.nki.frontend.current.language import NKIObject
-from acceld.nki.frontend.current.operands import tensor
+from acceld.nki.frontend.current.operands import alu_op, tensor
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import NkiTensor, Register
 from acceld.nki.ir.program import Attr, Engine, Space

@@ -17,6 +17,7 @@ from acceld.nki.frontend.current.moves import dma_copy
 from acceld.nki.frontend.current.operands import emit, whole_numbers
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.session import call_site
+from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 
@@ -63,6 +64,12 @@ def full(
     if number is None:
         refuse("operand_type", f"fill_value is {type(fill_value).__name__}", "pass a number")
     made = ndarray(shape, dtype, buffer, name)
+    if made.dtype_name in INTEGER_DTYPES and number != int(number):
+        refuse(
+            "memset_dtype",
+            f"{number} can not fill a tensor of {made.dtype_name}: the value must be of its type",
+            f"pass {number:.0f}, or declare a type of floats",
+        )
     memory.fill(current(), made, number, lazy=False)
     return made
 

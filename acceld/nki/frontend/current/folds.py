@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
-from acceld.nki.frontend.core.names import alu_op
 from acceld.nki.frontend.core.reductions import axes_last, free_axes
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.views import conform
-from acceld.nki.frontend.current.operands import destination, emit, fold, last_axes, matched, scalar
+from acceld.nki.frontend.current.operands import alu_op, destination, emit, fold, last_axes, matched, scalar
 from acceld.nki.ir.program import Engine
 
 

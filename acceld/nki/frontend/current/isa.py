@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +14,7 @@ from acceld.nki.frontend.core.signatures import checked, defined_in
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import arithmetic, folds, moves, positions, products, registers
 from acceld.nki.frontend.current.lifetimes import options_of
-from acceld.nki.frontend.current.names import DgeMode, MatmulPerfMode, OobMode, ReduceCommand
+from acceld.nki.frontend.current.names import DgeMode, DmaEngine, MatmulPerfMode, OobMode, ReduceCommand
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import Register
 
@@ -24,13 +23,6 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *defined_in(arithmetic, folds, moves, positions, products, registers),
 )
 """The functions of ``nki.isa`` that the simulator has, all documented for ``nki`` 0.6 or 0.7."""
-
-
-class DmaEngine(IntEnum):
-    """The engines that exchange tiles between cores: ``nisa.dma_engine``. The choice of engine changes no values."""
-
-    dma = 0
-    gpsimd_dma = 1
 
 
 class NkiInstruction:

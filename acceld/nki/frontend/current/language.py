@@ -149,13 +149,7 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
     """Run a loop by calling ``body_fun`` with the index. The bounds may be registers. ``body_fun`` returns
     nothing.
     """
-    trace = current_trace()
-    if trace.keeps_order:
-        refuse(
-            "control_flow",
-            "nl.fori_loop can not stand inside of nl.no_reorder",
-            "put nl.no_reorder into the loop's body",
-        )
+    _may_reorder("nl.fori_loop")
     known = not any(isinstance(bound, Register) for bound in (lower, upper, step))
     indices = (
         map(LoopIndex, _unrolled("fori_loop")(lower, upper, step)) if known else _run_time_loop(lower, upper, step)
@@ -167,6 +161,14 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
                 "the body of nl.fori_loop returns a value",
                 "write results to tensors, and return nothing",
             )
+
+
+def _may_reorder(loop: str) -> None:
+    """Raise LegalityError for a run-time loop inside of ``nl.no_reorder`` (pages on dynamic loops and no_reorder)."""
+    if current_trace().keeps_order:
+        refuse(
+            "control_flow", f"{loop} can not stand inside of nl.no_reorder", "put nl.no_reorder into the loop's body"
+        )
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
@@ -236,6 +238,7 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
     """
     if not isinstance(init, Register):
         refuse("operand_type", "the condition of nl.while_loop must be a register", "load one with nisa.register_load")
+    _may_reorder("nl.while_loop")
     held = register_alloc(init)
     with _looped("while", LoopKind.WHILE, held):
         following = body_fun(held)
@@ -317,6 +320,7 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
     """Return the iterations of ``nl.dynamic_range``. If a bound is a register, one traced iteration stands for
     all.
     """
+    _may_reorder("nl.dynamic_range")
     bounds = _bounds(*args, **kwargs)
     if any(isinstance(bound, Register) for bound in bounds):
         lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]

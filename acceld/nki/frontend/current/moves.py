@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from enum import Enum
+from math import prod
 from typing import Any, cast
 
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.index import as_number
-from acceld.nki.frontend.core.names import alu_op, engine_of
+from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.names import DgeMode, OobMode
+from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.current.names import DgeMode, DmaEngine, OobMode
 from acceld.nki.frontend.current.operands import (
+    alu_op,
     destination,
     emit,
     matched,
+    member,
     number,
     paired,
     same,
@@ -30,6 +33,10 @@ from acceld.nki.ir.numerics import PACKED_DTYPES
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
+SWAPPED_ELEMENTS = 256
+"""Greatest number of elements a partition that ``sendrecv`` swaps by GpSimd's own DMA: 1024 bytes of 32-bit types, 512
+of 16-bit types, 256 of 8-bit types (page of nisa.sendrecv, 0.6).
+"""
 TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 """The order of axes in ``dma_transpose``, by the number of axes."""
 
@@ -62,7 +69,7 @@ def dma_copy(
             f"dma_copy from {source.dtype_name} to {target.dtype_name} is not simulated",
             "no page describes a cast of int64; to copy its low words, take every other element of .view(nl.int32)",
         )
-    _member(oob_mode, OobMode, "oob_mode", "dma_copy")
+    member(oob_mode, OobMode, "oob_mode", "dma_copy")
     indirect = [tile for tile in (target, source) if tile.access.indirect]
     if word_of(oob_mode) == "skip" and not indirect:
         refuse(
@@ -114,7 +121,27 @@ def sendrecv(
             "dtype",
             f"'sendrecv' can not cast {source.dtype_name} to {target.dtype_name}: give src and dst the same dtype",
         )
-    emit("exchange", Engine.DMA, [target], [same(source, target, "sendrecv")])
+    moved = conform(source, target.shape)
+    if moved is None:
+        refuse(
+            "shape",
+            f"src {list(source.shape)} and dst {list(target.shape)} of 'sendrecv' must have one shape (nisa.sendrecv, 0.6)",
+            "reshape one of them",
+        )
+    _check_swap(source, dma_engine)
+    emit("exchange", Engine.DMA, [target], [moved])
+
+
+def _check_swap(tile: Tensor, dma_engine: object) -> None:
+    """Raise LegalityError for a tile that GpSimd's own DMA can not swap: it moves 256 elements a partition."""
+    member(dma_engine, DmaEngine, "dma_engine", "sendrecv")
+    row = prod(tile.shape[1:])
+    if word_of(dma_engine) == "gpsimd_dma" and row > SWAPPED_ELEMENTS:
+        refuse(
+            "free_size",
+            f"'sendrecv' by gpsimd_dma can not move {row} elements a partition (nisa.sendrecv, 0.6)",
+            f"move at most {SWAPPED_ELEMENTS} at a time, or leave dma_engine out",
+        )
 
 
 def _gathers(tile: Tensor) -> bool:
@@ -122,20 +149,6 @@ def _gathers(tile: Tensor) -> bool:
     scalar_offset.
     """
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
-
-
-def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
-    """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A number only gets
-    a notice.
-
-    Measured kernels of NKI before 0.3 pass numbers.
-    """
-    if value is None or isinstance(value, kind):
-        return
-    words = ", ".join(one.name for one in kind)
-    if not isinstance(value, int):
-        refuse("operand_type", f"'{call}' can not take {name}={value!r}", f"pass a member of nisa.{name}: {words}")
-    current().notice(f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{name} only ({words})")
 
 
 def _check_priority(priority: object, call: str) -> None:
@@ -149,9 +162,12 @@ def _check_priority(priority: object, call: str) -> None:
             f"{trace.chip.name} has no priority for '{call}'; NeuronCore-v4 is the first that has it",
             "leave priority out",
         )
-    if not isinstance(priority, int) or priority < 0:
-        refuse("operand_type", f"'{call}' can not take priority={priority!r}", "pass a whole number")
-    current().notice(f"priority={priority} is not checked against the range in the documentation of nisa.{call}")
+    if not isinstance(priority, int) or not 0 <= priority <= 3:
+        refuse(
+            "operand_type",
+            f"'{call}' can not take priority={priority!r} (nisa.{call}, 0.6)",
+            "pass 0 (first) to 3, or leave priority out",
+        )
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
@@ -159,7 +175,7 @@ def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor,
 
     The choice of builder changes no values, and the performance model times all builders alike.
     """
-    _member(dge_mode, DgeMode, "dge_mode", call)
+    member(dge_mode, DgeMode, "dge_mode", call)
     hardware = word_of(dge_mode) == "hwdge"
     chosen = engine_of(engine)
     if hardware and source.dtype_name != target.dtype_name:

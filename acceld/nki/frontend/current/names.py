@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 
 
 class ReduceCommand(Enum):
@@ -30,6 +30,13 @@ class DgeMode(Enum):
     swdge = 1
     hwdge = 2
     none = 3
+
+
+class DmaEngine(IntEnum):
+    """The engines that exchange tiles between cores: ``nisa.dma_engine``. The choice of engine changes no values."""
+
+    dma = 1
+    gpsimd_dma = 2
 
 
 class MatmulPerfMode(Enum):

@@ -6,21 +6,24 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from enum import Enum
 from itertools import pairwise
 from math import prod
 from typing import Any, cast
 
+import numpy as np
+
 from acceld.nki.errors import UnsupportedCall
-from acceld.nki.frontend.core import memory
+from acceld.nki.frontend.core import memory, names
 from acceld.nki.frontend.core.context import Retrace, refuse
 from acceld.nki.frontend.core.elementwise import operand, scalar_operand
 from acceld.nki.frontend.core.index import as_number
-from acceld.nki.frontend.core.names import reduce_op
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform, reshape
+from acceld.nki.frontend.current.names import ReduceCommand
 from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
 
 Number = float | int
@@ -245,11 +248,92 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
         )
 
 
+TEXTS = frozenset({"bypass", "average", "prelu"})
+"""Operations that ``nl`` has as constants, not as functions."""
+NUMPY_NAMES = {
+    "max": "maximum",
+    "amax": "maximum",
+    "min": "minimum",
+    "amin": "minimum",
+    "sum": "add",
+    "prod": "multiply",
+}
+"""For each function of numpy that has another name in ``nl``: that name."""
+
+
+def _of_nl(op: object) -> object:
+    """Return ``op``, the operation of an instruction. Raise LegalityError for a text or a function of numpy: the
+    parser of NKI accepts only what ``nl`` offers as an operation, and AWS's pages name nothing else.
+    """
+    text = isinstance(op, str) and op not in TEXTS
+    if text or isinstance(op, np.ufunc) or str(getattr(op, "__module__", "")).partition(".")[0] == "numpy":
+        name = str(op if text else getattr(op, "__name__", op))
+        refuse(
+            "alu_op",
+            f"{op!r} is no operation of nki" if text else f"np.{name} is a function of numpy, and no operation of nki",
+            f"write nl.{NUMPY_NAMES.get(name, name)}",
+        )
+    return op
+
+
+def alu_op(op: object) -> str:
+    """Return the name of an ALU operation in Programs, such as ``add`` for ``nl.add``. Raise LegalityError if it is
+    none of ``nl``, or if no engine has it.
+    """
+    return names.alu_op(_of_nl(op))
+
+
+def activation_function(op: object) -> str:
+    """Return the name of an activation function in Programs, such as ``exp`` for ``nl.exp``. Raise LegalityError if
+    it is none of ``nl``, or if the scalar engine lacks it.
+    """
+    return names.activation_function(_of_nl(op))
+
+
 def fold(op: object) -> str:
     """Return the name of a reduction in Programs, such as ``add`` for ``nl.add``. Raise LegalityError if ``op`` can
     not reduce.
     """
-    return reduce_op(op)
+    return names.reduce_op(_of_nl(op))
+
+
+def member(value: object, kind: type[Enum], name: str, call: str) -> None:
+    """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A number only gets
+    a notice.
+
+    Measured kernels of NKI before 0.3 pass numbers.
+    """
+    if value is None or isinstance(value, kind):
+        return
+    words = ", ".join(one.name for one in kind)
+    if not isinstance(value, int):
+        refuse("operand_type", f"'{call}' can not take {name}={value!r}", f"pass a member of nisa.{name}: {words}")
+    current().notice(f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{name} only ({words})")
+
+
+def command_of(value: object, call: str, known: Container[str]) -> str | None:
+    """Return the name of a ``reduce_cmd=`` argument; None for None. Raise LegalityError for a command that the
+    instruction lacks. ``known`` has the commands of its page in the reference of nki.isa.
+    """
+    member(value, ReduceCommand, "reduce_cmd", call)
+    word = None if value is None else ReduceCommand(value).name if isinstance(value, int) else word_of(value)
+    if word is not None and word not in known:
+        refuse(
+            "reduce_cmd",
+            f"'{call}' can not take reduce_cmd.{word} (nisa.{call}, 0.6)",
+            f"pass one of {', '.join(one.name for one in ReduceCommand if one.name in known)}",
+        )
+    return word
+
+
+def int32(value: object, what: str, call: str, unsigned: bool = False) -> int:
+    """Return ``value`` as a signed integer of 32 bits; with ``unsigned``, also as an unsigned one. Raise LegalityError
+    for any other value. ``what`` names the value in the message.
+    """
+    number = whole(value, f"{what} of {call}")
+    if not -(2**31) <= number < 2 ** (32 if unsigned else 31):
+        refuse("index_type", f"{what} of '{call}' is {number}, which has more than 32 bits", "keep it below 2**31")
+    return number
 
 
 def not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:

@@ -11,29 +11,38 @@ import numpy as np
 
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
-from acceld.nki.frontend.core.names import alu_op, engine_of
+from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.names import ReduceCommand
 from acceld.nki.frontend.current.operands import (
+    alu_op,
+    command_of,
     common_axes,
     destination,
     emit,
     fold,
+    int32,
     matched,
     number,
     reduced,
     scalar,
     split,
-    word_of,
+    whole,
 )
 from acceld.nki.frontend.current.sampling import SampledIndex
-from acceld.nki.ir.operations import GENERATOR_WORDS, INTEGER_DTYPES
+from acceld.nki.ir.operations import DTYPE_BYTES, GENERATOR_WORDS, INTEGER_DTYPES
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
 PATTERN_AXES = 4
 """Limit on the free axes of a pattern of iota and affine_select (page of nisa.iota, 0.6)."""
 MAX8_AXES = 3
-"""Limit on the axes of the source of max8 (page of nisa.max8, 0.6)."""
+"""Limit on the axes of tiles in which max8 and nc_find_index8 search (their pages, 0.6)."""
+COMMANDS = frozenset(one.name for one in ReduceCommand)
+EXACT_POSITION = 2**24
+"""Positions below this number are exact in float32, in which range_select compares them (page of nisa.range_select)."""
+GATHER_PARTITIONS, GATHER_INDICES = 16, 4096
+"""Partitions that share indices in local_gather, and the greatest number of indices for them (nisa.local_gather, 0.6)."""
 LEAST_FLOAT32 = -3.4028235e38
 
 
@@ -75,8 +84,8 @@ def _affine(
         if inner == left[-1][1]:
             left.pop()
             inner = 1
-    coefficients = (operator.index(cast("Any", channel_multiplier)), *reversed(steps))
-    base = offset.base if isinstance(offset, SampledIndex) else Affine(operator.index(cast("Any", offset)))
+    coefficients = (int32(channel_multiplier, "channel_multiplier", "a pattern"), *reversed(steps))
+    base = offset.base if isinstance(offset, SampledIndex) else Affine(int32(offset, "the offset", "a pattern"))
     return Pattern(base, coefficients), views
 
 
@@ -144,6 +153,12 @@ def range_select(
                 f"{word} of 'range_select' is {type(bound).__name__}",
                 "pass a (P, 1) tile of float32",
             )
+    begin = int32(range_start, "range_start", "range_select")
+    if begin + prod(tile.shape[1:]) > EXACT_POSITION:
+        current().notice(
+            f"range_select with range_start {begin}: positions from 2**24 on are not exact in float32, in which the engine "
+            "compares them; subtract the start from both bounds instead"
+        )
     other = number(on_false_value, "on_false_value", "range_select")
     if np.float32(other) != np.float32(LEAST_FLOAT32):
         refuse(
@@ -158,31 +173,49 @@ def range_select(
         [tile, scalar(bound0, "bound0", "range_select", tile), scalar(bound1, "bound1", "range_select", tile)],
         cmp0=alu_op(comp_op0),
         cmp1=alu_op(comp_op1),
-        range_start=int(number(range_start, "range_start", "range_select")),
+        range_start=begin,
         on_false=float(other),
         reduce_op=("max" if reduce_op is None else fold(reduce_op)) if reduce_res is not None else None,
-        reduce_cmd=word_of(reduce_cmd),
+        reduce_cmd=command_of(reduce_cmd, "range_select", COMMANDS),
     )
 
 
 def max8(dst: object, src: object, name: str | None = None) -> None:
     """Set dst to the eight greatest elements of each partition."""
-    source = operand(src, "src", "max8")
-    if source.ndim > MAX8_AXES:
+    source = _searched(src, "src", "max8")
+    emit("max8", Engine.VECTOR, [_eight(dst, "max8")], [source])
+
+
+def _searched(value: object, name: str, call: str) -> Tensor:
+    """Return a tile in which an instruction searches. Raise LegalityError if it has too many axes."""
+    tile = operand(value, name, call)
+    if tile.ndim > MAX8_AXES:
         refuse(
             "access_pattern",
-            f"'max8' got a tile of {source.ndim} axes; it takes at most {MAX8_AXES}",
-            "reshape the tile",
+            f"'{call}' got {name} of {tile.ndim} axes; it takes at most {MAX8_AXES} (nisa.{call}, 0.6)",
+            "merge axes with tile.flatten_dims(start, end)",
         )
-    emit("max8", Engine.VECTOR, [destination(dst, "max8")], [source])
+    return tile
+
+
+def _eight(dst: object, call: str) -> Tensor:
+    """Return the destination of a search. Raise LegalityError if it has more axes than partitions and eight columns."""
+    tile = destination(dst, call)
+    if tile.ndim != 2:
+        refuse(
+            "operand_shape",
+            f"the dst of '{call}' is {list(tile.shape)}, and must have two axes (nisa.{call}, 0.6)",
+            f"declare it with [{tile.shape[0]}, 8]",
+        )
+    return tile
 
 
 def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
     """Set dst, for each of the eight values of vals in a partition, to the position in data at which the value
     first occurs.
     """
-    tiles = [operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")]
-    emit("find_index8", Engine.VECTOR, [destination(dst, "nc_find_index8")], tiles)
+    tiles = [_searched(data, "data", "nc_find_index8"), _searched(vals, "vals", "nc_find_index8")]
+    emit("find_index8", Engine.VECTOR, [_eight(dst, "nc_find_index8")], tiles)
 
 
 def nc_match_replace8(
@@ -206,10 +239,24 @@ def local_gather(
 ) -> None:
     """Set dst to elements of src_buffer along the free axis, at indices that groups of sixteen partitions share."""
     tiles = [operand(src_buffer, "src_buffer", "local_gather"), operand(index, "index", "local_gather")]
+    made = destination(dst, "local_gather")
+    held = GATHER_PARTITIONS * prod(tiles[1].shape[1:])
+    valid = held if num_valid_indices is None else whole(num_valid_indices, "num_valid_indices of local_gather")
+    if not 0 < valid <= min(held, GATHER_INDICES):
+        refuse(
+            "free_size",
+            f"'local_gather' got {valid} indices for each 16 partitions (nisa.local_gather, 0.6)",
+            f"use at most {min(held, GATHER_INDICES)}: index holds {held} for 16 partitions, and a core takes {GATHER_INDICES}",
+        )
+    if valid * num_elem_per_idx != prod(made.shape[1:]):
+        current().notice(
+            f"local_gather of {valid} times {num_elem_per_idx} elements to {prod(made.shape[1:])} a partition: release notes of "
+            "0.6 say that num_elem_per_idx is then ignored; pass num_valid_indices, and give dst that many elements"
+        )
     emit(
         "local_gather",
         Engine.GPSIMD,
-        [destination(dst, "local_gather")],
+        [made],
         tiles,
         elements_per_index=int(num_elem_per_idx),
         valid=num_valid_indices,
@@ -230,13 +277,20 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
     """
     current().notice("topk: it is not documented which rows get a group's result; all sixteen do here")
     dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]
-    if not 8 <= int(n) < 65536:
-        refuse(
-            "free_size",
-            f"'topk' got n={n}; it takes 8 to 65535 elements",
-            "pad a shorter source, or split a longer one",
-        )
-    emit("topk", Engine.GPSIMD, dsts, [operand(src, "src", "topk")], n=int(n))
+    source, count, written = operand(src, "src", "topk"), whole(n, "n of topk"), prod(dsts[0].shape[1:])
+    most, held = min(count, 32767), GATHER_PARTITIONS * prod(source.shape[1:])
+    wrong, hint = "", ""
+    if not 8 <= count < 65536:
+        wrong, hint = "; it takes 8 to 65535 elements", "pad a shorter source, or split a longer one"
+    elif written > most:
+        wrong, hint = f" and writes {written} values", f"give val_dst and idx_dst at most {most} columns"
+    elif count > held:
+        wrong, hint = f", but 16 partitions of src hold {held} elements", "pass at most as many"
+    elif source.shape[0] % GATHER_PARTITIONS:
+        wrong, hint = f" and a src of {source.shape[0]} partitions", "use a multiple of 16"
+    if wrong:
+        refuse("free_size", f"'topk' got n={count}{wrong} (nisa.topk, 0.6)", hint)
+    emit("topk", Engine.GPSIMD, dsts, [source], n=count)
 
 
 def nonzero_with_count(
@@ -255,8 +309,8 @@ def nonzero_with_count(
         Engine.GPSIMD,
         [target],
         [source],
-        index_offset=int(index_offset),
-        padding=int(padding_val),
+        index_offset=int32(index_offset, "index_offset", "nonzero_with_count"),
+        padding=int32(padding_val, "padding_val", "nonzero_with_count"),
     )
 
 
@@ -269,7 +323,15 @@ def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -
             f"segment_ids of 'sequence_bounds' has {ids.shape[0]} partitions",
             "pass a tile of one partition",
         )
-    emit("sequence_bounds", Engine.GPSIMD, [destination(dst, "sequence_bounds")], [ids])
+    made = destination(dst, "sequence_bounds")
+    wanted = (1, 2, prod(ids.shape[1:]))
+    if made.shape != wanted:
+        refuse(
+            "operand_shape",
+            f"the dst of 'sequence_bounds' is {list(made.shape)}: starts, then ends, of {wanted[2]} elements (nisa.sequence_bounds, 0.6)",
+            f"declare it with {list(wanted)}",
+        )
+    emit("sequence_bounds", Engine.GPSIMD, [made], [ids])
 
 
 def rng(dst: object, engine: object = None, name: str | None = None) -> None:
@@ -304,6 +366,12 @@ def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
     seeds = operand(src_seeds, "src_seeds", "set_rng_seed")
     if seeds.size != 1:
         refuse("operand_shape", f"'set_rng_seed' got a tile of shape {list(seeds.shape)}", "pass a (1, 1) tile")
+    if DTYPE_BYTES[seeds.dtype_name] != 4:
+        refuse(
+            "dtype",
+            f"'set_rng_seed' got a seed of {seeds.dtype_name}, and takes 32 bits (nisa.set_rng_seed, 0.6)",
+            "pass a (1, 1) tile of nl.uint32 or nl.int32",
+        )
     emit("random_seed", Engine.VECTOR, [], [seeds])
 
 
@@ -351,4 +419,16 @@ def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
 def quantize_mx(dst: object, src: object, dst_scale: object, name: str | None = None) -> None:
     """Set dst to src as microscaled FP8 data, and dst_scale to the exponents (trn3)."""
     dsts = [destination(dst, "quantize_mx"), operand(dst_scale, "dst_scale", "quantize_mx")]
-    emit("quantize_mx", Engine.VECTOR, dsts, [operand(src, "src", "quantize_mx")])
+    source = operand(src, "src", "quantize_mx")
+    row, made = prod(source.shape[1:]), (dsts[0].shape[0], prod(dsts[0].shape[1:]))
+    wrong, hint = "", ""
+    if source.shape[0] % 32:
+        wrong, hint = f"src of {source.shape[0]} partitions", "pass a multiple of 32"
+    elif row % 4:
+        wrong, hint = f"src of {row} elements a partition", "pass a multiple of 4"
+    elif made != (source.shape[0], row // 4):
+        wrong = f"dst of {list(dsts[0].shape)}"
+        hint = f"declare it with [{source.shape[0]}, {row // 4}], four values in an element"
+    if wrong:
+        refuse("operand_shape", f"'quantize_mx' can not take a {wrong} (nisa.quantize_mx, 0.6)", hint)
+    emit("quantize_mx", Engine.VECTOR, dsts, [source])

@@ -18,6 +18,7 @@ from acceld.nki.ir.program import Engine, Space
 
 _MODES = {None: "auto", True: "yes", False: "no"}
 """The program's word for each value of the argument ``accumulate``."""
+ARRAY_COLUMNS = 128
 FLOAT8_DTYPES = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 
 
@@ -142,14 +143,26 @@ def nc_matmul_mx(
     given = {"stationary": stationary, "moving": moving}
     given |= {"stationary_scale": stationary_scale, "moving_scale": moving_scale}
     tiles = [operand(value, word, "nc_matmul_mx") for word, value in given.items()]
+    position, size = integers(tile_position, "tile_position"), integers(tile_size, "tile_size")
+    columns = prod(tiles[0].shape[1:])
+    wrong, hint = "", ""
+    if tiles[0].shape[0] % 32:
+        wrong, hint = f"operands of {tiles[0].shape[0]} partitions", "pass a multiple of 32"
+    elif columns % 2:
+        wrong, hint = f"{columns} stationary columns", "pass an even number"
+    elif (size and size[-1] != ARRAY_COLUMNS) or (position and position[-1]):
+        wrong = f"tile_position {position} and tile_size {size}: it has no column tiles"
+        hint = f"use column 0 and {ARRAY_COLUMNS} columns"
+    if wrong:
+        refuse("matmul_shape", f"'nc_matmul_mx' can not take {wrong} (nisa.nc_matmul_mx, 0.6)", hint)
     emit(
         "matmul_mx",
         Engine.TENSOR,
         [destination(dst, "nc_matmul_mx")],
         tiles,
         accumulate=_MODES[accumulate],
-        tile_position=integers(tile_position, "tile_position"),
-        tile_size=integers(tile_size, "tile_size"),
+        tile_position=position,
+        tile_size=size,
     )
 
 

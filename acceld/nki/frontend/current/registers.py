@@ -5,7 +5,7 @@ from __future__ import annotations
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.operands import emit, integers, number, tensor
+from acceld.nki.frontend.current.operands import emit, int32, integers, tensor
 from acceld.nki.frontend.current.tensor import Register
 from acceld.nki.ir.program import Engine, Space
 
@@ -49,7 +49,7 @@ def _move(dst: object, src: object, call: str) -> None:
     if isinstance(src, Register):
         emit("register_move", Engine.SYNC, [], [0], register=target.number, source=src.number)
     else:
-        emit("register_move", Engine.SYNC, [], [number(src, "src", call)], register=target.number)
+        emit("register_move", Engine.SYNC, [], [int32(src, "src", call, unsigned=True)], register=target.number)
 
 
 def register_load(dst: object, src: object) -> None:
@@ -58,7 +58,7 @@ def register_load(dst: object, src: object) -> None:
 
 
 def _one_element(source: Tensor, call: str) -> None:
-    """Raise LegalityError for a source that has several elements or is in PSUM."""
+    """Raise LegalityError for a tile that has several elements or is in PSUM."""
     if source.size != 1:
         refuse(
             "operand_shape",
@@ -66,7 +66,7 @@ def _one_element(source: Tensor, call: str) -> None:
             "index one element",
         )
     if source.space is Space.PSUM:
-        refuse("address_space", f"'{call}' can not read PSUM", "copy the element to SBUF with nisa.tensor_copy first")
+        refuse("address_space", f"'{call}' can not access PSUM", "use a tile in SBUF, and nisa.tensor_copy")
 
 
 def _load(dst: object, src: object, call: str) -> None:
@@ -87,7 +87,9 @@ def register_store(dst: object, src: object) -> None:
 
 def _store(dst: object, src: object, call: str) -> None:
     """Set the one element of dst to the value of a register. ``call`` names the NKI function in messages."""
-    emit("register_store", Engine.SYNC, [tensor(dst, "dst", call)], register=_register(src, "src", call).number)
+    target = tensor(dst, "dst", call)
+    _one_element(target, call)
+    emit("register_store", Engine.SYNC, [target], register=_register(src, "src", call).number)
 
 
 def scalar_load(src: object) -> Register:

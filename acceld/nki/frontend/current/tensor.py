@@ -311,6 +311,8 @@ class NkiTensor(methods.Tensor):
         """Return the view that an index selects. Raise LegalityError for an index outside of the tensor."""
         keys = key if isinstance(key, tuple) else (key,)
         whole = True
+        if self.access.indirect and keys and isinstance(keys[0], slice | int) and keys[0] != slice(None):
+            self._not_gathered(0)
         for one in keys:
             if one is None:
                 refuse(
@@ -545,14 +547,22 @@ class NkiTensor(methods.Tensor):
         if isinstance(index, LoopIndex) and (axis or self.space is Space.HBM):
             index = index.number
         if not isinstance(index, Tensor | Register):
-            return self[(*(slice(None),) * axis, whole(index, "the index of select"))]
+            at = whole(index, "the index of select")
+            if at < 0:
+                refuse(
+                    "out_of_bounds",
+                    f"the index {at} of select is negative (NkiTensor.select, 0.6)",
+                    f"count from the first element: {at + self.shape[axis]}",
+                )
+            self._not_gathered(axis)
+            return self[(*(slice(None),) * axis, at)]
         if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
             refuse(
                 "index_type",
                 f"axis {axis} of {self.label} can not have a run-time index",
                 "use one run-time index, and not on the partition axis",
             )
-        found = self._indirect(axis, index)
+        found = self._indirect(axis, self._scalar(index))
         dims = [d for k, d in enumerate(self.access.dims) if k != axis]
         return self.like(replace(self.access, dims=tuple(dims), indirect=(found,)))
 
@@ -564,9 +574,30 @@ class NkiTensor(methods.Tensor):
                 f"vector_select can not be applied to {self.label} in {self.space.value} with {type(vector_offset).__name__}",
                 "take rows (dim 0) of a tensor in HBM by a tile of indices",
             )
+        self._not_gathered(0)
         rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
         found = self._indirect(0, vector_offset)
         return self.like(replace(self.access, dims=(rows, *self.access.dims[1:]), indirect=(found,)))
+
+    def _not_gathered(self, axis: int) -> None:
+        """Raise LegalityError for the first axis of a view whose rows a tile of indices selects."""
+        if axis == 0 and any(one.index is not None and one.index.elements > 1 for one in self.access.indirect):
+            refuse(
+                "index_type",
+                f"axis 0 of {self.label} has rows that a tile of indices selects, and can not be selected or sliced again "
+                "(NkiTensor.vector_select, 0.6)",
+                "slice the tile of indices instead",
+            )
+
+    def _scalar(self, index: object) -> object:
+        """Return a run-time index. Raise LegalityError for a tile of several elements."""
+        if isinstance(index, Tensor) and index.size != 1:
+            refuse(
+                "index_type",
+                f"the run-time index of {self.label} is a tile of shape {list(index.shape)} (NkiTensor.ap, 0.6)",
+                "pass a (1, 1) tile or a register; rows by a tile of indices are tensor.vector_select(0, indices)",
+            )
+        return index
 
     def rearrange(
         self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any], fixed_sizes: dict[str, int] | None = None
@@ -655,6 +686,14 @@ class NkiTensor(methods.Tensor):
             raise LegalityError(
                 "ap() got a scalar_offset and a vector_offset: pass one of them", rule="operand_type", line=line
             )
+        if vector_offset is not None and (self.space is not Space.HBM or self._axis(indirect_dim) != 0):
+            refuse(
+                "index_type",
+                f".ap() of {self.label} in {self.space.value} with a vector_offset along axis {indirect_dim}: only rows (axis 0) "
+                "of a tensor in HBM can be gathered (NKI access patterns, 0.6)",
+                "copy the tensor to HBM first, or use nisa.nc_n_gather or nisa.local_gather on chip",
+            )
+        scalar_offset = self._scalar(scalar_offset)
         pairs = self._pairs(pattern)
         if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
             return self._recast(pairs, offset, dtype)
@@ -803,6 +842,12 @@ class NkiTensor(methods.Tensor):
         trace = current()
         if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
             refuse("dtype", f"the run-time offset is a tile of {value.dtype_name}", "pass a tile of integers")
+        if isinstance(value, Tensor) and value.space is not Space.SBUF:
+            refuse(
+                "address_space",
+                f"the run-time offset is a tensor in {value.space.value} (NKI access patterns, 0.6)",
+                "copy it to a tile in SBUF",
+            )
         dim = self.access.dims[axis]
         moved = [(d, step) for d, step in enumerate(dim.steps) if step]
         stride, buffer = self._linear(dim), self.declared

@@ -75,6 +75,7 @@ def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) 
     """
     tile = elementwise.operand(x, "x", "var")
     axes = reductions.free_axes(axis, tile, "var")
+    last_axes("nl.var", axes, tile)
     kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
     return reductions.conform_to(reductions.var(tile, axis, dtype=dtype), kept)
 
@@ -209,6 +210,18 @@ def _rms_norm(*args: object, **kwargs: object) -> Tensor:
     )
 
 
+def _device_print(prefix: object, x: object) -> None:
+    """Print a tile in SBUF, or a tensor in HBM, while the kernel runs."""
+    if not isinstance(prefix, str) or not isinstance(x, Tensor):
+        refuse(
+            "operand_type",
+            f"nl.device_print can not print {type(x).__name__} with a prefix of {type(prefix).__name__}",
+            "pass a text, then a tile or tensor; Python's print shows numbers while tracing",
+        )
+    not_in_psum(x, "tensor", "nl.device_print", "a DMA takes it off the chip")
+    language.device_print(prefix, x)
+
+
 def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
     """Return a version of the reducing function ``shared`` that raises LegalityError unless the reduced axes
     are the last ones.
@@ -258,6 +271,8 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "rms_norm": _rms_norm,
     **{name: _reduction(name) for name in ("sum", "prod", "max", "min", "mean")},
     "softmax": _over_last("softmax", reductions.softmax),
+    "all": _over_last("all", language.functions()["all"]),
+    "device_print": _device_print,
 }
 
 

@@ -282,7 +282,8 @@ PROBES = [
         scalar_off_transposed: t = tile((1, 1), nl.int32);;d = nl.ndarray((16, 64), dtype=nl.bfloat16);;q = nl.ndarray((64, 128), dtype=nl.bfloat16, buffer=nl.shared_hbm);;nisa.dma_copy(q, tile((64, 128), nl.bfloat16));;nisa.dma_transpose(d, q.ap([[128, 64], [1, 16]], scalar_offset=t, indirect_dim=1), dge_mode=nisa.dge_mode.hwdge)
     """),
     *rows("L37", NOTED, "dma_int_enum: nisa.dma_copy(c, x, dge_mode=2)"),
-    *rows("L37", NOTED, "dma_priority_9: nisa.dma_copy(c, x, priority=9)", "trn3"),
+    *rows("L37", REFUSED, "dma_priority_9: nisa.dma_copy(c, x, priority=9)", "trn3"),
+    *rows("L37", ACCEPTED, "dma_priority_3: nisa.dma_copy(c, x, priority=3)", "trn3"),
     *rows("L38", REFUSED, """
         max8_4d: nisa.max8(nl.ndarray((128, 8), dtype=nl.float32), a.reshape((128, 2, 4, 8)))
         fi8_dst_float: nisa.nc_find_index8(nl.ndarray((128, 8), dtype=nl.float32), a, b[:, 0:8])
@@ -388,6 +389,92 @@ PROBES = [
     *rows("S7", ACCEPTED, "tensor_name: nl.ndarray((128, 64), dtype=nl.float32, name=a.name + '_copy')"),
     *rows("S8", ACCEPTED, "ap_of_slice: nisa.tensor_copy(c[:, 0:8], a[:, 8:64].ap([[64, 128], [1, 8]], offset=16))"),
     *rows("S11", NOTED, "dma_sbuf_sbuf_reshape: nisa.dma_copy(turned, a)"),
+    *rows("op", REFUSED, """
+        op_numpy: nisa.tensor_tensor(c, a, b, np.maximum)
+        op_numpy_fold: nisa.tensor_reduce(col, np.max, a, axis=1)
+        op_text: nisa.activation(c, 'exp', a)
+        op_compare_text: nisa.affine_select(c, [[1, 64]], 1, a, 0.0, 'greater')
+    """),
+    *rows("reduce_cmd", REFUSED, """
+        cmd_text: nisa.activation(c, nl.exp, a, reduce_op=nl.add, reduce_res=col, reduce_cmd='reset_reduce')
+        cmd_idle: nisa.tensor_scalar_reduce(c, a, nl.add, 1.0, nl.add, col, reduce_cmd=nisa.reduce_cmd.idle)
+        cmd_load_nothing: nisa.tensor_scalar_reduce(c, a, nl.add, 1.0, nl.add, col, reduce_cmd=nisa.reduce_cmd.load_reduce)
+        cmd_reset_only: nisa.select_reduce(c, u8, a, 0.0, reduce_res=col, reduce_cmd=nisa.reduce_cmd.reset)
+    """),
+    *rows("reduce_cmd", ACCEPTED, "cmd_load: nisa.tensor_scalar_reduce(c, a, nl.add, 1.0, nl.add, col, reduce_cmd=nisa.reduce_cmd.load_reduce, reduce_init=2.0)"),
+    *rows("reduce_cmd", NOTED, "cmd_left_out: nisa.select_reduce(c, u8, a, 0.0, reduce_res=col)"),
+    *rows("int32", REFUSED, """
+        iota_offset: nisa.iota(i, [[1, 64]], offset=2**31)
+        iota_multiplier: nisa.iota(i, [[1, 64]], channel_multiplier=2**31)
+        nonzero_offset: nisa.nonzero_with_count(tile((128, 65), nl.int32), a, index_offset=1.5)
+        register_float: nisa.register_alloc(1.5)
+        register_wide: nisa.register_alloc(2**40)
+        bits_float: nisa.tensor_scalar(i, i, nl.bitwise_and, 1.5)
+    """),
+    *rows("types", REFUSED, """
+        select_two_psum: nisa.memset(ps, 1.0);;nisa.select_reduce(c, tile((128, 64), nl.uint8, 1, nl.psum), ps, 0.0)
+        select_result_int: nisa.select_reduce(c, u8, a, 0.0, reduce_res=i[:, 0:1], reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        bounds_bf16: nisa.sequence_bounds(nl.ndarray((1, 2, 64), dtype=nl.float32), h[0:1, :])
+        bounds_turned: nisa.sequence_bounds(nl.ndarray((1, 64, 2), dtype=nl.int32), i[0:1, :])
+        seed_8bit: nisa.set_rng_seed(u8[0:1, 0:1])
+        dropout_prob: nisa.dropout(i, i, narrow)
+        full_fraction: nl.full((128, 4), 1.5, dtype=nl.int32)
+        print_psum: nisa.memset(ps, 1.0);;nl.device_print('v', ps)
+        print_number: nl.device_print('v', 3)
+    """),
+    *rows("L27", ACCEPTED, "tsc_uint8: nisa.tensor_scalar_cumulative(u8, u8, nl.add, nl.add, 1.0)"),
+    *rows("L33", REFUSED, "select_negative: a.select(1, -1)\nvar_mid: nl.var(a.reshape((128, 8, 8)), axis=1)\nall_mid: nl.all(a.reshape((128, 8, 8)), axis=1)"),
+    *rows("L38", REFUSED, """
+        fi8_4d: nisa.nc_find_index8(nl.ndarray((128, 8), dtype=nl.uint32), a.reshape((128, 2, 4, 8)), b[:, 0:8])
+        max8_dst_3d: nisa.max8(nl.ndarray((128, 2, 4), dtype=nl.float32), a)
+        lg_valid: nisa.local_gather(c[:, 0:17], a, tile((128, 1), nl.uint16), num_valid_indices=17)
+        lg_4097: nisa.local_gather(nl.ndarray((128, 4112), dtype=nl.float32), a, tile((128, 257), nl.uint16))
+    """),
+    *rows("L38", ACCEPTED, "lg_all: nisa.local_gather(c[:, 0:16], a, tile((128, 1), nl.uint16))"),
+    *rows("L38", NOTED, "lg_size: nisa.local_gather(c[:, 0:20], a, tile((128, 1), nl.uint16))"),
+    *rows("L39", REFUSED, """
+        topk_k: nisa.topk(nl.ndarray((128, 64), dtype=nl.bfloat16), nl.ndarray((128, 64), dtype=nl.uint32), h, 32)
+        topk_source: nisa.topk(nl.ndarray((128, 8), dtype=nl.bfloat16), nl.ndarray((128, 8), dtype=nl.uint32), h[:, 0:2], 64)
+        topk_rows: nisa.topk(nl.ndarray((24, 8), dtype=nl.bfloat16), nl.ndarray((24, 8), dtype=nl.uint32), tile((24, 64), nl.bfloat16), 64)
+    """),
+    *rows("L44", REFUSED, """
+        dynamic_in_noreorder: with nl.no_reorder():;;    for k in nl.dynamic_range(3):;;        nisa.tensor_copy(c, a)
+        while_in_noreorder: r = nisa.register_alloc(1);;with nl.no_reorder():;;    nl.while_loop(r, lambda k: k)
+    """),
+    *rows("L45", REFUSED, """
+        store_wide: nisa.register_store(i[0:1, 0:2], nisa.register_alloc(1))
+        store_psum: nisa.register_store(tile((1, 1), nl.int32, 0, nl.psum), nisa.register_alloc(1))
+    """),
+    *rows("gathers", REFUSED, """
+        gather_sbuf: t = tile((128, 1), nl.uint32);;nisa.dma_copy(c, a.ap([[64, 128], [1, 64]], vector_offset=t, indirect_dim=0))
+        gather_columns: t = tile((128, 1), nl.uint32);;nisa.dma_copy(c, x.ap([[64, 128], [1, 64]], vector_offset=t, indirect_dim=1))
+        gather_by_psum: t = tile((128, 1), nl.uint32, 1, nl.psum);;nisa.dma_copy(c, x.ap([[64, 128], [1, 64]], vector_offset=t, indirect_dim=0))
+        gather_twice: t = tile((128, 1), nl.uint32);;x.vector_select(0, t).vector_select(0, t)
+        gather_sliced: t = tile((128, 1), nl.uint32);;x.vector_select(0, t)[0:4, :]
+        select_by_column: t = tile((128, 1), nl.int32);;x.select(0, t)
+    """),
+    *rows("gathers", ACCEPTED, """
+        gather_rows: t = tile((128, 1), nl.uint32);;nisa.dma_copy(c, x.vector_select(0, t))
+        gather_some_columns: t = tile((128, 1), nl.uint32);;nisa.dma_copy(c[:, 0:8], x.vector_select(0, t)[:, 8:16])
+    """),
+    Probe("swap_shapes", "sendrecv", REFUSED, "nisa.sendrecv(a.reshape((128, 8, 8)), c, 1 - nl.program_id(0), 1 - nl.program_id(0), 0)", lnc=2, grid=(2,)),
+    Probe("swap_gpsimd_wide", "sendrecv", REFUSED, "w = tile((128, 257), nl.bfloat16);;nisa.sendrecv(w, w, 1 - nl.program_id(0), 1 - nl.program_id(0), 0, nisa.dma_engine.gpsimd_dma)", lnc=2, grid=(2,)),
+    Probe("swap_gpsimd", "sendrecv", ACCEPTED, "nisa.sendrecv(a, c, 1 - nl.program_id(0), 1 - nl.program_id(0), 0, nisa.dma_engine.gpsimd_dma)", lnc=2, grid=(2,)),
+    *rows("mx", REFUSED, """
+        quant_rows: nisa.quantize_mx(nl.ndarray((48, 16), dtype=nl.float8_e4m3fn_x4), tile((48, 64), nl.bfloat16), nl.ndarray((48, 16), dtype=nl.uint8))
+        quant_columns: nisa.quantize_mx(nl.ndarray((128, 15), dtype=nl.float8_e4m3fn_x4), h[:, 0:62], nl.ndarray((128, 16), dtype=nl.uint8))
+        quant_size: nisa.quantize_mx(nl.ndarray((128, 64), dtype=nl.float8_e4m3fn_x4), h, nl.ndarray((128, 16), dtype=nl.uint8))
+        quant_psum: nisa.quantize_mx(nl.ndarray((128, 16), dtype=nl.float8_e4m3fn_x4), tile((128, 64), nl.bfloat16, 1, nl.psum), nl.ndarray((128, 16), dtype=nl.uint8))
+        mx_rows: q, s = tile((48, 64), nl.float8_e4m3fn_x4), tile((48, 64), nl.uint8);;nisa.nc_matmul_mx(pm, q, q, s, s)
+        mx_columns: q, s = tile((64, 63), nl.float8_e4m3fn_x4), tile((64, 63), nl.uint8);;nisa.nc_matmul_mx(nl.ndarray((63, 63), dtype=nl.float32, buffer=nl.psum), q, q, s, s)
+        mx_column_tile: q, s = tile((32, 32), nl.float8_e4m3fn_x4), tile((32, 32), nl.uint8);;nisa.nc_matmul_mx(nl.ndarray((32, 32), dtype=nl.float32, buffer=nl.psum), q, q, s, s, (0, 32), (32, 32))
+        exp_result_int: nisa.exponential(c, a, 0.0, i[:, 0:1], nisa.reduce_cmd.reset_reduce)
+        act2_multiply: nisa.activate2(c, nl.exp, a, 1.0, 0.0, nl.multiply, nl.add, reduce_op=nl.multiply, reduce_res=col, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+    """, "trn3"),
+    *rows("mx", ACCEPTED, "act2_max: nisa.activate2(c, nl.exp, a, 1.0, 0.0, nl.multiply, nl.add, reduce_op=nl.maximum, reduce_res=col, reduce_cmd=nisa.reduce_cmd.reset_reduce)", "trn3"),
+    *rows("mx", NOTED, "exp_5d: w = tile((128, 2, 2, 4, 4), nl.float32);;nisa.exponential(w, w)", "trn3"),
+    *rows("L15", REFUSED, "tt_square: nisa.tensor_tensor(c, a, b, nl.square)"),
+    *rows("L23", NOTED, "rs_far: nisa.range_select(c, a, nl.greater, nl.less, col, col, range_start=2**24)"),
 ]  # fmt: skip
 
 
