@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             }
             for version, found in broken.items()
         ]
-        print_json({"ok": not refused, "nki": asked, "versions": listed})
+        print_json({"ok": not refused, "nki": asked, "checked": ["names", "syntax"], "versions": listed})
         return NOT_PASSED if refused else 0
     rows = []
     for version, found in broken.items():
@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
             rows.append([version, str(need.line), shown, need.life.instead])
     print_table(rows, ["nki", "line", "what breaks", "write instead"])
     say(
-        f"only names and syntax of the file were checked; tracing the kernel finds more: acceld profile {path} --nki {asked}"
+        "checked: the names, options and Python statements of the file, for each version of nki. Not checked: shapes, types, "
+        f"memory and results, because nothing was traced. Next: acceld profile {path} --nki {asked} --arg SHAPE:DTYPE traces "
+        f"the kernel; acceld init {path} makes a workload, by which acceld check also compares results"
     )
     return NOT_PASSED if refused else 0

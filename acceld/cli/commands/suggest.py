@@ -9,9 +9,14 @@ from acceld import config, figures
 from acceld.cli.arguments import add_json, add_target
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, workload_folders, workload_of
 from acceld.cli.output import print_json, say
-from acceld.errors import UsageError
+from acceld.errors import DeadlineError, UsageError
+from acceld.home import find_home
 from acceld.kernel_files import api_of_file
+from acceld.model import Kernel
 from acceld.workloads import Workload, workload
+
+TRACED = ("nki", "nki_legacy")
+"""APIs of kernels that acceld can trace and verify without running them on a device."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,15 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print each rewrite that applies, with its line, proven precondition, expected effect and diff; then the
-    refused rewrites.
+    """Print whether the kernel runs; then each rewrite that applies, with its line, proven precondition, expected
+    effect and diff; then the refused rewrites.
     """
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": asked})
     found = _workload(arguments, path, resolved.config)
     is_file = path.suffix in (".py", ".c")
-    api = place_of(resolved, path, found, api=arguments.api, chip=arguments.chip).api
+    where = place_of(resolved, path, found, api=arguments.api, chip=arguments.chip)
+    api = where.api
     if not is_file:
         assert found is not None
         path = baseline_of(found, api)
@@ -44,13 +50,20 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.proposers.rules.suggested import refused, suggested
 
     shapes, dtypes = (found.kernel_facts, found.kernel_dtypes) if found else ((), ())
-    text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
+    launch = {"grid": found.grid, "lnc": found.lnc} if found else {}
     entry = (found.entry or "") if found else ""
+    kernel = parsed_kernel(path, api=api, exit_code=NOT_PASSED, entry=entry, **launch)
+    text = kernel.text
+    fault = _fault(kernel, found, where.chip, resolved.config.evaluate) if found and api in TRACED else None
     suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry)
     places = refused(text, api, arguments.rule, shapes, dtypes, entry=entry)
     if arguments.json:
-        print_json({"kernel": str(path), "api": api, "suggestions": suggestions, "refused": places})
+        print_json({"kernel": str(path), "api": api, "fault": fault, "suggestions": suggestions, "refused": places})
         return 0
+    if fault:
+        print(f"{path} does not run, so mend this first: {fault}\n")
+    elif found is None and api in TRACED:
+        print(f"{path} was read and not traced, because no workload names shapes: it may not run. {_next(path)}\n")
     for one in suggestions:
         low, high = one["gain_percent"]
         print(f"{path}:{one['line']}: {one['rule']}: {one['plan']}")
@@ -64,6 +77,35 @@ def run(arguments: argparse.Namespace) -> int:
         f"{figures.many(len(suggestions), 'suggestion')}, {figures.many(len(places), 'place')} refused; nothing was changed. acceld optimize tries and checks them."
     )
     return 0
+
+
+def _next(path: Path) -> str:
+    return f"acceld profile {path} --arg SHAPE:DTYPE says so; acceld init {path} makes a workload."
+
+
+def _fault(kernel: Kernel, found: Workload, chip: str, settings: config.EvaluateConfig) -> str | None:
+    """Return why a kernel can not run on its workload's arguments, with the line and the remedy; None if nothing was
+    found.
+    """
+    import asyncio
+
+    from acceld.evaluate.simulated.programs import traced_program
+    from acceld.nki.errors import KernelFailure
+    from acceld.nki.verify.verifier import verify
+
+    state = find_home().prepare()
+    try:
+        program = asyncio.run(traced_program(kernel, found.kernel_arguments(), chip, settings, state))
+    except KernelFailure as failure:
+        fault: KernelFailure | None = failure
+    except DeadlineError:
+        return None
+    else:
+        fault = next(iter(verify(program)), None)
+    if fault is None:
+        return None
+    remedy = f" ({fault.hint})" if fault.hint else ""
+    return f"line {fault.line}: {fault.message}{remedy}" if fault.line else f"{fault.message}{remedy}"
 
 
 def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config) -> Workload | None:

@@ -63,3 +63,19 @@ def test_a_reason_names_the_line_of_the_obstacle_only_if_it_is_another_line() ->
     assert reason_at(13, "line 15: i is a sequential_range") == "prevented by line 15: i is a sequential_range"
     assert reason_at(15, "line 15: i is a sequential_range") == "i is a sequential_range"
     assert reason_at(13, "line 15 reads x too") == "line 15 reads x too"
+
+
+def test_a_kernel_that_does_not_run_is_told_so_before_the_suggestions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = workload("silu").baselines["nki"].read_text()
+    kernel = tmp_path / "mine.py"
+    kernel.write_text(source.replace("buffer=nl.sbuf", "buffer=nl.sbuf, align=4", 1))
+    assert kernel.read_text() != source
+    assert main(["suggest", str(kernel), "--workload", "silu", "--rule", "widen_tiles"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "does not run, so mend this first: line " in first and "align" in first
+    assert main(["suggest", str(kernel), "--workload", "silu", "--rule", "widen_tiles", "--json"]) == 0
+    assert "align" in json.loads(capsys.readouterr().out)["fault"]
+    assert main(["suggest", str(kernel), "--rule", "widen_tiles"]) == 0
+    assert "was read and not traced" in capsys.readouterr().out.splitlines()[0]

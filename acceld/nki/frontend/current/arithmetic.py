@@ -228,7 +228,8 @@ def tensor_scalar(
     chosen = engine_of(engine)
     if chosen is Engine.GPSIMD and first not in ("rsqrt", "power"):
         current().notice(
-            f"tensor_scalar with {first} on GpSimd: the pages of 0.6 and 0.7 list no function but rsqrt for it"
+            f"tensor_scalar with {first} on GpSimd: AWS's page (nisa.tensor_scalar, 0.6 and 0.7) both lists GpSimd for arithmetic "
+            "and allows only rsqrt; keep it if it compiles on your SDK, else leave engine out, which the vector engine runs"
         )
     emit("tensor_scalar", chosen, [target], srcs, pattern=None, **attrs)
 

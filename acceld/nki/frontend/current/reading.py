@@ -27,7 +27,10 @@ def _python(instead: str) -> Lifetime:
 
     ``instead`` says what to write for the earlier versions.
     """
-    return Lifetime(TRACER_SINCE, instead=f"{instead}, or take NKI {TRACER_SINCE}, which runs any Python")
+    return Lifetime(
+        TRACER_SINCE,
+        instead=f"{instead}, or let Python run the kernel: NKI {TRACER_SINCE}, or 0.6 with NKI_COMPILER_FRONTEND=tracer",
+    )
 
 
 _FORMS: dict[type[ast.AST], tuple[str, str]] = {
