@@ -13,18 +13,20 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, cast
 
-from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.isa import NkiInstruction
 from acceld.nki.frontend.current.language import NKIObject
-from acceld.nki.frontend.current.operands import alu_op, tensor
+from acceld.nki.frontend.current.operands import alu_op, check_priority, tensor
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import NkiTensor, Register
 from acceld.nki.ir.program import Attr, Engine, Space
 
 FOLDS = ("add", "min", "max")
+MAX_CHANNELS = 4
+"""Greatest number of channels of a collective_permute_implicit, for groups of all devices of a node (its page, 0.6)."""
 
 
 class rg_partition_op(Enum):  # the API's name
@@ -82,9 +84,11 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
     return {"ranks": ranks, "members": len(lists[0])}
 
 
-def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]:
+def _pairs(
+    srcs: object, dsts: object, call: str, *, in_hbm: bool = False, alone: bool = False
+) -> list[tuple[Tensor, Tensor]]:
     """Return each source with its destination. Raise LegalityError unless there are as many destinations as
-    sources, and all are in HBM, or one pair is in SBUF.
+    sources, and all are in HBM, or one pair is in SBUF. With ``in_hbm``, SBUF is refused; with ``alone``, several pairs are.
     """
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):
@@ -99,9 +103,26 @@ def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]
             "address_space",
             f"the tensors of '{call}' are in different memories, or in PSUM: put all in HBM, or all in SBUF",
         )
+    if in_hbm and Space.SBUF in spaces:
+        refuse("address_space", f"'{call}' can not take tensors in SBUF", "copy them to HBM with nisa.dma_copy")
+    if alone and len(sources) > 1:
+        refuse("operand_type", f"'{call}' got {len(sources)} tensors", "pass one src and one dst, in lists")
     if len(sources) > 1 and Space.SBUF in spaces:
         refuse("operand_type", f"'{call}' got {len(sources)} tensors in SBUF: put them in HBM, or pass one at a time")
     return list(zip(sources, targets, strict=True))
+
+
+def _check_channels(channel_ids: Sequence[int], srcs_by_channel: Sequence[object], call: str) -> None:
+    """Raise LegalityError unless the channels are the first ones, one for each list of sources, and at most four
+    (page of nki.collectives, 0.6).
+    """
+    ids, count = [operator.index(one) for one in channel_ids], len(srcs_by_channel)
+    if ids != list(range(count)) or count > MAX_CHANNELS:
+        refuse(
+            "operand_type",
+            f"'{call}' got channel_ids {ids} for {count} lists of sources",
+            f"number the channels from 0, one for each list, and use at most {MAX_CHANNELS}",
+        )
 
 
 def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **attrs: Attr) -> None:
@@ -152,6 +173,7 @@ def all_reduce(
     srcs: object, dsts: object, replica_group: object, op: object, priority: object = None, name: str | None = None
 ) -> None:
     """Set each dst to its src folded with op over all ranks of this rank's group."""
+    check_priority(priority, "all_reduce")
     groups, word = _groups(replica_group, "all_reduce"), _fold(op, "all_reduce")
     for source, target in _pairs(srcs, dsts, "all_reduce"):
         _emit("all_reduce", source, target, source.shape, op=word, **groups)
@@ -164,6 +186,7 @@ def all_gather(
     """Set each dst to the srcs of all ranks of this rank's group, joined in the order of the ranks along axis
     ``collective_dim``.
     """
+    check_priority(priority, "all_gather")
     groups = _groups(replica_group, "all_gather")
     for source, target in _pairs(srcs, dsts, "all_gather"):
         axis = _axis(collective_dim, source, "all_gather")
@@ -178,6 +201,7 @@ def reduce_scatter(
     """Fold each src with op over all ranks of this rank's group, and set dst to this rank's part of the result
     along axis ``collective_dim``.
     """
+    check_priority(priority, "reduce_scatter")
     groups, word = _groups(replica_group, "reduce_scatter"), _fold(op, "reduce_scatter")
     for source, target in _pairs(srcs, dsts, "reduce_scatter"):
         axis = _axis(collective_dim, source, "reduce_scatter")
@@ -192,8 +216,9 @@ def all_to_all(
     """Send part i of each src along axis ``collective_dim`` to rank i of this rank's group, and set dst to the
     received parts.
     """
+    check_priority(priority, "all_to_all")
     groups = _groups(replica_group, "all_to_all")
-    for source, target in _pairs(srcs, dsts, "all_to_all"):
+    for source, target in _pairs(srcs, dsts, "all_to_all", in_hbm=True):
         axis = _axis(collective_dim, source, "all_to_all")
         _scaled(source.shape, axis, 1, cast("int", groups["members"]))
         _emit("all_to_all", source, target, source.shape, axis=axis, **groups)
@@ -219,6 +244,8 @@ def _varied(
         if len(pairs) == 1
         else refuse("operand_type", f"'{kind}' got {len(pairs)} tensors", "pass one src and one dst")
     )
+    if rows.space is Space.SBUF:
+        unsupported(f"metadata_tensor of {kind} in SBUF is not simulated", "copy it to HBM with nisa.dma_copy")
     if {source.space, target.space, rows.space} != {Space.HBM}:
         refuse("address_space", f"tensors of '{kind}' must be in HBM", "copy them there with nisa.dma_copy")
     least = 4 if displaced else 3 if counts else 2
@@ -311,7 +338,8 @@ def collective_permute(
     targets = flat[1::2]
     if not flat or len(set(targets)) != len(targets):
         refuse("replica_group", "'collective_permute' got a target rank twice, or no pairs: name each target rank once")
-    for source, target in _pairs(srcs, dsts, "collective_permute"):
+    check_priority(priority, "collective_permute")
+    for source, target in _pairs(srcs, dsts, "collective_permute", in_hbm=True, alone=True):
         _emit("collective_permute", source, target, source.shape, ranks=flat, members=2)
 
 
@@ -320,9 +348,11 @@ def collective_permute_implicit(
     channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
     """Set each dst to the src of the previous rank of this rank's group, whose ranks form a ring."""
+    check_priority(priority, "collective_permute_implicit")
+    _check_channels(channel_ids, srcs_by_channel, "collective_permute_implicit")
     groups = _groups(replica_group, "collective_permute_implicit")
     for sources, targets in zip(srcs_by_channel, dsts_by_channel, strict=True):
-        for source, target in _pairs(sources, targets, "collective_permute_implicit"):
+        for source, target in _pairs(sources, targets, "collective_permute_implicit", alone=True):
             _emit("collective_permute_implicit", source, target, source.shape, **groups)
 
 
@@ -332,6 +362,8 @@ def collective_permute_implicit_reduce(
 ) -> None:  # fmt: skip
     """Set each dst to src0 op src1, where src1 comes from the previous rank of this rank's group."""
     call = "collective_permute_implicit_reduce"
+    check_priority(priority, call)
+    _check_channels(channel_ids, srcs0_by_channel, call)
     groups, word = _groups(replica_group, call), _fold(op, call)
     for first, second, targets in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
         ((left, target),), ((right, _),) = _pairs(first, targets, call), _pairs(second, targets, call)

@@ -17,6 +17,7 @@ from acceld.nki.frontend.core.views import conform
 from acceld.nki.frontend.current.names import DgeMode, DmaEngine, OobMode
 from acceld.nki.frontend.current.operands import (
     alu_op,
+    check_priority,
     destination,
     emit,
     matched,
@@ -63,7 +64,7 @@ def dma_copy(
                 "copy it to SBUF with nisa.tensor_copy first",
             )
     _check_dge(dge_mode, engine, source, target, "dma_copy")
-    _check_priority(priority, "dma_copy")
+    check_priority(priority, "dma_copy")
     if source.dtype_name != target.dtype_name and "int64" in (source.dtype_name, target.dtype_name):
         unsupported(
             f"dma_copy from {source.dtype_name} to {target.dtype_name} is not simulated",
@@ -151,25 +152,6 @@ def _gathers(tile: Tensor) -> bool:
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
-def _check_priority(priority: object, call: str) -> None:
-    """Raise LegalityError for a ``priority=`` argument that the chip does not take."""
-    if priority is None:
-        return
-    trace = current()
-    if trace.chip.generation < 4:
-        refuse(
-            "chip",
-            f"{trace.chip.name} has no priority for '{call}'; NeuronCore-v4 is the first that has it",
-            "leave priority out",
-        )
-    if not isinstance(priority, int) or not 0 <= priority <= 3:
-        refuse(
-            "operand_type",
-            f"'{call}' can not take priority={priority!r} (nisa.{call}, 0.6)",
-            "pass 0 (first) to 3, or leave priority out",
-        )
-
-
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
     """Raise LegalityError for operands that the chosen builder of DMA descriptors does not take.
 
@@ -242,7 +224,7 @@ def dma_transpose(
     source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
     _no_skipping(oob_mode, "dma_transpose")
     _check_dge(dge_mode, None, source, target, "dma_transpose")
-    _check_priority(priority, "dma_transpose")
+    check_priority(priority, "dma_transpose")
     _transposed_by_dma(source, target, word_of(dge_mode))
     order = TRANSPOSES.get(source.ndim)
     if order is None or (axes is not None and tuple(axes) != order):

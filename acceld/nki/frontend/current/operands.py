@@ -326,6 +326,25 @@ def command_of(value: object, call: str, known: Container[str]) -> str | None:
     return word
 
 
+def check_priority(priority: object, call: str) -> None:
+    """Raise LegalityError for a ``priority=`` argument that the chip does not take."""
+    if priority is None:
+        return
+    trace = current()
+    if trace.chip.generation < 4:
+        refuse(
+            "chip",
+            f"{trace.chip.name} has no priority for '{call}'; NeuronCore-v4 is the first that has it",
+            "leave priority out",
+        )
+    if not isinstance(priority, int) or not 0 <= priority <= 3:
+        refuse(
+            "operand_type",
+            f"'{call}' can not take priority={priority!r} (nisa.{call}, 0.6)",
+            "pass 0 (first) to 3, or leave priority out",
+        )
+
+
 def int32(value: object, what: str, call: str, unsigned: bool = False) -> int:
     """Return ``value`` as a signed integer of 32 bits; with ``unsigned``, also as an unsigned one. Raise LegalityError
     for any other value. ``what`` names the value in the message.

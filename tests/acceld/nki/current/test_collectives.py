@@ -81,10 +81,13 @@ def test_collectives_of_tensors_in_hbm(call: str, shape: str, expected: object) 
 
 def test_a_rank_that_no_pair_targets_keeps_its_tile_and_tiles_on_chip_gather_along_their_free_axis() -> None:
     x = four()
-    kept = execute_ranks(
-        traced(ON_CHIP.format(call="ncc.collective_permute([src], [dst], [(0, 1)])", shape="(8, 16)")),
-        [[one] for one in x],
-    )
+    filled = """
+    tile = nl.ndarray((8, 16), dtype=x.dtype)
+    nisa.memset(dst=tile, value=-1.0)
+    nisa.dma_copy(dst=out, src=tile)
+    ncc.collective_permute([x], [out], [(0, 1)])
+    """
+    kept = execute_ranks(traced(filled), [[one] for one in x])
     assert np.array_equal(kept[1][0], x[0]) and (kept[2][0] == -1).all()
     call = ON_CHIP.format(
         call="ncc.all_gather(srcs=[src], dsts=[dst], replica_group=group, collective_dim=1)", shape="(8, 32)"

@@ -19,6 +19,7 @@ from acceld.nki.verify.verifier import verify
 REFUSED, NOTED, ACCEPTED = "refused", "noted", "accepted"
 HEAD = """
 import nki
+import nki.collectives as ncc
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
@@ -66,6 +67,13 @@ def rows(rule: str, expected: str, text: str, chip: str = "trn2", lnc: int = 1) 
     """Read one probe a line: a name, a colon and statements; ``;;`` separates lines."""
     found = [line.partition(":") for line in textwrap.dedent(text).strip().splitlines()]
     return [Probe(name.strip(), rule, expected, body.strip(), chip, lnc) for name, _, body in found]
+
+
+RANKS = (
+    "g = ncc.ReplicaGroup([[0, 1, 2, 3]]);;s, d = (nl.ndarray((128, 64), nl.float32, nl.private_hbm) for _ in range(2));;"
+    "nisa.dma_copy(s, a);;"
+)
+"""Lines with a group of four ranks, a source and a destination in HBM."""
 
 
 PROBES = [
@@ -475,6 +483,20 @@ PROBES = [
     *rows("mx", NOTED, "exp_5d: w = tile((128, 2, 2, 4, 4), nl.float32);;nisa.exponential(w, w)", "trn3"),
     *rows("L15", REFUSED, "tt_square: nisa.tensor_tensor(c, a, b, nl.square)"),
     *rows("L23", NOTED, "rs_far: nisa.range_select(c, a, nl.greater, nl.less, col, col, range_start=2**24)"),
+    *[
+        Probe(name, "collectives", expected, RANKS + line)
+        for name, expected, line in (
+            ("reduce_ranks", ACCEPTED, "ncc.all_reduce([s], [d], g, nl.add)"),
+            ("reduce_numpy", REFUSED, "ncc.all_reduce([s], [d], g, np.add)"),
+            ("reduce_priority", REFUSED, "ncc.all_reduce([s], [d], g, nl.add, priority=1)"),
+            ("exchange_sbuf", REFUSED, "ncc.all_to_all([a], [c], g, 0)"),
+            ("permute_sbuf", REFUSED, "ncc.collective_permute([a], [c], [(0, 1), (1, 0)])"),
+            ("permute_two", REFUSED, "ncc.collective_permute([s, s], [d, d], [(0, 1), (1, 0)])"),
+            ("ring_channel_1", REFUSED, "ncc.collective_permute_implicit([[s]], [[d]], g, channel_ids=[1])"),
+            ("ring_5_channels", REFUSED, "ncc.collective_permute_implicit([[s]] * 5, [[d]] * 5, g, channel_ids=list(range(5)))"),
+            ("ring_2_channels", ACCEPTED, "ncc.collective_permute_implicit([[s], [s]], [[d], [d]], g, channel_ids=[0, 1])"),
+        )
+    ],
 ]  # fmt: skip
 
 
