@@ -118,9 +118,9 @@ async def tried(
 ) -> Tried:
     """Tune one kernel by the strategy ``name`` for ``limit_s`` processor seconds, and return the result."""
     tensors = [argument if argument.value is None else None for argument in found.arguments]
-    shapes = tuple(one.kernel_shape or one.shape if one else None for one in tensors)
+    shapes = found.kernel_facts
     dtypes = tuple(one.dtype if one else "" for one in tensors)
-    proposer.read.cache_clear()  # drop what the strategy before this one cached for the same kernels
+    proposer.readings.cache_clear()  # drop what the strategy before this one cached for the same kernels
     began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
 
     async def clock(text: str) -> TimedProgram | None:

@@ -10,7 +10,6 @@ from acceld.cli.arguments import add_json, add_target
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, workload_folders, workload_of
 from acceld.cli.output import print_json, say
 from acceld.errors import DeadlineError, UsageError
-from acceld.home import find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Kernel
 from acceld.workloads import Workload, workload
@@ -88,14 +87,15 @@ def _fault(kernel: Kernel, found: Workload, chip: str, settings: config.Evaluate
     found.
     """
     import asyncio
+    import tempfile
 
     from acceld.evaluate.simulated.programs import traced_program
     from acceld.nki.errors import KernelFailure
     from acceld.nki.verify.verifier import verify
 
-    state = find_home().prepare()
     try:
-        program = asyncio.run(traced_program(kernel, found.kernel_arguments(), chip, settings, state))
+        with tempfile.TemporaryDirectory(prefix="acceld-") as folder:
+            program = asyncio.run(traced_program(kernel, found.kernel_arguments(), chip, settings, Path(folder)))
     except KernelFailure as failure:
         fault: KernelFailure | None = failure
     except DeadlineError:
