@@ -3,10 +3,12 @@
 Before each timed sequence of launches, everything that could carry data from an earlier call is reset:
 
 - The module is loaded again, which resets variables of the device code.
-- The plan's allocations are filled with a byte that no earlier launch left there.
-- The inputs are written again. In all sequences but the last, two elements of each input array have changed places,
-  other ones in each sequence. So no sequence finds inputs of an earlier one, wherever device code may keep results. The
-  outputs of these sequences are dropped.
+- The plan's allocations are filled with a byte that no earlier launch left there. Allocations that host code fills
+  itself (``torch.zeros``) are filled between the two events, because such a fill is part of the kernel's work.
+- The inputs are written again. In all sequences but one, chosen at random, a few elements of each input array have
+  changed places, other ones in each sequence. So no sequence finds inputs of an earlier one, wherever device code may
+  keep results. The outputs of these sequences are dropped. Nothing tells device code which sequence is checked: not the
+  number of sequences before it, and not how its inputs differ from theirs.
 - A buffer of several times the L2 cache is written.
 
 After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only the
@@ -39,7 +41,7 @@ from acceld.workloads.records import ArraySpec
 REPEATS = 5
 """Least number of launch sequences that are timed in one call. The call's time is their median."""
 _WINDOW = 1 << 16
-"""Number of elements of an array among which two are looked for that change places."""
+"""Number of elements of an array among which those are looked for that change places."""
 MOST_FLUSHES = 64
 """Greatest number of writes of the large buffer before a sequence. If queueing the launches takes the host longer than
 these writes take the device, the measured time includes a part of the host's time.
@@ -93,16 +95,20 @@ class Replay:
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
         changing = [_Changing(one) for one in arrays]
         took: list[float] = []
-        number, own = 0, False  # own: the sequence had the call's own inputs, as the last sequence must
-        while len(took) < REPEATS or not own:
-            own, number = len(took) >= REPEATS - 1 and not own, number + 1
+        checked, place = False, secrets.randbelow(REPEATS)
+        number, own = 0, False  # own: the sequence had the call's own inputs
+        while len(took) < REPEATS or not checked:
+            own, number = len(took) >= place and not checked and not own, number + 1
             one_us, alone = self._timed(arrays if own else [one.changed(number) for one in changing])
-            if alone or self._flushes >= MOST_FLUSHES:
+            counts = alone or self._flushes >= MOST_FLUSHES
+            if counts:
                 took.append(one_us)
             else:
                 self._flushes *= 2
-        for output, array, size in zip(self._plan.outputs, outputs, self._sizes, strict=True):
-            self._driver.read(_address(array), self._buffers[output.number] + output.offset_bytes, size)
+            if own and counts:
+                checked = True
+                for output, array, size in zip(self._plan.outputs, outputs, self._sizes, strict=True):
+                    self._driver.read(_address(array), self._buffers[output.number] + output.offset_bytes, size)
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
@@ -121,6 +127,7 @@ class Replay:
         for _ in range(self._flushes):
             driver.fill(self._flush, byte, self._flush_bytes)
         driver.record(start)
+        self._fill()
         for launch in launches:
             launch()
         driver.record(end)
@@ -155,8 +162,14 @@ class Replay:
     def _poison(self) -> None:
         byte = os.urandom(1)[0]
         for pointer, one in zip(self._buffers, self._plan.buffers, strict=True):
-            self._driver.fill(pointer, byte if one.fill is None else one.fill, one.size_bytes)
+            self._driver.fill(pointer, byte, one.size_bytes)
         self._driver.fill(self._scratch, 0, self._scratch_bytes)
+
+    def _fill(self) -> None:
+        """Fill the allocations that host code fills."""
+        for pointer, one in zip(self._buffers, self._plan.buffers, strict=True):
+            if one.fill is not None:
+                self._driver.fill(pointer, one.fill, one.size_bytes)
 
     def _packed(self, pointer: Pointer) -> bytes:
         base = (self._inputs if pointer.kind == "input" else self._buffers)[pointer.number]
@@ -170,10 +183,11 @@ class InputChanged(Exception):
 
 
 class _Changing:
-    """A copy of an array in which two elements change places, a different pair each time.
+    """A copy of an array in which a few elements change places, other ones each time.
 
-    Arrays of whole numbers stay as they are, because the numbers may be indices. An array whose elements are all equal
-    stays as it is, too.
+    Any two of the contents, and the array itself, differ in equally many elements. So none of them tells which one is
+    the array itself. Arrays of whole numbers stay as they are, because the numbers may be indices. An array whose
+    elements are all equal stays as it is, too.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -182,23 +196,33 @@ class _Changing:
         self._swapped: tuple[int, int] | None = None
         if array.dtype.kind not in "iub" and array.size:
             self._array = array.copy()
-            self._pairs = _pairs(self._bits)
+            self._pairs, hidden = _pairs(self._bits)
+            if hidden is not None:
+                self._exchange(hidden)
 
     @property
     def _bits(self) -> NDArray[Any]:
         return self._array.reshape(-1).view(f"u{self._array.dtype.itemsize}")
 
+    def _exchange(self, pair: tuple[int, int]) -> None:
+        self._bits[list(pair)] = self._bits[list(reversed(pair))]
+
     def changed(self, number: int) -> NDArray[Any]:
         """Return the array with the pair number ``number`` exchanged. The result is valid until the next call."""
         for pair in (self._swapped, self._pairs[number % len(self._pairs)] if self._pairs else None):
             if pair is not None:
-                self._bits[list(pair)] = self._bits[list(reversed(pair))]
+                self._exchange(pair)
                 self._swapped = pair
         return self._array
 
 
-def _pairs(bits: NDArray[Any]) -> list[tuple[int, int]]:
-    """Return pairs of positions whose elements differ. All pairs share one position; [] if all elements are equal."""
+def _pairs(bits: NDArray[Any]) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
+    """Return pairs of positions that are exchanged one at a time, and a pair that stays exchanged (None for no pair). All
+    pairs share one position.
+
+    If the other positions of the pairs have one value, two contents differ in two elements. If these positions have
+    different values, a further such pair must stay exchanged. Then two contents differ in three elements.
+    """
     start = secrets.randbelow(max(1, bits.size - _WINDOW))
     if (bits[start : start + _WINDOW] == bits[start]).all():
         first = int(np.argmax(bits != bits[0]))
@@ -207,7 +231,17 @@ def _pairs(bits: NDArray[Any]) -> list[tuple[int, int]]:
     one = secrets.randbelow(part.size)
     other = int(np.argmax(part != part[one]))
     shared = max((one, other), key=lambda at: np.count_nonzero(part != part[at]))
-    return [(start + shared, start + int(at)) for at in np.flatnonzero(part != part[shared])]
+    rest = np.flatnonzero(part != part[shared])
+    values, firsts, counts = np.unique(part[rest], return_index=True, return_counts=True)
+    if not rest.size:
+        return [], None
+    if counts.max() >= len(values):
+        alike, hidden = rest[part[rest] == values[counts.argmax()]], None
+    else:
+        alike = rest[firsts]
+        hidden = (start + shared, start + int(alike[0]))
+        alike = alike[1:]
+    return [(start + shared, start + int(at)) for at in alike], hidden
 
 
 def _address(array: NDArray[Any]) -> int:
