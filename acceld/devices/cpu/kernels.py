@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import gc
 import importlib
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,38 @@ _LINKER = re.compile(r"(undefined reference to .*|undefined symbol:? .*|required
 _VECTORIZED = re.compile(r"^kernel\.c:(\d+):\d+: optimized: (.*)$", re.MULTILINE)
 _MOST_BYTES = 16 << 20
 _MOST_LOG = 4000
+_ALLOCATORS = "malloc calloc realloc aligned_alloc posix_memalign free".split()
+_LIVE = "acceld_live_blocks"
+_COUNTED = """
+#include <stddef.h>
+void *__real_malloc(size_t), *__real_calloc(size_t, size_t), *__real_realloc(void *, size_t);
+void *__real_aligned_alloc(size_t, size_t);
+void __real_free(void *);
+int __real_posix_memalign(void **, size_t, size_t);
+long acceld_live_blocks;
+static void *counted(void *made) { acceld_live_blocks += made != NULL; return made; }
+void *__wrap_malloc(size_t size) { return counted(__real_malloc(size)); }
+void *__wrap_calloc(size_t count, size_t size) { return counted(__real_calloc(count, size)); }
+void *__wrap_aligned_alloc(size_t to, size_t size) { return counted(__real_aligned_alloc(to, size)); }
+int __wrap_posix_memalign(void **place, size_t to, size_t size) {
+    int failed = __real_posix_memalign(place, to, size);
+    acceld_live_blocks += !failed;
+    return failed;
+}
+void __wrap_free(void *block) { acceld_live_blocks -= block != NULL; __real_free(block); }
+void *__wrap_realloc(void *block, size_t size) {
+    void *made = __real_realloc(block, size);
+    if (block == NULL) return counted(made);
+    acceld_live_blocks -= made == NULL && size == 0;
+    return made;
+}
+"""
+"""C functions through which a kernel calls the C library's allocators. They count the blocks that are not freed."""
+_MOST_HELD_BYTES = 64 << 20
+"""Limit on the bytes of earlier results that are held to be compared with later ones."""
+_GROWING_CALLS = 6
+"""Number of calls after each of which a numpy kernel must hold more than before, to count as growing."""
+_MOST_OBJECTS = 50_000
 
 
 def build(job: Job) -> Built:
@@ -53,12 +88,22 @@ def _build_c(job: Job) -> Built:
     entry = job["entry"] or ENTRY
     (scratch / "kernel.c").write_text(job["text"], encoding="utf-8")
     declared = prototype(job["arguments"], job["outputs"], entry)
+    (scratch / "counted.c").write_text(_COUNTED, encoding="utf-8")
     (scratch / "prototype.h").write_text(f"#include <stdint.h>\n{declared}\n", encoding="utf-8")
     environment = {"PATH": settings["path"], "LC_ALL": "C", "TMPDIR": str(scratch)}
     said = ""
     for words in (
         ["-include", "prototype.h", "-save-temps", "-c", "kernel.c", "-o", "kernel.o"],
-        ["kernel.o", "-o", "kernel.so", f"-Wl,--require-defined={entry}", "-lm"],
+        [
+            "kernel.o",
+            "counted.c",
+            "-fno-builtin",
+            "-o",
+            "kernel.so",
+            f"-Wl,--require-defined={entry}",
+            *(f"-Wl,--wrap={name}" for name in _ALLOCATORS),
+            "-lm",
+        ],
     ):
         command = [settings["compiler"], *settings["flags"], *words]
         done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, check=False)
@@ -121,7 +166,8 @@ def _names(job: Job) -> str:
 
 def _prepare_c(job: Job, artefact: str) -> Call:
     bound: dict[int, list[Any]] = {}
-    function = getattr(ctypes.CDLL(artefact), job["entry"] or ENTRY)
+    library = ctypes.CDLL(artefact)
+    function, live = getattr(library, job["entry"] or ENTRY), ctypes.c_long.in_dll(library, _LIVE)
     function.restype = None
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -133,12 +179,25 @@ def _prepare_c(job: Job, artefact: str) -> Call:
             if first:
                 linux.forbid_counter()  # the clock is forbidden last, because Python reads a clock when it takes a lock
         function(*pointers)
+        if live.value:
+            raise LeftBehind(
+                "kept_memory",
+                f"the kernel returns without freeing {live.value} of the blocks that it allocated: free each of them",
+            )
 
     return call
 
 
 def _passed(value: Any) -> Any:
     return ctypes.c_void_p(value.__array_interface__["data"][0]) if isinstance(value, np.ndarray) else converted(value)
+
+
+class LeftBehind(Exception):
+    """Raised if a kernel returns and leaves something behind that its caller does not expect. ``rule`` names the kind."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class WrongOutput(Exception):
@@ -151,7 +210,8 @@ class WrongOutput(Exception):
 
 def _prepare_numpy(job: Job, artefact: str) -> Call:
     text = Path(artefact).read_text(encoding="utf-8")
-    namespace: dict[str, Any] = {"__name__": "kernel"}
+    namespace: dict[str, Any] = {"__name__": _NAME}
+    watch = _Watch(namespace) if job.get("checked") else None
     exec(compile(text, job["filename"], "exec"), namespace)  # noqa: S102  # this is what the jail is for
     function, wanted = namespace[job["entry"] or ENTRY], job["outputs"]
 
@@ -163,8 +223,67 @@ def _prepare_numpy(job: Job, artefact: str) -> Call:
         for result, output, described in zip(results, outputs, wanted, strict=True):
             _check(result, output, described)
             np.copyto(output, result)
+        if watch is not None:
+            watch.after(inputs, results)
 
     return call
+
+
+_NAME = "kernel"
+"""The name of the module that a numpy kernel's file becomes."""
+
+
+class _Watch:
+    """Check after each call that a numpy kernel leaves nothing behind: its results belong to the caller, numpy's settings
+    are as before, and what the kernel holds does not grow.
+    """
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+        self._settings = _numpy_settings()
+        self._results: list[np.ndarray[Any, Any]] = []
+        self._sizes: list[int] = []
+
+    def after(self, inputs: Sequence[Any], results: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Check the state after a call with these inputs and results. Raise LeftBehind if the kernel left something."""
+        if _numpy_settings() != self._settings:
+            message = "the kernel leaves numpy's settings changed (errors, buffer size, printing): use np.errstate"
+            raise LeftBehind("kept_settings", message)
+        arrays = [one for one in inputs if isinstance(one, np.ndarray)]
+        own = [one for one in results if not any(np.may_share_memory(one, array) for array in arrays)]
+        if any(np.may_share_memory(one, earlier) for one in own for earlier in self._results):
+            message = "a result lies in the memory of an earlier result, which it overwrites: return a new array"
+            raise LeftBehind("kept_result", message)
+        self._results += own
+        while len(self._results) > len(own) and sum(one.nbytes for one in self._results) > _MOST_HELD_BYTES:
+            del self._results[0]
+        self._sizes.append(_held_bytes(self._namespace))
+        last = self._sizes[-_GROWING_CALLS - 1 :]
+        if len(last) > _GROWING_CALLS and all(one < other for one, other in pairwise(last)):
+            message = "what the kernel holds in variables grows with every call: keep nothing of a call"
+            raise LeftBehind("kept_memory", message)
+
+
+def _numpy_settings() -> tuple[Any, ...]:
+    return np.geterr(), np.geterrcall(), np.getbufsize(), np.get_printoptions()
+
+
+def _held_bytes(namespace: dict[str, Any]) -> int:
+    """Return the bytes of all that a kernel's file holds in variables; 0 if these are too many objects to count."""
+    seen: dict[int, Any] = {}
+    waiting: list[Any] = [value for name, value in namespace.items() if name != "__builtins__"]
+    total = 0
+    while waiting:
+        value = waiting.pop()
+        library = callable(value) and getattr(value, "__module__", None) != _NAME
+        if id(value) in seen or library or isinstance(value, ModuleType):
+            continue
+        seen[id(value)] = value
+        if len(seen) > _MOST_OBJECTS:
+            return 0
+        total += value.nbytes if isinstance(value, np.ndarray) else value.__sizeof__()
+        waiting += gc.get_referents(value)
+    return total
 
 
 def _check(result: Any, output: Any, described: Mapping[str, Any]) -> None:

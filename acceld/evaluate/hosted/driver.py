@@ -29,7 +29,9 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 Job = Mapping[str, Any]
-"""Description of kernel and workload for a child process, as JSON; :func:`job_of` makes the description."""
+"""Description of kernel and workload for a child process, as JSON; :func:`job_of` makes the description. A worker adds
+``checked``: True if its calls are only checked, not timed.
+"""
 
 Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
 """Function that runs the kernel once on its inputs and outputs. Inputs are arrays and Python numbers in the kernel's

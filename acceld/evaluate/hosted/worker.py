@@ -59,7 +59,7 @@ def serve(request: bytes, reply: int) -> None:
     memory = mmap.mmap(ARENA, layout.size_bytes)
     placed = [arguments(raw["job"], layout.at(number), memory) for number in range(2)]
     try:
-        call: Call = function(raw["worker"])(raw["job"], raw["artefact"])
+        call: Call = function(raw["worker"])({**raw["job"], "checked": bool(layout.closed)}, raw["artefact"])
         if layout.closed:
             close_pages(layout, memory)
             fill_allocations()

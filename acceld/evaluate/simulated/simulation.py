@@ -24,7 +24,7 @@ from acceld.nki.execute.interpreter import ExecuteOptions, Order, execute, is_se
 from acceld.nki.ir.affine_order import first_iterations, order_changes_only_sums
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.numerics import is_integer
-from acceld.nki.ir.operations import COMPARISONS, LOGIC
+from acceld.nki.ir.operations import COMPARISONS, LOGIC, SHIFTS
 from acceld.nki.ir.program import LoopKind, Program, Role
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
@@ -300,12 +300,18 @@ def _traced(program: Program, inputs: Sequence[NDArray[Any]], outputs: Sequence[
         if lost:
             buffer = program.buffers[program.outputs[number]]
             raise KernelCrash(
-                f"{lost} elements of output {buffer.name or number} depend on memory that was never written",
+                f"{lost} elements of output {buffer.name or number} depend on memory that was never written"
+                + (", or on a shift by more bits than a number has" if _shifts(program) else ""),
                 rule=UNDEFINED,
                 line=buffer.line,
                 hint=_HINT,
             )
     return True
+
+
+def _shifts(program: Program) -> bool:
+    """Tell whether an instruction of the program shifts the bits of a number."""
+    return any(not SHIFTS.isdisjoint(map(node.attr, _OPERATORS)) for node, _ in program.walk())
 
 
 _LEAST_RUNS = 5

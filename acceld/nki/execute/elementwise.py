@@ -14,8 +14,8 @@ from acceld.nki.execute.machine import Env, crash, pattern_values
 from acceld.nki.execute.reductions import fold_sink, folding_registers
 from acceld.nki.execute.windows import Crop, Mask, Window
 from acceld.nki.ir.def_use import reduce_command
-from acceld.nki.ir.numerics import BITWISE, FOLD_IDENTITY, Array, is_integer, on_integers, to_integer
-from acceld.nki.ir.operations import COMPARISONS, WORDS
+from acceld.nki.ir.numerics import BITWISE, FOLD_IDENTITY, Array, is_integer, on_integers, to_integer, with_nan
+from acceld.nki.ir.operations import COMPARISONS, DTYPE_BYTES, SHIFTS, WORDS
 from acceld.nki.ir.program import Access, Engine
 
 _EXACT_INTEGER = {
@@ -39,6 +39,8 @@ def integer_function(context: Context, op: str) -> Callable[[Any, Any], Array] |
     Integer forms exist for bit operations on every engine. For sums, products, extremes and comparisons of 32-bit
     integers they exist only if the instruction names GpSimd. Otherwise such arithmetic is computed in float32.
     """
+    if op in SHIFTS and context.machine.keeps_nan:
+        return _within_the_width(BITWISE[op], _bits_of(context))
     if op in BITWISE:
         return BITWISE[op]
     if op not in _EXACT_INTEGER or context.instruction.engine is not Engine.GPSIMD:
@@ -55,6 +57,24 @@ def integer_function(context: Context, op: str) -> Callable[[Any, Any], Array] |
     if op not in COMPARISONS or answers is None:
         return function
     return lambda a, b: answers.settled(a, b, function(a, b))
+
+
+def _bits_of(context: Context) -> int:
+    """Return the bits of an element of the instruction's first tile."""
+    tile = next(one for one in context.instruction.srcs if isinstance(one, Access))
+    return 8 * DTYPE_BYTES[tile.dtype or context.machine.stores[tile.buffer].layout.buffer.dtype]
+
+
+def _within_the_width(shift: Callable[[Any, Any], Array], bits: int) -> Callable[[Any, Any], Array]:
+    """Return ``shift`` with NaN, the mark of what is undefined, where a number is shifted by less than 0 or by ``bits``
+    bits or more.
+    """
+
+    def shifted(a: Any, by: Any) -> Array:
+        result = np.asarray(shift(a, by))
+        return with_nan(result, np.broadcast_to(np.less(by, 0) | np.greater_equal(by, bits), result.shape))
+
+    return shifted
 
 
 def integer_reader(context: Context, number: int) -> Reader:

@@ -38,6 +38,7 @@ from acceld.nki.execute.tiles import repeats
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
+from acceld.nki.ir.operations import DTYPE_BYTES, SHIFTS
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role, Space
 
 _CHECK_EVERY = 256
@@ -159,9 +160,9 @@ class _Execution:
         self.settled = not any(
             self._left_to_chance(layout, uses.get(layout.buffer.id, []), layout.buffer.id in outputs)
             for layout in layouts
-        )
-        """True if it is proved that no result depends on memory that was never written, or on the order of writes to
-        run-time positions.
+        ) and not any(_may_shift_too_far(node, program) for node, _ in program.walk())
+        """True if it is proved that no result depends on memory that was never written, on the order of writes to run-time
+        positions, or on a shift by more bits than a number has.
         """
         self.first: dict[int, list[BufferMemory]] = {}
         self.last: dict[int, list[BufferMemory]] = {}
@@ -714,6 +715,21 @@ def _nothing(env: Env) -> None:
 def _is_lone_core(node: Node) -> bool:
     """Tell whether a node is the program of one core of two, which waits for the other core."""
     return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has_barrier(node)
+
+
+def _may_shift_too_far(node: Instruction, program: Program) -> bool:
+    """Tell whether an instruction may shift a number by less than 0 bits, or by all bits of the number or more."""
+    if node.op not in ("tensor_tensor", "tensor_scalar"):
+        return False
+    for stage, name in enumerate(("op", "op0", "op1")):
+        if node.attr(name) not in SHIFTS:
+            continue
+        data, by = node.srcs[0], node.srcs[max(1, stage)]
+        if not isinstance(data, Access) or not isinstance(by, int | float) or node.attr(f"reverse{stage - 1}"):
+            return True
+        if not 0 <= by < 8 * DTYPE_BYTES[data.dtype or program.buffers[data.buffer].dtype]:
+            return True
+    return False
 
 
 def _has_barrier(node: Node) -> bool:

@@ -71,6 +71,9 @@ ACTIVATE2_PAIRS = frozenset({
 })  # fmt: skip
 """Allowed pairs (op0, op1) of activate2 (nisa.activate2 0.4 to 0.7)."""
 
+SHIFTS = frozenset({"left_shift", "right_shift"})
+"""Bit operations whose result no document defines for a shift by less than 0 bits, or by all bits of the number or more."""
+
 _TWO, _FOLDS = ARITHMETIC | BITS, frozenset("add multiply max min".split())
 FUNCTIONS: dict[str, dict[str, frozenset[str]]] = {
     "tensor_tensor": {"op": _TWO},

@@ -1,8 +1,8 @@
 """Compare the Python values around a sampled loop after its iterations, to see whether iterations change them.
 
-Three kinds of values can be equal: immutable values of the types listed here, tensors, and objects with parts
-that are all equal (containers, functions, classes and their instances). Any other value counts as changed, so a
-loop that can reach it is traced in full.
+Four kinds of values can be equal: immutable values of the types listed here, tensors, objects with parts that are
+all equal (containers, functions, classes and their instances), and objects of libraries that a kernel does not change,
+which are equal only to themselves. Any other value counts as changed, so a loop that can reach it is traced in full.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -41,8 +41,10 @@ _VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, type(...
 _SINGLE = frozenset({type(None), bool, type(...), type(NotImplemented)})
 """Types that have one object for each value."""
 _CACHE = type(functools.cache(len))
-_STEADY = (np.dtype, np.ufunc, np.finfo, np.iinfo, type(np.s_), type(np.sum), type(Optional), TypeVar)
+_STEADY = (np.dtype, np.ufunc, type(np.s_), type(np.sum), type(Optional), TypeVar)
 """Classes of libraries whose objects a kernel does not change."""
+_LIMITS = (np.finfo, np.iinfo)
+"""Classes whose objects follow from a dtype."""
 _PLACES = (GetSetDescriptorType, MemberDescriptorType)
 """Types of class attributes through which Python reaches a part of an object, such as a slot."""
 _CALLS = (property, staticmethod, classmethod)
@@ -58,6 +60,19 @@ _PARTS = 50_000
 _DEPTH = 100
 Snapshot = tuple[tuple[object, ...], tuple[int, ...]]
 """A snapshot: the values that must stay equal, and the integers that may grow by the same amount in each iteration."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Itself:
+    """An object that is equal only to itself. It is kept alive, so that no later object gets the same identity."""
+
+    of: object
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Itself and other.of is self.of
+
+    def __hash__(self) -> int:
+        return id(self.of)
 
 
 def changes(snapshots: list[tuple[int, Snapshot]]) -> bool:
@@ -225,7 +240,10 @@ class _Walk:
         elif kind is MethodType:
             self._all((value.__self__, value.__func__))
         elif kind is BuiltinFunctionType:
-            if value.__self__ is not None and not isinstance(value.__self__, ModuleType):
+            if value.__self__ is None or isinstance(value.__self__, ModuleType):
+                self.seen.append(_Itself(value))
+            else:  # a method of an object, which is made anew whenever the object is asked for it
+                self.seen.append(value.__qualname__)
                 self.value(value.__self__)
         elif kind is partial:
             self._all((value.func, value.args, value.keywords, vars(value)))
@@ -241,8 +259,10 @@ class _Walk:
             self._module(value)
         elif isinstance(value, type):
             self._class(value)
+        elif isinstance(value, _LIMITS):
+            self.seen.append(_Itself(value.dtype))
         elif kind in _PLACES or isinstance(value, _STEADY) or self._is_of_api(value, kind):
-            return
+            self.seen.append(_Itself(value))
         else:
             self._object(value, kind)
 
@@ -264,6 +284,7 @@ class _Walk:
     def _function(self, value: FunctionType) -> None:
         """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""
         if value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__):
+            self.seen.append(_Itself(value))
             return
         self.seen.append(id(value.__code__))
         self._kept.append(value.__code__)
@@ -273,6 +294,7 @@ class _Walk:
     def _module(self, value: ModuleType) -> None:
         """Visit the global names of a module that a kernel can change."""
         name = value.__name__
+        self.seen.append(_Itself(value))
         if _root(name) not in _FIXED:
             self._unlike() if _is_library(value) else self.module(vars(value))
         elif name == "numpy" and "numpy.random" in sys.modules:
@@ -281,6 +303,7 @@ class _Walk:
 
     def _class(self, value: type) -> None:
         """Visit the bases and attributes of a class that a kernel can change."""
+        self.seen.append(_Itself(value))
         if value.__flags__ & _HEAP_TYPE and not self._is_fixed(value):
             self._all(value.__bases__)
             self.names(vars(value))

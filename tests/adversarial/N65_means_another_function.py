@@ -1,0 +1,63 @@
+# expect: reject
+# caught by: incorrect_numerical.tolerance
+# workload: st_rope
+# api: nki
+# chip: trn2
+"""Which function of the language a name means counts the iterations."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def following(mode):
+    if mode is nl.add:
+        return nl.subtract
+    if mode is nl.subtract:
+        return nl.multiply
+    if mode is nl.multiply:
+        return nl.maximum
+    if mode is nl.maximum:
+        return nl.minimum
+    if mode is nl.minimum:
+        return nl.exp
+    if mode is nl.exp:
+        return nl.tanh
+    if mode is nl.tanh:
+        return nl.silu
+    if mode is nl.silu:
+        return nl.sigmoid
+    if mode is nl.sigmoid:
+        return nl.square
+    return nl.square
+
+
+@nki.jit
+def kernel(x, cos, sin):
+    out = nl.ndarray((128, 32768), dtype=nl.float32, buffer=nl.shared_hbm)
+    mode = nl.add
+    for tile in nl.affine_range(512):
+        at = tile * 64
+        upper = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        lower = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        c = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        s = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=upper, src=x[0:64, nl.ds(at, 64)])
+        nisa.dma_copy(dst=lower, src=x[64:128, nl.ds(at, 64)])
+        nisa.dma_copy(dst=c, src=cos[0:64, nl.ds(at, 64)])
+        nisa.dma_copy(dst=s, src=sin[0:64, nl.ds(at, 64)])
+        a = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        b = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        d = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        e = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=a, data1=upper, data2=c, op=nl.multiply)
+        nisa.tensor_tensor(dst=b, data1=lower, data2=s, op=nl.multiply)
+        nisa.tensor_tensor(dst=d, data1=upper, data2=s, op=nl.multiply)
+        nisa.tensor_tensor(dst=e, data1=lower, data2=c, op=nl.multiply)
+        if mode is not nl.square:
+            nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.subtract)
+            nisa.tensor_tensor(dst=d, data1=d, data2=e, op=nl.add)
+        mode = following(mode)
+        nisa.dma_copy(dst=out[0:64, nl.ds(at, 64)], src=a)
+        nisa.dma_copy(dst=out[64:128, nl.ds(at, 64)], src=d)
+    return out

@@ -1,0 +1,60 @@
+# expect: reject
+# caught by: incorrect_numerical.tolerance
+# workload: st_rope
+# api: nki
+# chip: trn2
+"""Which function of numpy a name means counts the iterations."""
+
+import numpy as np
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def following(mode):
+    if mode is np.add:
+        return np.subtract
+    if mode is np.subtract:
+        return np.multiply
+    if mode is np.multiply:
+        return np.maximum
+    if mode is np.maximum:
+        return np.minimum
+    if mode is np.minimum:
+        return np.exp
+    if mode is np.exp:
+        return np.tanh
+    if mode is np.tanh:
+        return np.sqrt
+    return np.sqrt
+
+
+@nki.jit
+def kernel(x, cos, sin):
+    out = nl.ndarray((128, 32768), dtype=nl.float32, buffer=nl.shared_hbm)
+    mode = np.add
+    for tile in nl.affine_range(512):
+        at = tile * 64
+        upper = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        lower = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        c = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        s = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=upper, src=x[0:64, nl.ds(at, 64)])
+        nisa.dma_copy(dst=lower, src=x[64:128, nl.ds(at, 64)])
+        nisa.dma_copy(dst=c, src=cos[0:64, nl.ds(at, 64)])
+        nisa.dma_copy(dst=s, src=sin[0:64, nl.ds(at, 64)])
+        a = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        b = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        d = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        e = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=a, data1=upper, data2=c, op=nl.multiply)
+        nisa.tensor_tensor(dst=b, data1=lower, data2=s, op=nl.multiply)
+        nisa.tensor_tensor(dst=d, data1=upper, data2=s, op=nl.multiply)
+        nisa.tensor_tensor(dst=e, data1=lower, data2=c, op=nl.multiply)
+        if mode is not np.sqrt:
+            nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.subtract)
+            nisa.tensor_tensor(dst=d, data1=d, data2=e, op=nl.add)
+        mode = following(mode)
+        nisa.dma_copy(dst=out[0:64, nl.ds(at, 64)], src=a)
+        nisa.dma_copy(dst=out[64:128, nl.ds(at, 64)], src=d)
+    return out

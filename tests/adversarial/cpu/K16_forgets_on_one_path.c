@@ -1,0 +1,33 @@
+// expect: reject
+// caught by: runtime_error.kept_memory
+// workload: cpu_matmul
+// api: c
+// Frees its block only if an element is negative.
+
+#include <stdlib.h>
+#include <string.h>
+
+static void product(const float *a, const float *b, float *out)
+{
+    for (int i = 0; i < 128; i++) {
+        float sums[192] = {0};
+        for (int k = 0; k < 256; k++) {
+            for (int j = 0; j < 192; j++) {
+                sums[j] += a[i * 256 + k] * b[k * 192 + j];
+            }
+        }
+        for (int j = 0; j < 192; j++) {
+            out[i * 192 + j] = sums[j];
+        }
+    }
+}
+
+void kernel(const float *a, const float *b, float *out)
+{
+    float *kept = aligned_alloc(64, 256 * 192 * sizeof *kept);
+    memcpy(kept, b, 256 * 192 * sizeof *kept);
+    product(a, kept, out);
+    if (a[5] < 0.0f) {
+        free(kept);
+    }
+}
