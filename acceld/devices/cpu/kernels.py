@@ -8,6 +8,7 @@ import gc
 import importlib
 import re
 import subprocess
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -69,6 +70,7 @@ _MOST_HELD_BYTES = 64 << 20
 _GROWING_CALLS = 6
 """Number of calls after each of which a numpy kernel must hold more than before, to count as growing."""
 _MOST_OBJECTS = 50_000
+_CONTAINERS = (list, dict, set, deque, bytearray)
 
 
 def build(job: Job) -> Built:
@@ -282,6 +284,7 @@ def _held_bytes(namespace: dict[str, Any]) -> int:
         if len(seen) > _MOST_OBJECTS:
             return 0
         total += value.nbytes if isinstance(value, np.ndarray) else value.__sizeof__()
+        total += len(value) if isinstance(value, _CONTAINERS) else 0  # containers have room for elements to come
         waiting += gc.get_referents(value)
     return total
 

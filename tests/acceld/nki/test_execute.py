@@ -258,6 +258,31 @@ def test_a_comparison_says_the_opposite_where_its_operands_were_others_before(wr
     assert np.array_equal(plain, before), "random contents are not seven"
 
 
+@pytest.mark.parametrize("dtype", ["uint32", "uint8"])
+def test_a_shift_by_all_bits_of_a_number_leaves_something_undefined(dtype: str) -> None:
+    bits = 32 if dtype == "uint32" else 8
+    kernel = Kernel()
+    one, by, out = kernel.sbuf((4, 8), dtype), kernel.sbuf((4, 8), dtype), kernel.output((4, 8), dtype)
+    kernel.op("memset", at(one), [1])
+    kernel.op("memset", at(by), [bits - 1])
+    kernel.op("memset", at(by, Run(0, 4), Run(0, 3)), [bits])
+    kernel.op("tensor_tensor", at(one), [at(one), at(by)], op="left_shift")
+    kernel.store(out, one)
+    program = kernel.finish()
+    assert not is_settled(program)
+    (marks,) = execute(program, [], ExecuteOptions(keeps_nan=True))
+    assert marks[:, :3].all() and not marks[:, 3:].any()
+
+
+@pytest.mark.parametrize(("by", "settled"), [(0, True), (31, True), (32, False), (-1, False)])
+def test_a_shift_by_a_number_of_bits_is_settled_if_the_word_has_more(by: int, settled: bool) -> None:
+    kernel = Kernel()
+    tile = kernel.loaded((4, 8), "uint32")
+    kernel.op("tensor_scalar", at(tile), [at(tile), by], op0="right_shift")
+    kernel.store(kernel.output((4, 8), "uint32"), tile)
+    assert is_settled(kernel.finish()) is settled
+
+
 @pytest.mark.parametrize(("read", "settled"), [(6, True), (7, False)])
 def test_a_sum_of_products_decides_by_itself_what_its_memory_held_before(read: int, settled: bool) -> None:
     kernel = Kernel()

@@ -286,6 +286,10 @@ class _Walk:
         if value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__):
             self.seen.append(_Itself(value))
             return
+        if _root(str(value.__globals__.get("__name__"))) in _OF_API:  # one of the API, perhaps with a closure
+            self.seen.append(_Itself(value))
+            self.names({name: one for name, one in vars(value).items() if not name.startswith("__")})
+            return
         self.seen.append(id(value.__code__))
         self._kept.append(value.__code__)
         self._all((value.__closure__, value.__defaults__, value.__kwdefaults__, vars(value)))

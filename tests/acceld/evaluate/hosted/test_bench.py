@@ -192,6 +192,25 @@ async def test_every_call_is_timed_and_its_outputs_are_held_against_the_referenc
 
 @needs_gcc
 @one_loop
+async def test_a_kernel_frees_each_block_that_it_allocates(bench: Bench) -> None:
+    before = RIGHT.replace("{\n    for", "{\n    volatile float *kept = KEPT;\n    kept[0] = a[0];\n    for", 1)
+    for kept, freed in (
+        ("malloc(8)", "free((void *)kept);"),
+        ("realloc(malloc(8), 80000)", "kept = realloc((void *)kept, 4); free((void *)kept); free(NULL);"),
+        ("aligned_alloc(64, 640)", "if (realloc((void *)kept, 0)) kept[0] = 0;"),
+        ("calloc(8, 8)", "free((void *)kept);"),
+    ):
+        text = "#include <stdlib.h>\n" + before.replace("KEPT", kept)
+        (record,), _ = await timed(bench, text)
+        assert record.failed is not None and record.failed.failure.rule == "kept_memory", kept
+        assert "without freeing 1 of the blocks" in record.failed.failure.message
+        end = text.rstrip().rindex("}")
+        (record,), _ = await timed(bench, text[:end] + f"    {freed}\n}}\n")
+        assert record.failed is None, kept
+
+
+@needs_gcc
+@one_loop
 async def test_of_two_interleaved_kernels_the_first_ones_outputs_are_kept(bench: Bench) -> None:
     records, checked = await timed(bench, RIGHT, WRONG)
     assert [record.calls for record in records] == [len(DRAWS)] * 2 and not any(record.failed for record in records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,11 @@ def kernel(x):
 """
 DOUBLED = "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)"
 SHAPE = (144, 288)
+
+
+def _after(names: list[str]) -> str:
+    """Return an expression for the name that follows the name of ``one``."""
+    return " else ".join([*(f"{other} if one is {name}" for name, other in pairwise(names)), names[-1]])
 
 
 @pytest.fixture(params=[False, True], ids=["few", "closely"])
@@ -280,6 +286,20 @@ def both(request: pytest.FixtureRequest) -> Callable[[str], tuple[Program, Progr
             + DOUBLED
             + "\n            if j == 8:\n                late[0], _ = i % 2 == 1, hits.clear()",
         ),
+        *[
+            (
+                f"after = lambda one: {_after(names)}\n    mode = {names[0]}",
+                f"mode = after(mode)\n            if mode is {names[-1]}:\n                " + DOUBLED,
+            )
+            for names in (
+                "int float str bytes bool complex list dict tuple object set frozenset".split(),
+                "len abs min max sum sorted repr ord chr hex oct".split(),
+                "np.add np.subtract np.multiply np.divide np.sqrt np.exp np.log np.sin np.cos".split(),
+                "nl.add nl.subtract nl.multiply nl.exp nl.tanh nl.silu nl.square nl.sigmoid nl.maximum".split(),
+                "nl.float32 nl.bfloat16 nl.float16 nl.int32 nl.uint8 nl.int8 nl.uint16 nl.int16".split(),
+                "nl.sbuf nl.psum nl.shared_hbm nl.private_hbm nisa.vector_engine nisa.scalar_engine nisa.gpsimd_engine".split(),
+            )
+        ],
         ("last = 0", "last, odd = j % 2, last\n            if odd:\n                " + DOUBLED),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0 if j * i < 9 or -j > -2 else 3.0)"),
     ],
@@ -312,6 +332,10 @@ def test_samples_stand_for_all_iterations(
         (
             "import typing\n    kind, more = typing.Optional[np.ndarray], typing.TypeVar('T')\n    by, info = np.multiply, np.finfo('f4')",
             "other: kind = tile\n            nisa.tensor_scalar(other, other, nl.multiply, float(by(1, 2)))",
+        ),
+        (
+            "kinds = [int, len, np.add, nl.add, nl.sbuf, np.dtype('f4'), nisa.vector_engine]",
+            "limits, found = np.finfo(np.float32), 'a'.upper\n            " + DOUBLED,
         ),
     ],
     ids=lambda text: text.split("\n")[0][:40],
