@@ -11,8 +11,8 @@ Before each timed sequence of launches, everything that could carry data from an
   number of sequences before it, and not how its inputs differ from theirs.
 - A buffer of several times the L2 cache is written.
 
-After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only the
-inputs of this sequence.
+After each sequence the inputs are compared with what was written, and the guard zones behind all arrays with their
+bytes. Device memory outside of the plan holds only the inputs of this sequence.
 
 The device works through a queue. All launches have to be in the queue before the device reaches the first event.
 Otherwise the time would include the host's time for queueing them. So the launches are queued behind the write of the
@@ -40,6 +40,8 @@ from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
 """Least number of launch sequences that are timed in one call. The call's time is their median."""
+GUARD_BYTES = 512
+"""Bytes behind each array that no launch may change."""
 _WINDOW = 1 << 16
 """Number of elements of an array among which those are looked for that change places."""
 MOST_FLUSHES = 64
@@ -74,8 +76,11 @@ class Replay:
         self._plan, self._sizes = plan, tuple(output_bytes)
         self._driver = driver = Driver(settings["device"], settings["library"])
         driver.no_heap()
-        self._inputs = [driver.allocate(size) for size in input_bytes]
-        self._buffers = [driver.allocate(one.size_bytes) for one in plan.buffers]
+        self._inputs = [driver.allocate(size + GUARD_BYTES) for size in input_bytes]
+        self._buffers = [driver.allocate(one.size_bytes + GUARD_BYTES) for one in plan.buffers]
+        ends = zip(self._inputs, input_bytes, strict=True), zip(self._buffers, plan.buffers, strict=True)
+        self._guards = [pointer + size for pointer, size in ends[0]]
+        self._guards += [pointer + one.size_bytes for pointer, one in ends[1]]
         programs = [one.grid[0] * one.grid[1] * one.grid[2] for one in plan.launches]
         needed = [one.scratch_bytes * count for one, count in zip(plan.launches, programs, strict=True)]
         self._scratch_bytes = max(needed, default=0)
@@ -115,7 +120,7 @@ class Replay:
         """Run one sequence. Return its microseconds, and True if all launches were queued before the first
         event happened.
 
-        Raise InputChanged if a launch has changed an input.
+        Raise InputChanged if a launch has changed an input, WroteBeyond if a launch has written behind an array.
         """
         driver, (start, end) = self._driver, self._events
         for pointer, array in zip(self._inputs, arrays, strict=True):
@@ -124,6 +129,8 @@ class Replay:
         launches = [self._launching(functions, one) for one in self._plan.launches]
         self._poison()
         byte = os.urandom(1)[0]
+        for pointer in self._guards:
+            driver.fill(pointer, byte, GUARD_BYTES)
         for _ in range(self._flushes):
             driver.fill(self._flush, byte, self._flush_bytes)
         driver.record(start)
@@ -139,6 +146,13 @@ class Replay:
             driver.read(_address(found), pointer, array.nbytes)
             if found.tobytes() != array.tobytes():
                 raise InputChanged(f"a launch changes input {number} of the kernel on the device")
+        for number, pointer in enumerate(self._guards):
+            found = np.empty(GUARD_BYTES, np.uint8)
+            driver.read(_address(found), pointer, GUARD_BYTES)
+            if (found != byte).any():
+                beyond = number - len(self._inputs)
+                what = f"allocation {beyond}" if beyond >= 0 else f"input {number}"
+                raise WroteBeyond(f"a launch writes behind the end of {what} of the kernel")
         for module in modules:
             driver.unload(module)
         return took_us, alone
@@ -180,6 +194,12 @@ class InputChanged(Exception):
     """Raised if device code changed an input, where a later launch could find a result."""
 
     rule = "input_changed"
+
+
+class WroteBeyond(Exception):
+    """Raised if device code wrote behind the end of an array."""
+
+    rule = "guard"
 
 
 class _Changing:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.libcuda import Driver, DriverError
 from acceld.devices.cuda.plan import Buffer, Code, Launch, LaunchPlan, PlanRefused, Pointer, Scalar, decode, encode
-from acceld.devices.cuda.runner import REPEATS, InputChanged, Replay, _Changing, prepare
+from acceld.devices.cuda.runner import REPEATS, InputChanged, Replay, WroteBeyond, _Changing, prepare
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused
 
@@ -136,12 +136,14 @@ def test_every_timed_launch_starts_from_worthless_memory_and_a_flushed_cache(
         "write",
         "load",
         "fill",
+        *["fill"] * 2,  # the guard zones of input and output
         "flush",
         "event",
         "launch scale 2 1 1 threads 128 shared 0",
         "event",
         "wait",
         "read",
+        *["read"] * 2,
         "unload",
     ]
     checked = [at for at, one in enumerate(calls) if one == "read" and calls[at - 1] == "unload"]
@@ -183,6 +185,16 @@ def test_device_code_that_writes_its_input_is_refused(library: str, tmp_path: Pa
     with pytest.raises(InputChanged, match="changes input 0 of the kernel") as caught:
         call([np.arange(COUNT, dtype=np.float32), 3.0], [np.zeros(COUNT, np.float32)])
     assert caught.value.rule == "input_changed"
+
+
+@pytest.mark.parametrize(("name", "what"), [("beyondin", "input 0"), ("beyondout", "allocation 0")])
+def test_device_code_that_writes_behind_an_array_is_refused(
+    name: str, what: str, library: str, tmp_path: Path, log: Path
+) -> None:
+    call = prepared(library, tmp_path, plan(name))
+    with pytest.raises(WroteBeyond, match=f"behind the end of {what} of the kernel") as caught:
+        call([np.arange(COUNT, dtype=np.float32), 3.0], [np.zeros(COUNT, np.float32)])
+    assert caught.value.rule == "guard"
 
 
 @pytest.mark.parametrize("name", ["recognizes", "remembers"])
@@ -260,7 +272,7 @@ def test_what_host_code_fills_is_filled_in_the_measured_time(library: str, tmp_p
     first = calls[: calls.index("unload")]
     begin, end = (at for at, one in enumerate(first) if one == "event")
     assert first[begin:end] == ["event", "fill", "launch idle 2 1 1 threads 128 shared 0"]
-    assert first[:begin].count("fill") == 2, "and no allocation keeps what an earlier sequence left"
+    assert first[:begin].count("fill") == 2 + 3, "and no allocation or guard zone keeps what an earlier sequence left"
 
 
 def test_outputs_that_a_kernel_does_not_write_differ_from_call_to_call(library: str, tmp_path: Path, log: Path) -> None:
