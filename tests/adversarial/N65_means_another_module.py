@@ -1,5 +1,6 @@
 # expect: reject
-# caught by: incorrect_numerical.tolerance
+# caught by: rejected.alias
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_rope
 # api: nki
 # chip: trn2
