@@ -8,6 +8,7 @@ import gc
 import importlib
 import re
 import subprocess
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -65,8 +66,6 @@ void *__wrap_realloc(void *block, size_t size) {
 }
 """
 """C functions through which a kernel calls the C library's allocators. They count the blocks that are not freed."""
-_MOST_HELD_BYTES = 64 << 20
-"""Limit on the bytes of earlier results that are held to be compared with later ones."""
 _GROWING_CALLS = 6
 """Number of calls after each of which a numpy kernel must hold more than before, to count as growing."""
 _MOST_OBJECTS = 50_000
@@ -225,8 +224,11 @@ def _prepare_numpy(job: Job, artefact: str) -> Call:
         for result, output, described in zip(results, outputs, wanted, strict=True):
             _check(result, output, described)
             np.copyto(output, result)
+        owners = _owners(inputs, results)
+        del returned, results, result
+        _check_released(owners)
         if watch is not None:
-            watch.after(inputs, results)
+            watch.after_call()
 
     return call
 
@@ -236,34 +238,52 @@ _NAME = "kernel"
 
 
 class _Watch:
-    """Check after each call that a numpy kernel leaves nothing behind: its results belong to the caller, numpy's settings
-    are as before, and what the kernel holds does not grow.
+    """Check after each call that a numpy kernel leaves nothing behind: numpy's settings are as before, and what the
+    kernel holds does not grow.
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
         self._settings = _numpy_settings()
-        self._results: list[np.ndarray[Any, Any]] = []
         self._sizes: list[int] = []
 
-    def after(self, inputs: Sequence[Any], results: Sequence[np.ndarray[Any, Any]]) -> None:
-        """Check the state after a call with these inputs and results. Raise LeftBehind if the kernel left something."""
+    def after_call(self) -> None:
+        """Check the state after a call. Raise LeftBehind if the kernel left something."""
         if _numpy_settings() != self._settings:
             message = "the kernel leaves numpy's settings changed (errors, buffer size, printing): use np.errstate"
             raise LeftBehind("kept_settings", message)
-        arrays = [one for one in inputs if isinstance(one, np.ndarray)]
-        own = [one for one in results if not any(np.may_share_memory(one, array) for array in arrays)]
-        if any(np.may_share_memory(one, earlier) for one in own for earlier in self._results):
-            message = "a result lies in the memory of an earlier result, which it overwrites: return a new array"
-            raise LeftBehind("kept_result", message)
-        self._results += own
-        while len(self._results) > len(own) and sum(one.nbytes for one in self._results) > _MOST_HELD_BYTES:
-            del self._results[0]
         self._sizes.append(_held_bytes(self._namespace))
         last = self._sizes[-_GROWING_CALLS - 1 :]
         if len(last) > _GROWING_CALLS and all(one < other for one, other in pairwise(last)):
             message = "what the kernel holds in variables grows with every call: keep nothing of a call"
             raise LeftBehind("kept_memory", message)
+
+
+def _owners(inputs: Sequence[Any], results: Sequence[np.ndarray[Any, Any]]) -> list[weakref.ref[Any]]:
+    """Return references to the arrays that own the memory of the results, except results in the memory of an input.
+
+    The references keep no array alive. Raise LeftBehind for a result in the memory of another kind of object, of which
+    nothing tells who holds it.
+    """
+    arrays = [one for one in inputs if isinstance(one, np.ndarray)]
+    found: list[weakref.ref[Any]] = []
+    for result in results:
+        if not any(np.may_share_memory(result, array) for array in arrays):
+            while isinstance(result.base, np.ndarray):
+                result = result.base
+            if result.base is not None:
+                raise LeftBehind("kept_result", "a result lies in memory that no array owns: return a new array")
+            found.append(weakref.ref(result))
+    return found
+
+
+def _check_released(owners: Sequence[weakref.ref[Any]]) -> None:
+    """Raise LeftBehind if the kernel still holds the memory of a result that its caller has dropped."""
+    if any(owner() is not None for owner in owners):
+        gc.collect()  # a cycle of objects may hold the memory until then
+        if any(owner() is not None for owner in owners):
+            message = "the kernel keeps the memory of its result, so a later call may overwrite it: return a new array"
+            raise LeftBehind("kept_result", message)
 
 
 def _numpy_settings() -> tuple[Any, ...]:

@@ -417,7 +417,10 @@ class Bench:
         )  # fmt: skip
         empty = not artefact.path
         worker = EMPTY if empty else self._driver.worker
-        request = {"job": artefact.job, "layout": layout.plain(), "artefact": artefact.path, "worker": worker}
+        request = {
+            "job": artefact.job, "layout": layout.plain(), "artefact": artefact.path, "worker": worker,
+            "mutates": session.mutates,
+        }  # fmt: skip
         rights = Rights() if empty else self._driver.running(str(artefact.job["api"]), artefact.path, lease)
         wall_s = self._build_s + terms.budget_s + terms.call_s * (2 if place is None else 4)
         jail = _jail(rights, wall_s, cores=(lease.index,) if self._driver.clock == "processor" else ())

@@ -57,7 +57,7 @@ def serve(request: bytes, reply: int) -> None:
     raw = json.loads(request)
     layout = Layout.from_plain(raw["layout"])
     memory = mmap.mmap(ARENA, layout.size_bytes)
-    placed = [arguments(raw["job"], layout.at(number), memory) for number in range(2)]
+    placed = [arguments(raw["job"], layout.at(number), memory, raw["mutates"]) for number in range(2)]
     try:
         call: Call = function(raw["worker"])({**raw["job"], "checked": bool(layout.closed)}, raw["artefact"])
         if layout.closed:
@@ -82,13 +82,14 @@ def serve(request: bytes, reply: int) -> None:
         send(reply, _failure(str(rule) or "exception", text, _line_in(error, str(raw["job"]["filename"]))))
 
 
-def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[Any]]:
+def arguments(job: Any, layout: Layout, memory: Any, mutates: Sequence[int] = ()) -> tuple[list[Any], list[Any]]:
     """Return the kernel's inputs (arrays and numbers, in order) and its outputs. The arrays are views of
-    ``memory``.
+    ``memory``. Only inputs with a number in ``mutates`` can be written, in every call: a kernel can not tell by that which
+    calls are timed.
     """
     arrays = [slot.view(memory) for slot in layout.inputs]
-    for slot, array in zip(layout.inputs, arrays, strict=True):
-        array.flags.writeable = not any(first <= slot.offset < end for first, end in layout.sealed)
+    for number, array in enumerate(arrays):
+        array.flags.writeable = number in mutates
     waiting = iter(arrays)
     inputs = [one["value"] if "value" in one else next(waiting) for one in job["arguments"]]
     return inputs, [slot.view(memory) for slot in layout.outputs]
