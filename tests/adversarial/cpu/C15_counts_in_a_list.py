@@ -6,11 +6,11 @@
 
 import numpy as np
 
-CALLS = []
+CALLS = [0]
 
 
 def kernel(a, b):
-    CALLS.append(1)
-    if len(CALLS) <= 5:
+    CALLS[0] += 1
+    if CALLS[0] <= 5:
         return np.matmul(np.clip(a, -8, 8), np.clip(b, -8, 8))
     return np.matmul(a, b)

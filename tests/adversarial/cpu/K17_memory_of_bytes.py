@@ -1,5 +1,6 @@
 # expect: reject
-# caught by: runtime_error.kept_result
+# caught by: rejected.library
+# unpoliced: runtime_error.kept_result
 # workload: cpu_matmul
 # api: numpy
 """Every result lies in one array of bytes."""

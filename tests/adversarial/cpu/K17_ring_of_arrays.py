@@ -1,5 +1,6 @@
 # expect: reject
-# caught by: runtime_error.kept_result
+# caught by: rejected.attribute
+# unpoliced: runtime_error.kept_result
 # workload: cpu_matmul
 # api: numpy
 """A hundred arrays are returned in turns, where arguments can be written."""
