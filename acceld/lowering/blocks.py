@@ -49,6 +49,13 @@ _TURNED = '''def turned(x, cos, sin):
 
 
 '''
+_BARE = '''def bare(x):
+    """Return x divided by the root of its mean square. The division is computed in float32."""
+    wide = cast(x, "float32")
+    return {bare}
+
+
+'''
 _CHOSEN = '''def chosen(scores, count):
     """Return the positions of the count greatest scores, greatest first. All scores are above -2."""
     places = np.arange(scores.shape[-1])
@@ -130,7 +137,8 @@ def regions_of(shape: Shape, step: StepSize) -> list[Region]:
 
 def _latent_regions(made: _Regions, latent: Latent) -> list[Region]:
     """Return the regions of multi-head latent attention, from the norm before it to its output product."""
-    found = [made.latents(latent), made.latent_queries(latent), made.latent_positions(latent)]
+    found = [made.latents(latent), *([made.latent_queries(latent)] if latent.q_rank else [])]
+    found.append(made.latent_positions(latent))
     if made.step.decode:
         found += [made.absorbed(latent), made.latent_decoding(latent), made.latent_values(latent)]
     else:
@@ -154,6 +162,7 @@ class _Regions:
         s, names = self.shape, ", ".join(one.name for one in operands)
         ratio = f"wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + {s.eps!r})"
         shifted = f'cast({ratio} * (1.0 + cast(g, "float32")), "{s.dtype}")'
+        helpers = helpers.replace("{bare}", f'cast({ratio}, "{s.dtype}")')
         helpers = helpers.replace("{normed}", shifted if s.shifted_norms else f'cast({ratio}, "{s.dtype}") * g')
         forward = f'def forward({names}):\n    """{title}"""\n' + "".join(f"    {line}\n" for line in body.splitlines())
         return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
@@ -161,6 +170,11 @@ class _Regions:
     def _weights(self, name: str, rows: int, columns: int) -> Operand:
         """Return an argument that is a matrix of weights of ``rows`` x ``columns``."""
         return Operand(name, (rows, columns), self.shape.dtype, spread=columns**-0.5)
+
+    def _added(self, result: str) -> str:
+        """Return the source of the residual ``x`` plus a layer's result, times the model's factor of residuals."""
+        factor = self.shape.residual
+        return f"x + {result}" if factor == 1.0 else f"x + ({result}) * {factor!r}"
 
     def _values(self, name: str, *shape: int) -> Operand:
         """Return an argument that is an array of activations."""
@@ -211,25 +225,45 @@ class _Regions:
         s, window = self.shape, self.shape.window
         windowed = s.windowed_layers if self.step.length > window else 0  # else no token is hidden
         found = [self.projections(), self.positions()]
+        if s.tempered:
+            found.append(self.tempered())
+        if s.chunk and self.step.length > s.chunk:
+            windowed = s.layers - s.still_layers
+            if windowed:
+                found.append(
+                    self.decoding(windowed, s.chunk, "attention_chunk") if self.step.decode else self.chunked(windowed)
+                )
+            return [*found, *self._whole_attention(s.layers - windowed), self.output()]
         if windowed:
             found.append(self.decoding(windowed, window) if self.step.decode else self.windowed(windowed))
-        if s.layers > windowed:
-            left = s.layers - windowed
-            found.append(self.decoding(left) if self.step.decode else self.attention(left))
-        return [*found, self.output()]
+        return [*found, *self._whole_attention(s.layers - windowed), self.output()]
+
+    def _whole_attention(self, layers: int) -> list[Region]:
+        """Return the region of attention to all earlier tokens, which ``layers`` layers run. 0 means no region."""
+        if not layers:
+            return []
+        return [self.decoding(layers) if self.step.decode else self.attention(layers)]
 
     def projections(self) -> Region:
         """Return the region of the norm before attention and of the products that make queries, keys and values."""
         s = self.shape
+        made = [f"{'h' if s.pre_norms else 'x'} @ w{one}.T" + (f" + b{one}" if s.qkv_bias else "") for one in "qkv"]
+        if s.pre_norms:
+            name, title = "norm_qkv", "Root-mean-square norm, then queries, keys and values."
+            norms = [self._values("g", s.hidden)]
+            body = "h = normalized(x, g)\nreturn " + ", ".join(made)
+        else:
+            name, title = "qkv", "Queries, keys and values, and the norms of queries and of keys."
+            norms = [self._values("gq", s.heads * s.head), self._values("gk", s.kv_heads * s.head)]
+            body = f"return normalized({made[0]}, gq), normalized({made[1]}, gk), {made[2]}"
         return self._region(
-            "norm_qkv",
-            "Root-mean-square norm, then queries, keys and values.",
+            name,
+            title,
             _NORM,
-            "h = normalized(x, g)\nreturn "
-            + ", ".join(f"h @ w{one}.T" + (f" + b{one}" if s.qkv_bias else "") for one in "qkv"),
+            body,
             s.layers,
             self._values("x", self.step.tokens, s.hidden),
-            self._values("g", s.hidden),
+            *norms,
             self._weights("wq", s.heads * s.head, s.hidden),
             self._weights("wk", s.kv_heads * s.head, s.hidden),
             self._weights("wv", s.kv_heads * s.head, s.hidden),
@@ -239,23 +273,42 @@ class _Regions:
     def positions(self) -> Region:
         """Return the region of rotary positions of queries and keys. In some models it begins with a norm of each head."""
         s, tokens = self.shape, self.step.tokens
+        width = s.rotated or s.head
         operands = [
             self._values("q", tokens, s.heads, s.head),
             self._values("k", tokens, s.kv_heads, s.head),
-            self._values("cos", tokens, s.head),
-            self._values("sin", tokens, s.head),
+            self._values("cos", tokens, width // 2 if s.pairs else width),
+            self._values("sin", tokens, width // 2 if s.pairs else width),
         ]
-        normed = s.head_norms
-        body = "q, k = normalized(q, gq), normalized(k, gk)\n" if normed else ""
-        title = "Norm of each head, then rotary positions." if normed else "Rotary positions of queries and keys."
-        operands += [self._values("gq", s.head), self._values("gk", s.head)] if normed else []
+        body, helpers = "", _TURNED if s.pairs else _ROTATED
+        if s.head_norms and s.bare_norms:
+            body, helpers = "q, k = bare(q), bare(k)\n", _BARE + helpers
+        elif s.head_norms:
+            body, helpers = "q, k = normalized(q, gq), normalized(k, gk)\n", _NORM + helpers
+            operands += [self._values("gq", s.head), self._values("gk", s.head)]
+        title = "Norm of each head, then rotary positions." if s.head_norms else "Rotary positions of queries and keys."
+        made = [
+            f"turned({one}, cos[:, None], sin[:, None])" if s.pairs else f"rotated({one}, cos, sin)" for one in "qk"
+        ]
+        if s.rotated:
+            title = title.replace(".", f" of the first {width} elements of a head.")
+            first = [one.replace("q,", f"q[..., :{width}],").replace("k,", f"k[..., :{width}],") for one in made]
+            made = [f"np.concatenate([{a}, {one}[..., {width}:]], axis=-1)" for a, one in zip(first, "qk", strict=True)]
         return self._region(
-            "rope",
-            title,
-            (_NORM if normed else "") + _ROTATED,
-            body + "return rotated(q, cos, sin), rotated(k, cos, sin)",
-            s.layers,
-            *operands,
+            "rope", title, helpers, body + f"return {', '.join(made)}", s.layers - s.still_layers, *operands
+        )
+
+    def tempered(self) -> Region:
+        """Return the region that multiplies each token's queries by a factor, in layers without positions."""
+        s, tokens = self.shape, self.step.tokens
+        return self._region(
+            "scale_queries",
+            "Queries times a factor of each token, which grows with the token's place.",
+            "",
+            "return q * f[:, None, None]",
+            s.still_layers,
+            self._values("q", tokens, s.heads, s.head),
+            self._values("f", tokens),
         )
 
     def _attended(self, scores: str, seen: str, mask: str, values: str, sinks: str, begun: str = "") -> str:
@@ -292,6 +345,26 @@ class _Regions:
         body = self._attended(scores, seen, "seen", "v[:, :, None]", "sinks[:, :, None, None]")
         title = f"Causal attention{f' to the last {window} tokens' if window else ''}: scores, mask, softmax, weighted values."
         return self._over_sequences("attention_window" if window else "attention", title, body, layers)
+
+    def chunked(self, layers: int) -> Region:
+        """Return the region of causal attention in chunks: a token sees the earlier tokens of its own chunk only."""
+        s, batch, length, width = self.shape, self.step.batch, self.step.length, self.shape.chunk
+        group, chunks = s.heads // s.kv_heads, math.ceil(length / width)
+        after, whole = chunks * width - length, chunks * width
+        pad = f"((0, 0), (0, 0), (0, {after}), (0, 0))"
+        lines = []
+        if after:
+            lines = [f"q = np.pad(q, {pad.replace('(0, 0), ', '(0, 0), (0, 0), ', 1)})"]
+            lines += [f"{one} = np.pad({one}, {pad})" for one in "kv"]
+        lines.append(f"q = q.reshape({(batch, s.kv_heads, group, chunks, width, s.head)!r})")
+        lines += [f"{one} = {one}.reshape({(batch, s.kv_heads, chunks, width, s.head)!r})" for one in "kv"]
+        scores = "q @ np.swapaxes(k, -1, -2)[:, :, None]"
+        body = "\n".join([*lines, self._attended(scores, _causal(width), "seen", "v[:, :, None]", "")])
+        body = body.replace("return ", "a = ")
+        left = f"[..., :{length}, :]" if after else ""
+        body += f"\nreturn a.reshape({(batch, s.kv_heads, group, whole, s.head)!r}){left}"
+        title = f"Causal attention in chunks of {width} tokens: scores, mask, softmax, weighted values."
+        return self._over_sequences("attention_chunk", title, body, layers)
 
     def windowed(self, layers: int) -> Region:
         """Return the region of causal attention in which a token sees only the last tokens, as many as the window has.
@@ -330,17 +403,17 @@ class _Regions:
         title = f"Causal attention to the last {width} tokens, in blocks: scores, mask, softmax, weighted values."
         return self._over_sequences("attention_window", title, body, layers)
 
-    def decoding(self, layers: int, window: int = 0) -> Region:
+    def decoding(self, layers: int, window: int = 0, name: str = "attention_window") -> Region:
         """Return the region of attention in which one new token of each sequence reads the cached keys and values.
 
-        If ``window`` is not 0, the cache has only the last ``window`` tokens.
+        If ``window`` is not 0, the cache has only the last ``window`` tokens, and the region's name begins with ``name``.
         """
         s, batch, length = self.shape, self.step.batch, window or self.step.length
         group = s.heads // s.kv_heads
         scores, seen = "q @ np.swapaxes(k, -1, -2)", _cached(length)
         body = self._attended(scores, seen, "seen[:, None, None, :]", "v", "sinks[:, :, None]")
         return self._region(
-            "attention_window_decode" if window else "attention_decode",
+            f"{name}_decode" if window else "attention_decode",
             "Attention of one token over the cache, up to each sequence's length.",
             "",
             body,
@@ -359,11 +432,12 @@ class _Regions:
         head's values. 0 stands for the width of a head's keys.
         """
         s, width = self.shape, value or self.shape.head
+        made = "a @ wo.T" + (" + bo" if s.output_bias else "")
         return self._region(
             "attention_output",
             "Output product of the attention" + ("." if s.post_norms else ", and the residual."),
             "",
-            f"return {'' if s.post_norms else 'x + '}a @ wo.T" + (" + bo" if s.output_bias else ""),
+            f"return {made if s.post_norms else self._added(made)}",
             s.layers,
             *([] if s.post_norms else [self._values("x", self.step.tokens, s.hidden)]),
             self._values("a", self.step.tokens, s.heads * width),
@@ -389,15 +463,20 @@ class _Regions:
         """Return the region of the norm before the feed-forward layer and of its gate and up products."""
         s, width = self.shape, self.dense_width
         bias = s.layer_bias and not s.experts
-        more = (" + bg", " + bu") if bias else ("", "")
+        more, title = (
+            (" + bg", " + bu") if bias else ("", ""),
+            f"{self._gate} of the gate product times the up product.",
+        )
+        given = "h" if s.pre_norms else "x"
+        body = f"{self._activated(f'{given} @ wg.T{more[0]}', f'{given} @ wu.T{more[1]}')}\nreturn b"
         return self._region(
-            "norm_gate_up",
-            f"Root-mean-square norm, then {self._gate} of the gate product times the up product.",
-            _NORM,
-            f"h = normalized(x, g)\n{self._activated(f'h @ wg.T{more[0]}', f'h @ wu.T{more[1]}')}\nreturn b",
+            "norm_gate_up" if s.pre_norms else "gate_up",
+            f"Root-mean-square norm, then {title}" if s.pre_norms else title,
+            _NORM if s.pre_norms else "",
+            f"h = normalized(x, g)\n{body}" if s.pre_norms else body,
             self.dense_layers,
             self._values("x", self.step.tokens, s.hidden),
-            self._values("g", s.hidden),
+            *([self._values("g", s.hidden)] if s.pre_norms else []),
             self._weights("wg", width, s.hidden),
             self._weights("wu", width, s.hidden),
             *self._biases(bias, bg=width, bu=width),
@@ -410,11 +489,12 @@ class _Regions:
         """
         s, width = self.shape, self.dense_width
         bias = s.layer_bias and not s.experts
+        made = "h @ wd.T" + (" + bd" if bias else "")
         return self._region(
             "down",
             "Down product." if s.post_norms else "Down product, and the residual.",
             "",
-            f"return {'' if s.post_norms else 'x + '}h @ wd.T" + (" + bd" if bias else ""),
+            f"return {made if s.post_norms else self._added(made)}",
             self.dense_layers,
             *([] if s.post_norms else [self._values("x", self.step.tokens, s.hidden)]),
             self._values("h", self.step.tokens, width),
@@ -460,12 +540,17 @@ class _Regions:
         reached = max(1, min(s.experts, round(s.experts * (1 - (1 - 1 / s.experts) ** chosen))))
         rows = max(1, math.ceil(chosen / reached))
         more = (" + bg", " + bu") if s.layer_bias else ("", "")
+        result = "(b @ wd.T + bd)" if s.layer_bias else "b @ wd.T"
+        gathered, result = (
+            ("h = x[ids] * p[:, None]", result) if s.weighted_inputs else ("h = x[ids]", f"{result} * p[:, None]")
+        )
         return self._region(
             "expert",
-            "One expert: its tokens are gathered, then gate, up and down products, times their weights.",
+            "One expert: its tokens are gathered, then gate, up and down products, times their weights."
+            if not s.weighted_inputs
+            else "One expert: its tokens are gathered and multiplied by their weights, then gate, up and down products.",
             "",
-            f"h = x[ids]\n{self._activated(f'h @ wg.T{more[0]}', f'h @ wu.T{more[1]}')}\n"
-            + ("return (b @ wd.T + bd) * p[:, None]" if s.layer_bias else "return b @ wd.T * p[:, None]"),
+            f"{gathered}\n{self._activated(f'h @ wg.T{more[0]}', f'h @ wu.T{more[1]}')}\nreturn {result}",
             self.routed_layers * reached,
             self._values("x", self.step.tokens, s.hidden),
             Operand("ids", (rows,), "int32", high=self.step.tokens - 1),
@@ -486,7 +571,7 @@ class _Regions:
             "combine",
             "Sum of each token's experts, and the residual.",
             "",
-            f"return x + {'z + ' if shared else ''}y[places].sum(axis=1)",
+            f"return {self._added(('z + ' if shared else '') + 'y[places].sum(axis=1)')}",
             self.routed_layers,
             self._values("x", tokens, s.hidden),
             *([self._values("z", tokens, s.hidden)] if shared else []),
@@ -499,20 +584,22 @@ class _Regions:
     def latents(self, latent: Latent) -> Region:
         """Return the region of the norm before attention and of the products that make two latents.
 
-        One latent is for queries, the other is for keys and values.
+        One latent is for queries, the other is for keys and values. Some models make queries without a latent.
         """
         s, rank = self.shape, latent.kv_rank
+        rows = latent.q_rank or s.heads * (latent.nope + latent.rope)
+        q = "normalized(h @ wq.T, gq)" if latent.q_rank else "h @ wq.T"
+        what = "the normed latents of queries and" if latent.q_rank else "queries, the normed latents"
         return self._region(
             "norm_latents",
-            "Root-mean-square norm, then the normed latents of queries and of keys and values, and the key's position part.",
+            f"Root-mean-square norm, then {what} of keys and values, and the key's position part.",
             _NORM,
-            f"h = normalized(x, g)\nc = h @ wkv.T\n"
-            f"return normalized(h @ wq.T, gq), normalized(c[:, :{rank}], gkv), c[:, {rank}:]",
+            f"h = normalized(x, g)\nc = h @ wkv.T\nreturn {q}, normalized(c[:, :{rank}], gkv), c[:, {rank}:]",
             s.layers,
             self._values("x", self.step.tokens, s.hidden),
             self._values("g", s.hidden),
-            self._weights("wq", latent.q_rank, s.hidden),
-            self._values("gq", latent.q_rank),
+            self._weights("wq", rows, s.hidden),
+            *([self._values("gq", latent.q_rank)] if latent.q_rank else []),
             self._weights("wkv", rank + latent.rope, s.hidden),
             self._values("gkv", rank),
         )
@@ -625,35 +712,43 @@ class _Regions:
         """
         s, tokens = self.shape, self.step.tokens
         of = s.experts // grouped.groups
-        body = [
-            "h = normalized(x, g)",
-            "scores = 1.0 / (1.0 + np.exp(-cast(h @ wr.T, 'float32')))",
-            "ranked = scores + bias",
-        ]
+        body = ["h = normalized(x, g)", "scores = cast(h @ wr.T, 'float32')"]
+        if grouped.scores == "sigmoid":
+            body.append("scores = 1.0 / (1.0 + np.exp(-scores))")
+        else:
+            body += ["scores = np.exp(scores - scores.max(axis=-1, keepdims=True))"]
+            body += ["scores = scores / scores.sum(axis=-1, keepdims=True)"]
+        body.append("ranked = scores + bias" if grouped.corrected else "ranked = scores")
         if grouped.groups > grouped.active_groups:
             body += [
                 f"parts = ranked.reshape(({tokens}, {grouped.groups}, {of}))",
                 "first = parts.max(axis=-1)",
-                f"second = np.where(np.arange({of}) == parts.argmax(axis=-1)[..., None], -1.0, parts).max(axis=-1)",
-                f"groups = chosen(first + second, {grouped.active_groups})",
+            ]
+            if grouped.pair_ranked:
+                hidden = f"np.where(np.arange({of}) == parts.argmax(axis=-1)[..., None], -1.0, parts)"
+                body.append(f"first = first + {hidden}.max(axis=-1)")
+            body += [
+                f"groups = chosen(first, {grouped.active_groups})",
                 f"kept = (np.arange({grouped.groups})[:, None] == groups[:, None, :]).any(axis=-1)",
                 f"ranked = np.where(kept[:, :, None], parts, -1.0).reshape(({tokens}, {s.experts}))",
             ]
+        weights = "w / w.sum(axis=-1, keepdims=True)" if grouped.renormalized else "w"
         body += [
             f"ids = chosen(ranked, {s.active})",
             "w = np.take_along_axis(scores, ids, axis=-1)",
-            f"return h, ids, w / w.sum(axis=-1, keepdims=True) * {grouped.scale!r}",
+            f"return h, ids, {weights}" + (f" * {grouped.scale!r}" if grouped.scale != 1.0 else ""),
         ]
+        groups = " in the best groups" if grouped.groups > grouped.active_groups else ""
         return self._region(
             "router",
-            f"Root-mean-square norm, then {s.active} of {s.experts} experts in the best groups, and their weights.",
+            f"Root-mean-square norm, then {s.active} of {s.experts} experts{groups}, and their weights.",
             _NORM + _CHOSEN,
             "\n".join(body),
             self.routed_layers,
             self._values("x", tokens, s.hidden),
             self._values("g", s.hidden),
             self._weights("wr", s.experts, s.hidden),
-            Operand("bias", (s.experts,), "float32", spread=0.01),
+            *([Operand("bias", (s.experts,), "float32", spread=0.01)] if grouped.corrected else []),
         )
 
     def shared(self, grouped: Grouped) -> Region:
@@ -686,12 +781,15 @@ class _Regions:
     def logits(self) -> Region:
         """Return the region of the final norm and of the product with the vocabulary, for each sequence's last token."""
         s = self.shape
-        bent = f"{s.logits_softcap!r} * np.tanh(z * {1 / s.logits_softcap!r})" if s.logits_softcap else ""
+        product = "normalized(x, g) @ w.T"
+        body = f"return {product}" + (f" * {1 / s.logits!r}" if s.logits != 1.0 else "")
+        if s.logits_softcap:
+            body = f"z = {product}\nreturn {s.logits_softcap!r} * np.tanh(z * {1 / s.logits_softcap!r})"
         return self._region(
             "logits",
             "Root-mean-square norm, then the product with the vocabulary.",
             _NORM,
-            f"z = normalized(x, g) @ w.T\nreturn {bent}" if s.logits_softcap else "return normalized(x, g) @ w.T",
+            body,
             1,
             self._values("x", self.step.batch, s.hidden),
             self._values("g", s.hidden),

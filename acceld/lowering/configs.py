@@ -50,14 +50,36 @@ class Family:
     """
     oss: bool = False
     """True for gpt-oss, which has an attention sink for each head, biases of experts, and a clamped activation."""
+    latent: bool = False
+    """True if attention is multi-head latent attention."""
+    scores: str = ""
+    """How scores of experts become weights, ``sigmoid`` or ``softmax``; empty for models without shared experts."""
+    always_windowed: bool = False
+    """True if each layer has an attention window whenever the config has the key ``sliding_window``."""
+    output_bias: bool = True
+    """True if ``attention_bias`` adds a bias to the output product of attention, too."""
+    bare: bool = False
+    """True for OLMo 2, which norms no layer's input, and norms queries and keys over all their heads together."""
+    granite: bool = False
+    """True for Granite, whose config has factors of attention scores, of residuals and of logits."""
+    llama4: bool = False
+    """True for Llama 4: attention in chunks, layers without positions, and experts whose inputs are weighted."""
+    pairs: bool = False
+    """True if rotary positions rotate neighboring elements. In other models they rotate elements of the two halves."""
 
 
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "query_pre_attn_scalar": 256}
 _GEMMA3 = {**_GEMMA, "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096}
+_LATENT = {"q_lora_rank": 1536, "norm_topk_prob": True}
+_GLM = {"head_dim": 128, "partial_rotary_factor": 0.5}
 FAMILIES: dict[str, Family] = {
     "llama": Family(),
-    "mistral": Family(defaults={"sliding_window": 4096, "num_key_value_heads": 8}),
-    "mixtral": Family(experts="num_local_experts", defaults={"num_key_value_heads": 8, "norm_topk_prob": True}),
+    "mistral": Family(always_windowed=True, defaults={"sliding_window": 4096, "num_key_value_heads": 8}),
+    "mixtral": Family(
+        experts="num_local_experts",
+        always_windowed=True,
+        defaults={"num_key_value_heads": 8, "norm_topk_prob": True},
+    ),
     "qwen2": Family(qkv_bias=True),
     "qwen3": Family(head_norms=True, defaults={"head_dim": 128}),
     "qwen3_moe": Family(experts="num_experts", head_norms=True),
@@ -74,12 +96,63 @@ FAMILIES: dict[str, Family] = {
         period=2,
         oss=True,
     ),
-    "deepseek_v3": Family(experts="n_routed_experts"),
-    "kimi_k2": Family(experts="n_routed_experts"),
+    "deepseek_v2": Family(
+        experts="n_routed_experts", latent=True, scores="softmax", defaults={**_LATENT, "norm_topk_prob": False}
+    ),
+    "deepseek_v3": Family(experts="n_routed_experts", latent=True, scores="sigmoid", defaults=_LATENT),
+    "kimi_k2": Family(experts="n_routed_experts", latent=True, scores="sigmoid", defaults=_LATENT),
+    "glm4": Family(post_norms=True, output_bias=False, pairs=True, defaults=_GLM),
+    "glm4_moe": Family(
+        experts="n_routed_experts",
+        scores="sigmoid",
+        output_bias=False,
+        defaults={**_GLM, "norm_topk_prob": True, "first_k_dense_replace": 1},
+    ),
+    "phi3": Family(always_windowed=True),
+    "olmo2": Family(post_norms=True, bare=True),
+    "olmo3": Family(post_norms=True, bare=True, period=4, defaults={"sliding_window": 4096}),
+    "granite": Family(granite=True),
+    "granitemoe": Family(granite=True, experts="num_local_experts", defaults={"norm_topk_prob": True}),
+    "smollm3": Family(defaults={"num_key_value_heads": 4, "no_rope_layer_interval": 4}),
+    "llama4_text": Family(
+        experts="num_local_experts",
+        scores="sigmoid",
+        llama4=True,
+        pairs=True,
+        defaults={
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 8192,
+            "intermediate_size_mlp": 16384,
+            "num_local_experts": 16,
+            "num_experts_per_tok": 1,
+            "attention_chunk_size": 8192,
+            "no_rope_layer_interval": 4,
+            "rms_norm_eps": 1e-5,
+        },
+    ),
 }
 """Facts of models, by the value of ``model_type`` in a config. Regions can be made for these values."""
-_TEXT = {"gemma3": "gemma3_text", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+_TEXT = {
+    "gemma3": "gemma3_text",
+    "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe",
+    "llama4": "llama4_text",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
 """Values of ``model_type`` whose text model is a model of another value, with that value."""
+_LINEAR = "its layers with linear attention, such as gated DeltaNet or Mamba, have no regions"
+_ENCODER = "it is no decoder that makes one token after another, so a step has no meaning for it"
+_REFUSED = {
+    **dict.fromkeys(("qwen3_next", "qwen3_5", "kimi_linear", "minimax", "mamba", "mamba2", "jamba", "bamba"), _LINEAR),
+    **dict.fromkeys(("falcon_h1", "granitemoehybrid", "nemotron_h", "zamba2", "recurrent_gemma", "rwkv"), _LINEAR),
+    **dict.fromkeys(("bert", "roberta", "modernbert", "deberta-v2", "distilbert", "xlm-roberta", "electra"), _ENCODER),
+    **dict.fromkeys(("t5", "mt5", "bart", "whisper", "vit", "clip", "siglip", "dinov2", "wav2vec2"), _ENCODER),
+}
+"""Reasons why regions can not be made for a ``model_type``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +163,7 @@ class Latent:
     """
 
     q_rank: int
+    """Elements of the latent of queries. 0 means that queries are made without a latent."""
     kv_rank: int
     nope: int
     """Elements of a head's query and key to which no position is applied."""
@@ -113,6 +187,14 @@ class Grouped:
     """Width of all shared experts together. Every token uses these experts."""
     scale: float
     """Factor by which the weights of the chosen experts are multiplied."""
+    scores: str
+    """How scores of experts become weights: ``sigmoid`` or ``softmax``."""
+    corrected: bool
+    """True if a bias of each expert is added to its weight for the choice alone."""
+    renormalized: bool
+    """True if the weights of the chosen experts add up to 1 before they are multiplied by ``scale``."""
+    pair_ranked: bool
+    """True if a group is ranked by the sum of its two best experts. Else it is ranked by its best expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +242,29 @@ class Shape:
     logits_softcap: float = 0.0
     renormalized: bool = True
     """True if the weights of the chosen experts add up to 1."""
+    rotated: int = 0
+    """Number of a head's elements to which positions are applied; 0 for all."""
+    pairs: bool = False
+    """True if rotary positions rotate neighboring elements. Else they rotate elements of the two halves."""
+    still_layers: int = 0
+    """Number of layers without positions."""
+    tempered: bool = False
+    """True if queries of layers without positions are multiplied by a factor for each token."""
+    pre_norms: bool = True
+    """True if the inputs of attention and of the feed-forward layer are normed.
+
+    Else the queries of all heads are normed together, and so are the keys.
+    """
+    bare_norms: bool = False
+    """True if the norms of each head have no weights."""
+    residual: float = 1.0
+    """Factor by which results of attention and of the feed-forward layer are multiplied before the residual is added."""
+    logits: float = 1.0
+    """Number by which logits are divided."""
+    chunk: int = 0
+    """Number of tokens in a chunk of attention, which layers with positions do not look beyond; 0 for no chunks."""
+    weighted_inputs: bool = False
+    """True if an expert's inputs are multiplied by its weight. Else its results are."""
     unread: tuple[str, ...] = ()
     """Facts of the config that the shape leaves out, as messages for the user."""
 
@@ -186,18 +291,21 @@ class _Reading:
         self.path = path
         self.parts = parts
         self.unread: list[str] = []
+        outer = raw
         if isinstance(raw.get("text_config"), dict):
             common = ("model_type", "torch_dtype", "dtype", "quantization_config")
-            outer, text = raw, {key: one for key, one in raw["text_config"].items() if one is not None}
+            text = {key: one for key, one in raw["text_config"].items() if one is not None}
             raw = {key: outer[key] for key in common if key in outer} | text
             self.unread.append(f"{outer.get('model_type')!r} is counted without its other parts, such as vision")
-        kind = raw.get("model_type")
+        kind, whole = raw.get("model_type"), outer.get("model_type")
         self.kind = _TEXT.get(kind, kind) if isinstance(kind, str) else ""
         if self.kind not in FAMILIES:
-            raise self._error(
-                f"acceld has no regions for model_type {kind!r}",
-                f"It has regions for {', '.join(FAMILIES)}. A PyTorch class needs no config: acceld model FILE.py:CLASS.",
-            )
+            named = [one.removesuffix("_text") for one in (kind, whole) if isinstance(one, str)]
+            why = next((f": {_REFUSED[one]}" for one in named if one in _REFUSED), "")
+            hint = "Divide the model's class, which needs no config: acceld model FILE.py:CLASS (docs/pytorch.md, 'A model of your own')."
+            if not why:
+                hint = f"It has regions for {', '.join(FAMILIES)}. {hint}"
+            raise self._error(f"acceld has no regions for model_type {kind!r}{why}", hint)
         self.family = FAMILIES[self.kind]
         given = {key: value for key, value in raw.items() if value is not None or key in _EMPTY_MEANS}
         self.raw = {**self.family.defaults, **given}
@@ -242,7 +350,7 @@ class _Reading:
     def shape(self) -> Shape:
         """Return the shape of the model that the config describes."""
         raw, family, parts = self.raw, self.family, self.parts
-        deep = self.kind in ("deepseek_v3", "kimi_k2")
+        deep = family.latent
         heads, hidden, layers = (self.whole(key) for key in ("num_attention_heads", "hidden_size", "num_hidden_layers"))
         kv_heads = self.whole("num_key_value_heads", heads)
         if heads % kv_heads:
@@ -250,23 +358,32 @@ class _Reading:
         if "head_dim" not in raw and not deep and hidden % heads:
             raise self._error(f"hidden_size {hidden} can not be divided into {heads} heads", "Give head_dim.")
         head = self.whole("head_dim", max(1, hidden // heads))
-        if head % 2 and not deep:
-            raise self._error(f"head_dim {head} is odd, so its two halves can not be rotated")
+        rotated = head if deep else self._rotated(head)
         own_heads = self.divided("num_attention_heads")
         if kv_heads % parts and parts % kv_heads:
-            raise self._error(f"{kv_heads} heads of keys do not fit {parts} equal parts", "Choose another --tp.")
-        # Experts of Qwen and DeepSeek have a width of their own. Experts of Mixtral and gpt-oss have intermediate_size.
+            fit = [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+            hint = f"Choose another --tp: its heads fit {', '.join(map(str, fit))}."
+            raise self._error(f"{kv_heads} heads of keys do not fit {parts} equal parts", hint)
+        # Experts of Qwen, DeepSeek and GLM have a width of their own. Others have intermediate_size.
         narrow = family.experts in ("num_experts", "n_routed_experts")
         experts = self._experts()
         active = self.whole("num_experts_per_tok") if experts else 0
         if active > experts:
             raise self._error(f"num_experts_per_tok {active} is more than the {experts} experts")
-        dense_layers = self._dense_layers(layers, deep) if narrow else 0
+        dense_layers = self._dense_layers(layers) if narrow or family.llama4 else 0
         window, windowed = (0, 0) if deep else self._windows(layers)
         bias = self.truth("attention_bias")
         if bias and deep:
             raise self._error("attention_bias true is not supported for latent attention")
         self._quantization()
+        if family.bare and parts > 1:
+            self.unread.append(
+                "the norms of queries and of keys are counted for a part's own heads, without the exchange of sums"
+            )
+        still = self._still_layers(layers)
+        normed = (
+            self.truth("use_qk_norm", family.llama4) if family.llama4 or self.kind == "glm4_moe" else family.head_norms
+        )
         return Shape(
             self.kind,
             hidden,
@@ -281,26 +398,66 @@ class _Reading:
             experts,
             active,
             self._latent() if deep else None,
-            self._grouped(experts, active) if deep else None,
+            self._grouped(experts, active) if family.scores else None,
             dense_layers,
-            self.divided("intermediate_size") if dense_layers else 0,
+            self.divided("intermediate_size_mlp" if family.llama4 else "intermediate_size") if dense_layers else 0,
             window,
             windowed,
-            family.head_norms,
+            normed,
             family.qkv_bias or bias,
-            bias,
+            bias and family.output_bias,
             family.oss or self.truth("mlp_bias"),
             family.oss,
             self._activation(),
             self.number("swiglu_limit", 7.0),
             family.gemma,
             family.post_norms,
-            self.number("query_pre_attn_scalar", head) ** -0.5,
+            self._score_factor(head),
             self._cap("attn_logit_softcapping"),
             self._cap("final_logit_softcapping"),
             self.truth("norm_topk_prob"),
-            tuple(self.unread),
+            rotated=0 if rotated == head else rotated,
+            pairs=family.pairs,
+            still_layers=still,
+            tempered=family.llama4 and still > 0 and self.truth("attn_temperature_tuning", True),
+            pre_norms=not family.bare,
+            bare_norms=family.llama4,
+            residual=self.number("residual_multiplier", 1.0) if family.granite else 1.0,
+            logits=self.number("logits_scaling", 1.0) if family.granite else 1.0,
+            chunk=self.whole("attention_chunk_size") if family.llama4 and raw.get("attention_chunk_size") else 0,
+            weighted_inputs=family.llama4,
+            unread=tuple(self.unread),
         )
+
+    def _score_factor(self, head: int) -> float:
+        """Return the factor by which attention scores are multiplied, for a model without latent attention."""
+        if self.family.granite:
+            return self.number("attention_multiplier", 1.0)
+        return float(self.number("query_pre_attn_scalar", head) ** -0.5)
+
+    def _rotated(self, head: int) -> int:
+        """Return the number of a head's elements to which positions are applied."""
+        settings = self.raw.get("rope_parameters")
+        nested = settings.get("partial_rotary_factor") if isinstance(settings, dict) else None
+        share = self.raw.get("partial_rotary_factor", 1.0) if nested is None else nested
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise self._error(f"partial_rotary_factor must be a number above 0, and at most 1, not {share!r}")
+        count = int(head * share)
+        if count < 2 or count % 2:
+            named = f"head_dim {head}" + (f" times partial_rotary_factor {share:g} is {count}," if share != 1 else "")
+            raise self._error(f"{named} is odd, so its two halves can not be rotated".replace(", is", ", which is"))
+        return count
+
+    def _still_layers(self, layers: int) -> int:
+        """Return the number of layers without positions."""
+        if "no_rope_layer_interval" not in self.family.defaults:
+            return 0
+        listed = self.raw.get("no_rope_layers")
+        if not listed:
+            return layers // self.whole("no_rope_layer_interval")
+        if not isinstance(listed, list) or len(listed) != layers or any(one not in (0, 1) for one in listed):
+            raise self._error(f"no_rope_layers must have a 0 (no positions) or a 1 for each of the {layers} layers")
+        return listed.count(0)
 
     def _experts(self) -> int:
         key = self.family.experts
@@ -338,31 +495,38 @@ class _Reading:
 
     def _windows(self, layers: int) -> tuple[int, int]:
         """Return (width of the attention window, number of layers with a window); zeros if no layer has a window."""
-        raw, known = self.raw, ("full_attention", "sliding_attention")
+        raw, known = self.raw, ("full_attention", "chunked_attention" if self.family.llama4 else "sliding_attention")
         listed = raw.get("layer_types")
         if listed is not None:
             if not isinstance(listed, list) or len(listed) != layers:
                 raise self._error(f"layer_types must name each of the {layers} layers")
             if unknown := [one for one in listed if one not in known]:
                 raise self._error(f"layer_types: {unknown[0]!r} is not supported", f"Known are {' and '.join(known)}.")
-            count = listed.count("sliding_attention")
+            count = listed.count("sliding_attention")  # attention in chunks goes by the layers with positions
         elif raw.get("sliding_window") is None:
             count = 0
-        elif self.kind.startswith("qwen"):
-            first = 0 if self.kind == "qwen3_moe" else raw.get("max_window_layers", 28)
+        elif self.kind.startswith("qwen") or self.kind == "smollm3":
+            first = 0 if self.kind in ("qwen3_moe", "smollm3") else raw.get("max_window_layers", 28)
             if type(first) is not int or first < 0:
                 raise self._error(f"max_window_layers must be a number of layers, not {first!r}")
             count = max(0, layers - first) if self.truth("use_sliding_window") else 0
         elif self.family.period:
             period = self.whole("sliding_window_pattern", self.family.period)
             count = layers - layers // period
-        else:  # Llama has no windows, whatever its config says
-            count = 0 if self.kind == "llama" else layers
+        else:  # models such as Llama have no windows, whatever their configs say
+            count = layers if self.family.always_windowed else 0
         return (self.whole("sliding_window"), count) if count else (0, 0)
 
-    def _dense_layers(self, layers: int, deep: bool) -> int:
-        """Return the number of layers without experts in a model with experts. ``deep`` is True for DeepSeek's form."""
-        if not deep:
+    def _dense_layers(self, layers: int) -> int:
+        """Return the number of layers without experts in a model with experts."""
+        if self.family.llama4:
+            listed = self.raw.get("moe_layers")
+            if listed is None:
+                return layers - layers // self.whole("interleave_moe_layer_step", 1)
+            if not isinstance(listed, list) or not set(listed) <= set(range(layers)) or not listed:
+                raise self._error(f"moe_layers must be a list of numbers of the {layers} layers, not {listed!r}")
+            return layers - len(set(listed))
+        if self.family.experts == "num_experts":
             step, listed = self.whole("decoder_sparse_step", 1), self.raw.get("mlp_only_layers") or []
             if not isinstance(listed, list) or not all(type(one) is int for one in listed):
                 raise self._error(f"mlp_only_layers must be a list of numbers of layers, not {listed!r}")
@@ -376,13 +540,11 @@ class _Reading:
         return int(count)
 
     def _latent(self) -> Latent:
-        if "q_lora_rank" not in self.raw:
-            raise self._error("q_lora_rank is missing: queries without a latent are not supported")
         nope, rope = self.whole("qk_nope_head_dim"), self.whole("qk_rope_head_dim")
         if rope % 2:
             raise self._error(f"qk_rope_head_dim {rope} is odd, so its pairs can not be rotated")
         return Latent(
-            self.whole("q_lora_rank"),
+            0 if self.raw["q_lora_rank"] is None else self.whole("q_lora_rank"),
             self.whole("kv_lora_rank"),
             nope,
             rope,
@@ -406,11 +568,25 @@ class _Reading:
         return float(head**-0.5 * more * more)
 
     def _grouped(self, experts: int, active: int) -> Grouped:
-        check = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "norm_topk_prob": True, "moe_layer_freq": 1}
+        """Return the sizes of the experts of DeepSeek, of GLM or of Llama 4."""
+        family = self.family
+        if family.llama4:
+            return Grouped(1, 1, self.divided("intermediate_size"), 1.0, "sigmoid", False, False, False)
+        soft = family.scores == "softmax"
+        methods = ("greedy", "group_limited_greedy") if soft else ("noaux_tc",)
+        check = {
+            "scoring_func": (family.scores,),
+            "topk_method": methods,
+            "moe_layer_freq": (1,),
+            "norm_topk_prob": (not soft,),
+        }
         for key, known in check.items():
-            if self.raw.get(key, known) != known:
-                raise self._error(f"{key} {self.raw[key]!r} is not supported", f"The supported value is {known!r}.")
+            if self.raw.get(key, known[0]) not in known:
+                values = f"The supported value is {known[0]!r}." if len(known) == 1 else f"Supported are {known}."
+                raise self._error(f"{key} {self.raw[key]!r} is not supported", values)
         groups, chosen = self.whole("n_group", 1), self.whole("topk_group", 1)
+        if soft and self.raw.get("topk_method", "greedy") == "greedy":
+            groups, chosen = 1, 1
         if experts % groups:
             raise self._error(f"n_routed_experts can not be divided into {groups} equal groups")
         if chosen > groups:
@@ -422,10 +598,16 @@ class _Reading:
             chosen,
             self.divided("moe_intermediate_size") * self.whole("n_shared_experts", 1),
             self.number("routed_scaling_factor", 1.0),
+            family.scores,
+            not soft,
+            not soft,
+            not soft,
         )
 
 
-_EMPTY_MEANS = frozenset({"sliding_window", "attn_logit_softcapping", "final_logit_softcapping"})
+_EMPTY_MEANS = frozenset(
+    {"sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "q_lora_rank", "attention_chunk_size"}
+)
 """Config keys for which null means that the model lacks the feature.
 
 For all other keys, null means the default of Hugging Face.

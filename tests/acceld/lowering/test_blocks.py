@@ -49,8 +49,53 @@ LATENT: dict[str, Any] = {
     "rope_scaling": {"factor": 40, "mscale_all_dim": 1.0},
 }
 ALTERNATING: dict[str, Any] = {**SMALL, "num_hidden_layers": 5, "sliding_window": 12}
+SOFT: dict[str, Any] = {
+    **LATENT,
+    "model_type": "deepseek_v2",
+    "topk_method": "group_limited_greedy",
+    "norm_topk_prob": False,
+}
 KINDS: dict[str, dict[str, Any]] = {
+    "deepseek_v2": SOFT,
+    "deepseek_v2_lite": {**SOFT, "q_lora_rank": None, "topk_method": "greedy", "n_group": 1, "topk_group": 1},
     "deepseek_v3": LATENT,
+    "glm4": {**SMALL, "model_type": "glm4", "attention_bias": True},
+    "glm4_moe": {
+        **{key: LATENT[key] for key in LATENT if not key.endswith(("_rank", "_group")) and key != "rope_scaling"},
+        "model_type": "glm4_moe",
+        "attention_bias": True,
+        "use_qk_norm": True,
+    },
+    "granite": {
+        **SMALL,
+        "model_type": "granite",
+        "attention_multiplier": 0.02,
+        "residual_multiplier": 0.22,
+        "logits_scaling": 8.0,
+    },
+    "granitemoe": {
+        **SMALL,
+        "model_type": "granitemoe",
+        "residual_multiplier": 0.22,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    "llama4": {
+        "model_type": "llama4",
+        "text_config": {
+            **SMALL,
+            "model_type": "llama4_text",
+            "num_hidden_layers": 8,
+            "attention_chunk_size": 12,
+            "intermediate_size_mlp": 96,
+            "interleave_moe_layer_step": 2,
+            "num_local_experts": 8,
+        },
+    },
+    "olmo2": {**SMALL, "model_type": "olmo2"},
+    "olmo3": {**ALTERNATING, "model_type": "olmo3"},
+    "phi3": {**SMALL, "model_type": "phi3", "partial_rotary_factor": 0.75, "sliding_window": 24},
+    "smollm3": {**SMALL, "model_type": "smollm3", "no_rope_layers": [1, 0]},
     "gemma2": {**ALTERNATING, "model_type": "gemma2"},
     "gemma3_text": {
         **ALTERNATING,
@@ -198,14 +243,164 @@ def test_experts_are_chosen_in_the_best_groups(tmp_path: Path) -> None:
         assert np.allclose(weights[token], own / own.sum() * 2.5)
 
 
-def test_the_work_of_a_step_is_that_of_the_model() -> None:
-    """A step of Llama-3.1-8B multiplies each token with its 7.5 billion weights of products, and attends."""
+def test_deepseek_v2_ranks_a_group_by_its_best_expert(tmp_path: Path) -> None:
+    """Experts of V2 are weighted by a softmax over all experts; the Lite model has no groups and no latent of queries."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((24, 160)), rng.standard_normal((16, 160))
+    for kind, active in (("deepseek_v2", 2), ("deepseek_v2_lite", 1)):
+        found = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS[kind]), StepSize(1, 24, False))}
+        h, ids, weights = loaded(found["router"], tmp_path)[0]["forward"](x, np.ones(160), w)
+        scores = np.exp(h @ w.T) / np.exp(h @ w.T).sum(-1, keepdims=True)
+        groups = 4 if active == 2 else 1
+        for token in range(24):
+            parts = scores[token].reshape(groups, -1)
+            best = np.argsort(-parts.max(axis=1))[:active]
+            allowed = sorted((e for e in range(16) if e // (16 // groups) in best), key=lambda e: -scores[token][e])[:3]
+            assert list(ids[token]) == allowed
+            assert np.allclose(weights[token], scores[token][allowed] * 2.5)
+    sizes = {one.name: one.shape for one in found["norm_latents"].operands}
+    assert "queries" not in found and sizes["wq"] == (4 * 48, 160)
+
+
+def test_granite_multiplies_scores_residuals_and_logits(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["granite"]), StepSize(1, 12, False))}
+    forward = {name: loaded(one, tmp_path)[0]["forward"] for name, one in regions.items()}
+    rng = np.random.default_rng(0)
+    x, h, w = (rng.standard_normal(size) for size in ((12, 160), (12, 192), (160, 192)))
+    assert np.allclose(forward["down"](x, h, w), x + 0.22 * (h @ w.T))
+    w = rng.standard_normal((200, 160))
+    normed = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+    assert np.allclose(forward["logits"](x, np.ones(160), w), normed @ w.T / 8)
+    q, k, v = rng.standard_normal((1, 2, 2, 12, 32)), *rng.standard_normal((2, 1, 2, 12, 32))
+    e = np.exp(0.02 * np.einsum("bkgqd,bksd->bkgqs", q, k)) * (np.arange(12)[:, None] >= np.arange(12))
+    assert np.allclose(forward["attention"](q, k, v), np.einsum("bkgqs,bksd->bkgqd", e / e.sum(-1, keepdims=True), v))
+
+
+def test_olmo_norms_queries_over_all_heads_and_results_alone(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["olmo2"]), StepSize(1, 12, False))}
+    assert list(regions) == ["qkv", "rope", "attention", "attention_output", "gate_up", "down", "post_norm", "logits"]
+    rng = np.random.default_rng(0)
+    x, gq, gk = rng.standard_normal((12, 160)), rng.standard_normal(128), rng.standard_normal(64)
+    wq, wk, wv = (rng.standard_normal((rows, 160)) for rows in (128, 64, 64))
+    q, k, v = loaded(regions["qkv"], tmp_path)[0]["forward"](x, gq, gk, wq, wk, wv)
+    for found, w, g in ((q, wq, gq), (k, wk, gk)):
+        made = x @ w.T
+        assert np.allclose(found, made / np.sqrt((made**2).mean(-1, keepdims=True) + 1e-6) * g)
+    assert np.allclose(v, x @ wv.T)
+    assert "exchange of sums" in shape_of(tmp_path, KINDS["olmo2"], parts=2).unread[0]
+
+
+def test_positions_turn_a_part_of_each_head_and_not_in_every_layer(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((12, 4, 32)), rng.standard_normal((12, 2, 32))
+    for kind, width, pairs in (("phi3", 24, False), ("glm4", 16, True)):
+        config = {"partial_rotary_factor": width / 32, **KINDS[kind], "head_dim": 32}
+        regions = {one.name: one for one in regions_of(shape_of(tmp_path, config), StepSize(1, 12, False))}
+        angles = np.arange(12)[:, None] * 0.1 ** np.arange(width // 2)[None, :]
+        cos, sin = (f(angles if pairs else np.concatenate([angles] * 2, axis=1)) for f in (np.cos, np.sin))
+        found = loaded(regions["rope"], tmp_path)[0]["forward"](q, k, cos, sin)
+        for one, given in zip(found, (q, k), strict=True):
+            a, b = (given[..., 0:width:2], given[..., 1:width:2]) if pairs else np.split(given[..., :width], 2, axis=-1)
+            spun = (a + 1j * b) * np.exp(1j * angles)[:, None]
+            assert np.allclose(one, np.concatenate([spun.real, spun.imag, given[..., width:]], axis=-1))
+    counts = {one.name: one.count for one in regions_of(shape_of(tmp_path, KINDS["smollm3"]), StepSize(1, 12, False))}
+    assert (counts["rope"], counts["attention"]) == (1, 2)
+
+
+def test_llama4_attends_in_chunks_and_weights_inputs_of_experts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for length in (30, 36):
+        regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["llama4"]), StepSize(2, length, False))}
+        q, k, v = rng.standard_normal((2, 2, 2, length, 32)), *rng.standard_normal((2, 2, 2, length, 32))
+        seen = np.arange(length)[:, None] >= np.arange(length)
+        seen &= np.arange(length)[:, None] // 12 == np.arange(length) // 12
+        e = np.exp(np.einsum("bkgqd,bksd->bkgqs", q, k) * 32**-0.5) * seen
+        expected = np.einsum("bkgqs,bksd->bkgqd", e / e.sum(-1, keepdims=True), v)
+        assert np.allclose(loaded(regions["attention_chunk"], tmp_path)[0]["forward"](q, k, v), expected)
+    counts = {name: one.count for name, one in regions.items()}
+    assert (counts["attention_chunk"], counts["attention"], counts["rope"], counts["scale_queries"]) == (6, 2, 6, 2)
+    assert (counts["router"], counts["norm_gate_up"]) == (4, 4), "each second layer has experts"
+    decode = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["llama4"]), StepSize(2, 30, True))}
+    assert decode["attention_chunk_decode"].operands[1].shape == (2, 2, 12, 32)
+    x, w = rng.standard_normal((72, 160)), rng.standard_normal((8, 160))
+    h, ids, weights = loaded(regions["router"], tmp_path)[0]["forward"](x, np.ones(160), w)
+    assert np.array_equal(ids[:, 0], np.argmax(h @ w.T, axis=1))
+    assert np.allclose(weights[:, 0], 1 / (1 + np.exp(-np.max(h @ w.T, axis=1))))
+    sizes = {one.name: one.shape for one in regions["expert"].operands}
+    given = {name: rng.standard_normal(size) for name, size in sizes.items() if name != "ids"}
+    picked = rng.integers(0, 72, sizes["ids"])
+    rows = given["x"][picked] * given["p"][:, None]
+    gate = rows @ given["wg"].T
+    found = loaded(regions["expert"], tmp_path)[0]["forward"](ids=picked, **given)
+    assert np.allclose(found, gate / (1 + np.exp(-gate)) * (rows @ given["wu"].T) @ given["wd"].T)
+
+
+def products_of(shape: Shape, step: StepSize) -> int:
+    """Return the operations of all matrix products of a step."""
     products = 0
-    for region in regions_of(LLAMA_8B, StepSize(1, 2048, False)):
+    for region in regions_of(shape, step):
         space: dict[str, Any] = {}
         exec(compile(region.text, __file__, "exec"), space)  # noqa: S102
         given = [(one.name, (one.shape, one.dtype)) for one in region.operands]
         products += region.count * work(traced(space["forward"], Path(__file__), given))[0]
+    return products
+
+
+LITE: dict[str, Any] = {
+    "model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+    "num_hidden_layers": 27, "num_attention_heads": 16, "n_shared_experts": 2, "n_routed_experts": 64,
+    "num_experts_per_tok": 6, "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 1, "vocab_size": 102400,
+}  # fmt: skip
+AIR: dict[str, Any] = {
+    "model_type": "glm4_moe", "attention_bias": True, "hidden_size": 4096, "intermediate_size": 10944,
+    "moe_intermediate_size": 1408, "num_attention_heads": 96, "num_key_value_heads": 8, "n_routed_experts": 128,
+    "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 1, "num_hidden_layers": 46,
+    "vocab_size": 151552,
+}  # fmt: skip
+SCOUT: dict[str, Any] = {
+    "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
+    "vocab_size": 202048,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "config, weights, scores",
+    [
+        # attention: queries, latent, output, absorbed keys and values; one dense layer, 26 with 6 + 2 experts; logits
+        (
+            LITE,
+            27 * (2048 * 16 * 192 + 2048 * 576 + 2048 * 2048 + 16 * 256 * 512)
+            + 3 * 2048 * 10944
+            + 26 * (64 * 2048 + 8 * 3 * 2048 * 1408)
+            + 2048 * 102400,
+            27 * 16 * (576 + 512),
+        ),
+        (
+            AIR,
+            46 * (2 * 4096 * 96 * 128 + 2 * 4096 * 8 * 128)
+            + 3 * 4096 * 10944
+            + 45 * (128 * 4096 + 9 * 3 * 4096 * 1408)
+            + 4096 * 151552,
+            46 * 96 * 2 * 128,
+        ),
+        (
+            SCOUT,
+            48 * (2 * 5120 * 5120 + 2 * 5120 * 1024 + 16 * 5120 + 2 * 3 * 5120 * 8192) + 5120 * 202048,
+            48 * 40 * 2 * 128,
+        ),
+    ],
+)
+def test_a_token_multiplies_each_active_weight_once(
+    config: dict[str, Any], weights: int, scores: int, tmp_path: Path
+) -> None:
+    """One token after 1,024 others: two operations for each weight of its experts, and for each cached element."""
+    assert products_of(shape_of(tmp_path, config), StepSize(1, 1024, True)) == 2 * weights + 2 * 1024 * scores
+
+
+def test_the_work_of_a_step_is_that_of_the_model() -> None:
+    """A step of Llama-3.1-8B multiplies each token with its 7.5 billion weights of products, and attends."""
+    products = products_of(LLAMA_8B, StepSize(1, 2048, False))
     layer = 4096 * (4096 + 1024 + 1024) + 4096 * 4096 + 3 * 4096 * 14336
     attention = 2 * 2 * 32 * 2048 * 2048 * 128
     assert products == 32 * (2 * 2048 * layer + attention) + 2 * 4096 * 128256
@@ -343,7 +538,17 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
         ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0, 1]}, "no layer has experts"),
         ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "layer_types must name each of the 2 layers"),
         ({"model_type": "qwen3", "layer_types": ["linear_attention"] * 2}, "'linear_attention' is not supported"),
-        ({"text_config": {"model_type": "llama4_text"}}, "no regions for model_type 'llama4_text'"),
+        ({"model_type": "qwen3_next"}, "'qwen3_next': its layers with linear attention"),
+        (
+            {"model_type": "clip", "text_config": {"model_type": "clip_text_model"}},
+            "'clip_text_model': it is no decoder",
+        ),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers must have a 0"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0}, "partial_rotary_factor must be a number above 0"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.3}, "head_dim 32 times partial_rotary_factor 0.3 is 9"),
+        ({"model_type": "llama4_text", "moe_layers": [2]}, "moe_layers must be a list of numbers of the 2 layers"),
+        ({**SOFT, "topk_method": "noaux_tc"}, "topk_method 'noaux_tc' is not supported"),
+        ({**SOFT, "norm_topk_prob": True}, "norm_topk_prob True is not supported"),
         ({"num_attention_heads": 6, "num_key_value_heads": 3}, "3 heads of keys do not fit 2 equal parts"),
         ({"torch_dtype": "int4"}, "torch_dtype 'int4' is not supported"),
         (
@@ -351,7 +556,6 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
             "num_attention_heads 3 can not be divided into 2 equal parts",
         ),
         ({**LATENT, "scoring_func": "softmax"}, "scoring_func 'softmax' is not supported"),
-        ({**LATENT, "q_lora_rank": None}, "q_lora_rank is missing"),
         ({**LATENT, "n_group": 3}, "n_routed_experts can not be divided into 3 equal groups"),
         ({**LATENT, "topk_group": 5}, "topk_group 5 is more than the 4 groups"),
         ({**LATENT, "num_experts_per_tok": 9}, "9 is more than the experts of 2 groups"),
