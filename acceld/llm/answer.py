@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterrupted, LLMUnavailable
 from acceld.llm.usage import used as used_by
+
+LONGEST_FACTOR = 3
+"""Multiple of an answer's limit in tokens, as estimated, at which the answer is cut off, because the server ignores the
+limit.
+"""
+
+
+def record(value: Any) -> dict[str, Any]:
+    """Return a piece of an answer, an object of an SDK or a JSON value, as a dict. Raises LLMEmpty for other values."""
+    found = value.model_dump(warnings=False) if hasattr(value, "model_dump") else value
+    if not isinstance(found, Mapping):
+        raise LLMEmpty(f"a piece of the answer is {type(found).__name__}, not a JSON object")
+    return dict(found)
+
+
+def part(value: Any) -> Mapping[str, Any]:
+    """Return a part of an answer that should be a JSON object; an empty mapping for any other value."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def count(value: Any) -> int:
+    """Return a number of tokens that a provider reports. A value that is no number counts as 0."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return 0
+    return int(value)
+
+
+def is_too_long(request: CompletionRequest, answer: Received) -> bool:
+    """Return True if an answer is much longer than the request allows, because the server ignores the limit."""
+    return answer.chars / request.lengths.answer_chars_per_token > LONGEST_FACTOR * request.max_output_tokens
 
 
 def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer: Received) -> Completion:
@@ -23,7 +59,10 @@ def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer
         error = LLMContentFiltered(f"the answer of model {name!r} was withheld or declined", partial=text)
     elif not text.strip():
         spent = "all its tokens went into reasoning" if stopped == "length" else "it has no text"
-        error = LLMEmpty(f"model {name!r} gave an empty answer: {spent}", hint="Raise max_output_tokens.")
+        error = LLMEmpty(
+            f"model {name!r} gave an empty answer: {spent}",
+            hint="Raise max_output_tokens." if stopped == "length" else "",
+        )
         error.exhausted = stopped == "length"
     used = used_by(request, answer)
     if error is not None:

@@ -28,8 +28,21 @@ class Received:
     request_id: str = ""
     stopped: str = ""
     """``stop``, ``length`` or ``content_filter``; empty if the stream just ended."""
+    chars: int = 0
+    """Number of characters of text and reasoning that have arrived."""
     refused: bool = False
     """True if the model declined to answer; its text then states the reason."""
+
+    def show(self, text: str) -> str:
+        """Add visible text to the answer, and return it."""
+        self.text.append(text)
+        self.chars += len(text)
+        return text
+
+    def think(self, text: str) -> None:
+        """Add reasoning to the answer."""
+        self.reasoning.append(text)
+        self.chars += len(text)
 
     @property
     def begun(self) -> bool:

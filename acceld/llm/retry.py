@@ -5,6 +5,7 @@ is sent again once visible text has arrived.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -100,6 +101,10 @@ async def with_retries(
             timeouts += isinstance(error, LLMTimedOut)
             wait_s = policy.wait_s(tries, error, rng)
             if wait_s is None or timeouts >= policy.max_timeouts:
+                asked_s = error.retry_after_s
+                if asked_s is not None and asked_s > policy.retry_after_cap_s and not error.hint:
+                    until = f"in {asked_s / 60:.0f} minutes" if math.isfinite(asked_s) else "later"
+                    error.hint = f"The provider asks to come back {until}: resume the run then."
                 raise
             if on_wait is not None:
                 await on_wait(error, wait_s)

@@ -7,11 +7,11 @@ one parent share the second part too. No sampling parameters are sent, because c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from acceld.llm.answer import finished
+from acceld.llm.answer import count, finished, part, record
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import LLMTimedOut
@@ -112,7 +112,7 @@ class AnthropicClient(SdkClient):
         answer.message(data)
         return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
-    async def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
+    async def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncGenerator[str | None]:
         """Send the request, fill ``answer``, and yield the visible text of each event: "" for reasoning, None for a
         keep-alive.
         """
@@ -121,7 +121,7 @@ class AnthropicClient(SdkClient):
             settings["extra_body"] = dict(self.settings.extra_body)
         if not self.settings.stream:
             whole = await client.messages.create(stream=False, **settings)
-            yield answer.message(whole.model_dump())
+            yield answer.message(record(whole))
             return
         stream = await client.messages.create(stream=True, **settings)
         async with stream:
@@ -131,10 +131,10 @@ class AnthropicClient(SdkClient):
                 yield answer.message(data)
                 return
             async for event in stream:
-                yield answer.event(event.model_dump())
+                yield answer.event(record(event))
 
 
-_ENDS = {"refusal": "content_filter", "max_tokens": "length"}
+_ENDS = {"refusal": "content_filter", "max_tokens": "length", "model_context_window_exceeded": "length"}
 
 
 class _Answer(Received):
@@ -147,25 +147,23 @@ class _Answer(Received):
         self._stop(data)
         self.is_counted = bool(data.get("usage"))
         for block in data.get("content") or ():
-            self.text.append(str(block.get("text") or ""))
-            self.reasoning.append(str(block.get("thinking") or ""))
+            self.show(str(part(block).get("text") or ""))
+            self.think(str(part(block).get("thinking") or ""))
         return "".join(self.text)
 
     def event(self, data: Mapping[str, Any]) -> str | None:
         """Record one event, and return its visible text: "" for reasoning, None for a keep-alive."""
         kind = data.get("type")
         if kind == "message_start":
-            self._start(data.get("message") or {})
+            self._start(part(data.get("message")))
         elif kind == "message_delta":
-            self._stop(data.get("delta") or {})
-            self._count(data.get("usage") or {})
+            self._stop(part(data.get("delta")))
+            self._count(part(data.get("usage")))
             self.is_counted = bool(data.get("usage"))
         elif kind == "content_block_delta":
-            delta = data.get("delta") or {}
-            self.reasoning.append(str(delta.get("thinking") or ""))
-            text = str(delta.get("text") or "")
-            self.text.append(text)
-            return text
+            delta = part(data.get("delta"))
+            self.think(str(delta.get("thinking") or ""))
+            return self.show(str(delta.get("text") or ""))
         return None
 
     def _stop(self, data: Mapping[str, Any]) -> None:
@@ -174,7 +172,7 @@ class _Answer(Received):
 
     def _start(self, message: Mapping[str, Any]) -> None:
         self.model = str(message.get("model") or "")
-        self._count(message.get("usage") or {})
+        self._count(part(message.get("usage")))
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         """Record the token counts of an answer. Anthropic's ``input_tokens`` leave out tokens read from or written to
@@ -183,16 +181,16 @@ class _Answer(Received):
         before = self.usage or Usage()
         cached = usage.get("cache_read_input_tokens")
         written = usage.get("cache_creation_input_tokens")
-        cached = before.cached_tokens if cached is None else cached
-        written = before.cache_written_tokens if written is None else written
+        cached = before.cached_tokens if cached is None else count(cached)
+        written = before.cache_written_tokens if written is None else count(written)
         fresh = usage.get("input_tokens")
         if fresh is None:
             fresh = before.input_tokens - before.cached_tokens - before.cache_written_tokens
-        details = usage.get("output_tokens_details") or {}
+        details = part(usage.get("output_tokens_details"))
         self.usage = Usage(
-            input_tokens=fresh + cached + written,
+            input_tokens=count(fresh) + cached + written,
             cached_tokens=cached,
             cache_written_tokens=written,
-            output_tokens=usage.get("output_tokens") or before.output_tokens,
-            reasoning_tokens=details.get("thinking_tokens") or details.get("reasoning_tokens") or 0,
+            output_tokens=count(usage.get("output_tokens")) or before.output_tokens,
+            reasoning_tokens=count(details.get("thinking_tokens") or details.get("reasoning_tokens")),
         )

@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, ClassVar, TypeVar
 
-from acceld.llm.answer import finished
+from acceld.llm.answer import finished, is_too_long
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import DeadlineWatch
-from acceld.llm.errors import LLMError, LLMRefused, LLMUnsupportedParameter
+from acceld.llm.errors import (
+    LLMEmpty,
+    LLMError,
+    LLMInterrupted,
+    LLMRateLimited,
+    LLMRefused,
+    LLMUnavailable,
+    LLMUnsupportedParameter,
+)
 from acceld.llm.providers.translation import translate
 from acceld.llm.settings import NO_KEY, ModelSettings
 from acceld.llm.usage import used
@@ -59,7 +68,7 @@ class SdkClient(ABC):
         """Return an empty record for an answer that will arrive."""
 
     @abstractmethod
-    def pieces(self, client: Any, request: CompletionRequest, answer: Any) -> AsyncIterator[str | None]:
+    def pieces(self, client: Any, request: CompletionRequest, answer: Any) -> AsyncGenerator[str | None]:
         """Send the request, fill ``answer``, and yield the visible text of each event: "" for reasoning, None for a
         keep-alive.
         """
@@ -102,12 +111,18 @@ class SdkClient(ABC):
             await request.progress.sending(answer)
         async with DeadlineWatch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
-                async for visible in self.pieces(client, request, answer):
-                    if visible is not None:
-                        watch.piece(visible)
+                async with aclosing(self.pieces(client, request, answer)) as pieces:
+                    async for visible in pieces:
+                        if visible is not None:
+                            watch.piece(visible)
+                        if is_too_long(request, answer):
+                            answer.stopped = "length"
+                            break
             except LLMError as error:
                 error.partial = error.partial or watch.text
                 error.started = watch.started
+                if watch.started and isinstance(error, LLMEmpty | LLMUnavailable | LLMRateLimited):
+                    raise _interrupted(error) from error
                 raise
             except Exception as error:  # the errors of SDKs have no common class; an unknown error is raised again
                 name = self.settings.name
@@ -232,3 +247,10 @@ class SdkClient(ABC):
             )
         region = settings.region or os.environ.get("CLOUD_ML_REGION") or "global"
         return {"project_id": settings.project or project, "region": region, "credentials": credentials}
+
+
+def _interrupted(error: LLMError) -> LLMInterrupted:
+    """Return the interruption that a temporary fault is once an answer has begun."""
+    broken = LLMInterrupted(error.message, request_id=error.request_id, partial=error.partial)
+    broken.started, broken.usage = error.started, error.usage
+    return broken

@@ -6,16 +6,15 @@ This module sends single requests; :mod:`acceld.llm.model` has retries and limit
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from acceld.llm.answer import finished
+from acceld.llm.answer import count, finished, part, record
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import DeadlineWatch
-from acceld.llm.errors import LLMUnavailable
 from acceld.llm.providers.connection import SdkClient
-from acceld.llm.providers.translation import OPENAI, unstreamed
+from acceld.llm.providers.translation import OPENAI, error_from, unstreamed
 from acceld.model_calls import Usage
 
 SHOWN = frozenset({"response.output_text.delta", "response.refusal.delta"})
@@ -67,7 +66,7 @@ class OpenAIClient(SdkClient):
         """Return an empty record for an answer that will arrive."""
         return _Answer()
 
-    def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
+    def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncGenerator[str | None]:
         """Send the request, fill ``answer``, and yield the visible text of each event: "" for reasoning, None for a
         keep-alive.
         """
@@ -110,14 +109,14 @@ class OpenAIClient(SdkClient):
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
         """Return the completion in a whole, unstreamed answer. Raises LLMError if the answer has no completion."""
         answer = _Answer()
-        answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
+        answer.whole_response(data, self.settings.name) if self.settings.api == "responses" else answer.whole_chat(data)
         return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
-    async def _chat(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
+    async def _chat(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncGenerator[str | None]:
         settings = self.body(request) | self._extra()
         if not self.settings.stream:
             whole = await client.chat.completions.create(stream=False, **settings)
-            yield answer.whole_chat(whole.model_dump())
+            yield answer.whole_chat(record(whole))
             return
         if "stream_options" not in self.refused:
             settings["stream_options"] = {"include_usage": True}
@@ -129,35 +128,37 @@ class OpenAIClient(SdkClient):
                 yield answer.whole_chat(data)
                 return
             async for chunk in stream:
-                data = chunk.model_dump()
+                data = record(chunk)
                 answer.chat_chunk(data)
                 yield answer.chat_delta("delta", data)
 
-    async def _responses(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
+    async def _responses(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncGenerator[str | None]:
         settings = self.body(request) | self._extra()
         if not self.settings.stream:
             whole = await client.responses.create(stream=False, **settings)
-            yield answer.whole_response(whole.model_dump())
+            yield answer.whole_response(record(whole), self.settings.name)
             return
         stream = await client.responses.create(stream=True, **settings)
         async with stream:
             answer.request_id = stream.response.headers.get("x-request-id", "")
             data = await unstreamed(stream.response, self.settings.name)
             if data is not None:
-                yield answer.whole_response(data)
+                yield answer.whole_response(data, self.settings.name)
                 return
             async for event in stream:
-                data = event.model_dump()
+                data = record(event)
                 kind = str(data.get("type"))
                 if kind in ("response.completed", "response.incomplete", "response.failed"):
-                    answer.response(data.get("response") or {})
+                    answer.response(part(data.get("response")), self.settings.name)
+                    if not answer.begun:  # some gateways send the text with the end alone
+                        yield answer.whole_response(part(data.get("response")), self.settings.name)
                 elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
-                    answer.reasoning.append(str(data.get("delta") or ""))
+                    answer.think(str(data.get("delta") or ""))
                 elif kind == "error":
-                    raise LLMUnavailable(f"model {self.settings.name!r}: {data.get('message')}")
+                    raise error_from(None, data, self.settings.name)
                 answer.refused = answer.refused or kind == "response.refusal.delta"
                 if kind.endswith(".delta"):
-                    yield answer.visible(str(data.get("delta") or "")) if kind in SHOWN else ""
+                    yield answer.show(str(data.get("delta") or "")) if kind in SHOWN else ""
                 else:
                     yield None
 
@@ -173,28 +174,24 @@ class _Answer(Received):
         tier = str(data.get("service_tier") or "auto")
         self.tier = self.tier if tier == "auto" else tier
 
-    def visible(self, text: str) -> str:
-        self.text.append(text)
-        return text
-
     def whole_chat(self, data: Mapping[str, Any]) -> str:
         """Record a whole, unstreamed answer of the chat API, and return its visible text."""
         self.request_id = str(data.get("id") or self.request_id)
         self.chat_chunk(data)
         return self.chat_delta("message", data)
 
-    def whole_response(self, data: Mapping[str, Any]) -> str:
+    def whole_response(self, data: Mapping[str, Any], model: str) -> str:
         """Record a whole, unstreamed answer of the responses API, and return its visible text."""
         self.request_id = str(data.get("id") or self.request_id)
-        self.response(data)
-        parts = [part for entry in data.get("output") or () for part in entry.get("content") or ()]
-        self.refused = any(part.get("type") == "refusal" for part in parts)
+        self.response(data, model)
+        parts = [part(one) for entry in data.get("output") or () for one in part(entry).get("content") or ()]
+        self.refused = any(one.get("type") == "refusal" for one in parts)
         field = {"output_text": "text", "refusal": "refusal"}
-        return self.visible("".join(str(part.get(field.get(part.get("type"), ""), "") or "") for part in parts))
+        return self.show("".join(str(one.get(field.get(str(one.get("type")), "")) or "") for one in parts))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
         """Record what a chunk of the chat API, or a whole answer, has besides text: model, tokens, tier."""
-        self.model = data.get("model") or self.model
+        self.model = str(data.get("model") or self.model)
         self._served(data)
         self._count(data, "prompt_tokens", "completion_tokens")
 
@@ -202,36 +199,50 @@ class _Answer(Received):
         """Record the token counts of an answer, if the answer has any. ``sent`` names the count of the prompt's tokens,
         ``received`` that of the answer's tokens.
         """
-        usage = data.get("usage")
+        usage = part(data.get("usage"))
         if not usage:
             return
-        prompt, output = usage.get(f"{sent}_details") or {}, usage.get(f"{received}_details") or {}
+        prompt, output = part(usage.get(f"{sent}_details")), part(usage.get(f"{received}_details"))
         self.is_counted = True
         self.usage = Usage(
-            input_tokens=usage.get(sent) or 0,
-            cached_tokens=prompt.get("cached_tokens") or 0,
-            cache_written_tokens=prompt.get("cache_write_tokens") or 0,
-            output_tokens=usage.get(received) or 0,
-            reasoning_tokens=output.get("reasoning_tokens") or 0,
+            input_tokens=count(usage.get(sent)),
+            cached_tokens=count(prompt.get("cached_tokens")),
+            cache_written_tokens=count(prompt.get("cache_write_tokens")),
+            output_tokens=count(usage.get(received)),
+            reasoning_tokens=count(output.get("reasoning_tokens")),
         )
 
     def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
         """Return the visible text of a chunk's first choice, and record its reasoning and its reason to end."""
-        choices = data.get("choices") or [{}]
-        delta = choices[0].get(field) or {}
-        self.stopped = choices[0].get("finish_reason") or self.stopped
-        self.reasoning.append(str(delta.get("reasoning_content") or delta.get("reasoning") or ""))
+        choices = data.get("choices")
+        known = (
+            [part(one) for one in choices if part(one).get("index") in (None, 0)] if isinstance(choices, list) else []
+        )
+        choice = known[0] if known else {}
+        delta, reason = part(choice.get(field)), choice.get("finish_reason")
+        if reason:
+            self.stopped = "" if reason == "error" else str(reason)  # a gateway whose provider broke off
+        self.think(str(delta.get("reasoning_content") or delta.get("reasoning") or ""))
         self.refused = self.refused or bool(delta.get("refusal"))
-        return self.visible(str(delta.get("content") or delta.get("refusal") or ""))
+        content = delta.get("content")
+        if isinstance(content, list):  # parts of text and of reasoning, as Mistral sends them
+            self.think(_told(content, "thinking"))
+            content = _told(content, "text")
+        return self.show(str(content or delta.get("refusal") or ""))
 
-    def response(self, data: Mapping[str, Any]) -> None:
-        """Record what the end of a response says: status, model, tokens."""
-        self.model = data.get("model") or self.model
+    def response(self, data: Mapping[str, Any], model: str) -> None:
+        """Record what the end of a response of ``model`` says: status, model, tokens. Raises LLMError if it failed."""
+        self.model = str(data.get("model") or self.model)
         self._served(data)
         self._count(data, "input_tokens", "output_tokens")
         status = str(data.get("status") or "")
         if status == "failed":
-            problem = data.get("error") or {}
-            raise LLMUnavailable(f"the provider gave up: {problem.get('message') or problem.get('code')}")
-        reason = (data.get("incomplete_details") or {}).get("reason")
+            raise error_from(None, part(data.get("error")), model)
+        reason = part(data.get("incomplete_details")).get("reason")
         self.stopped = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(str(reason), "stop")
+
+
+def _told(parts: list[Any], kind: str) -> str:
+    """Return the text of the parts of a message that have the type ``kind``: ``text`` or ``thinking``."""
+    found = [part(one).get(kind) for one in parts if part(one).get("type", "text") == kind]
+    return "".join(_told(one, "text") if isinstance(one, list) else str(one or "") for one in found)

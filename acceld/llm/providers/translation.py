@@ -328,6 +328,8 @@ def _body(error: BaseException) -> dict[str, str]:
     object.
     """
     body = getattr(error, "body", None)
+    if isinstance(body, list) and len(body) == 1:  # Google's form of an error
+        body = body[0]
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]
     if not isinstance(body, Mapping):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from acceld.parsing import parse
@@ -62,7 +62,7 @@ def without_thoughts(answer: str) -> str:
 
 def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base: str = "") -> Extracted:
     """Return the kernel in an answer: the last complete code block with a kernel, or ``base`` after the answer's
-    edits.
+    edits or its unified diff.
 
     ``entry`` is the function that the kernel must define; "" allows any function. A complete block that seems to
     define ``entry`` but does not parse is returned too, because its evaluation then names the line. ``cut_off`` is
@@ -71,11 +71,15 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
     answer = without_thoughts(answer)
     if not answer.strip():
         return Extracted(None, "the answer is empty")
-    edits = list(_EDIT.finditer(answer)) if base else []
+    edits = [(edit.group("old"), edit.group("new")) for edit in _EDIT.finditer(answer)] if base else []
     if edits and not cut_off:
         return _edited(base, edits)
     blocks = list(_blocks(answer))
+    if not cut_off and len(blocks) == 1 and not blocks[0][1] and _defines(blocks[0][0], entry) is True:
+        return Extracted(blocks[0][0])  # some servers end an answer at its closing fence, and leave the fence out
     complete = [text for text, closed in blocks if closed]
+    if base and not cut_off and complete and (hunks := _hunks(complete[-1])):
+        return _edited(base, hunks)
     if not blocks and not cut_off and _defines(answer, entry) is True:
         return Extracted(answer.strip() + "\n")
     for wanted in (True, None):
@@ -89,15 +93,32 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
     return Extracted(None, f"no code block defines {entry!r}" if entry else "no code block defines a function")
 
 
-def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
+def _hunks(block: str) -> list[tuple[str, str]]:
+    """Return the edits in a unified diff, as pairs (lines to search for, lines in their place); none for other texts."""
+    hunks: list[tuple[list[str], list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("@@"):
+            hunks.append(([], []))
+        elif hunks and not line.startswith("\\"):  # "\ No newline at end of file"
+            old, new = hunks[-1]
+            if not line.startswith("+"):
+                old.append(line[1:])
+            if not line.startswith("-"):
+                new.append(line[1:])
+    return [("\n".join(old), "\n".join(new)) for old, new in hunks]
+
+
+def _edited(base: str, edits: Sequence[tuple[str, str]]) -> Extracted:
     """Return the kernel ``base`` after the edits, in order; without text and with the reason if an edit does not fit.
+
+    An edit is a pair (lines to search for, lines in their place).
 
     The lines that an edit searches for must occur exactly once in the kernel. Blanks at the ends of lines do not count.
     """
     lines = [line.rstrip() for line in base.splitlines()]
-    for number, edit in enumerate(edits, 1):
-        wanted = [line.rstrip() for line in edit.group("old").strip("\n").splitlines()]
-        new = edit.group("new").strip("\n").splitlines()
+    for number, (old, put) in enumerate(edits, 1):
+        wanted = [line.rstrip() for line in old.strip("\n").splitlines()]
+        new = put.strip("\n").splitlines()
         if not any(wanted):
             return Extracted(None, f"edit {number} searches for nothing")
         places = [at for at in range(len(lines) - len(wanted) + 1) if lines[at : at + len(wanted)] == wanted]

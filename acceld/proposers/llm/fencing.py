@@ -34,7 +34,9 @@ class Data:
 def cleaned(text: str) -> str:
     """Return the text without control characters, escape sequences, and characters that reorder or hide text."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+    hidden = ("Cc", "Cf", "Cs", "Co", "Cn")
+    unwanted = {ord(c): None for c in set(text) - _KEPT if unicodedata.category(c) in hidden}
+    return text.translate(unwanted) if unwanted else text
 
 
 def capped(text: str, cap: int) -> str:

@@ -173,6 +173,7 @@ class LLMProposer:
         if request.partner is not None:
             values["partner"] = _partner(TO_CROSS, parent, request.partner.candidate, request.partner.steps)
         tags: Tags = {"run": request.run, "iteration": request.iteration, "parent": parent.id, "index": request.index}
+        again = tags
         try:
             completion = await self._ask("planner", problem.api, values, request.seed, tags)
         except LLMEmpty as error:
@@ -182,8 +183,12 @@ class LLMProposer:
             longer = error.exhausted
             completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
         parsed = parse_plan(completion.text, change_classes(problem.api))
+        if parsed is None and "reask" not in again:
+            again, longer = tags | {"reask": 1}, completion.finish_reason == "length"
+            completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
+            parsed = parse_plan(completion.text, change_classes(problem.api))
         if parsed is None:
-            return None
+            raise LLMEmpty(f"a plan of model {completion.model!r} has a header alone")
         return request.planned(
             parsed.text,
             title=parsed.title,

@@ -99,6 +99,8 @@ class Reply:
     """The body of an answer with an error's status; None: the provider's usual form."""
     location: str = "http://127.0.0.1:0/v1"
     """The address to which a redirect points."""
+    frames: Sequence[bytes] | None = None
+    """The frames of the stream, in place of those that the protocol makes of the text."""
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 
@@ -190,7 +192,7 @@ class ScriptedServer:
             return web.Response(text="<html>a proxy's log-in page</html>", content_type="text/html")
         if request.path.endswith("/count_tokens"):
             return web.json_response({"input_tokens": counted_tokens(body)})
-        frames = FRAMES[request.path](reply)
+        frames = FRAMES[request.path](reply) if reply.frames is None else list(reply.frames)
         if not body.get("stream") or not reply.streams:
             return web.json_response(_whole(request.path, reply))
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-request-id": "req_1"})

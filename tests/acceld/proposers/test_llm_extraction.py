@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from acceld.proposers.llm.directions import change_classes
-from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
+from acceld.proposers.llm.extraction import (
+    DIVIDER,
+    REPLACE,
+    SEARCH,
+    Extracted,
+    extract_kernel,
+    parse_insight,
+    parse_plan,
+)
 
 CLASSES = change_classes("nki")
 KERNEL = "def kernel(x):\n    return x\n"
@@ -133,3 +141,19 @@ def test_a_kernel_in_c_is_found_by_its_definition() -> None:
     talk = f"First:\n```c\nvoid kernel(const float *a, float *out);\n```\nthen\n```c\n{c}```\n"
     assert extract_kernel(talk, "kernel").text == c
     assert extract_kernel("```c\nint main(void) { return 0; }\n```", "kernel").text is None
+
+
+def test_a_unified_diff_is_applied_to_the_kernel() -> None:
+    base = "import x\n\n\ndef kernel(a):\n    b = a + 1\n    c = b * 2\n    return c\n"
+    diff = "```diff\n--- a/kernel.py\n+++ b/kernel.py\n@@ -4,4 +4,3 @@\n def kernel(a):\n-    b = a + 1\n-    c = b * 2\n+    c = (a + 1) * 2\n     return c\n```"
+    wanted = "import x\n\n\ndef kernel(a):\n    c = (a + 1) * 2\n    return c\n"
+    assert extract_kernel(diff, "kernel", base=base) == Extracted(wanted)
+    elsewhere = extract_kernel(diff.replace("b * 2", "b * 3"), "kernel", base=base)
+    assert elsewhere.text is None and "edit 1 searches for are not found" in elsewhere.reason
+
+
+def test_a_block_whose_closing_fence_is_left_out_is_a_kernel_unless_the_answer_was_cut_off() -> None:
+    answer = "Here:\n```python\ndef kernel(a):\n    return a\n"
+    assert extract_kernel(answer, "kernel") == Extracted("def kernel(a):\n    return a\n")
+    assert extract_kernel(answer, "kernel", cut_off=True).text is None
+    assert extract_kernel(answer.replace("return a", "return (a"), "kernel").text is None
