@@ -194,8 +194,11 @@ def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
 def _kind(why: str, other: str) -> str:
     """Return the kind of a failure by its message: too little memory, too little time, else ``other``.
 
-    A SIGKILL that acceld did not send comes from a system that has run out of memory.
+    A SIGKILL that acceld did not send comes from a system that has run out of memory. A kernel whose source is too long
+    is refused.
     """
+    if re.search(r"has more than \d+ MiB; that is not a kernel", why):
+        return "refused"
     if re.search("MemoryError|allocate|memory|SIGKILL", why):
         return "out of memory"
     return "out of time" if re.search("deadline|takes more than", why) else other

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from acceld.cli.output import print_json, say
-from acceld.config import Config
+from acceld.config import Config, ModelConfig, settings_file
 from acceld.errors import UsageError
 from acceld.home import Home
 from acceld.llm.client import Completion, CompletionRequest
@@ -34,6 +35,9 @@ from acceld.targets import SIMULATOR
 from acceld.workloads import BASELINE_FILES, Workload, load_workload
 
 T = TypeVar("T")
+
+UNNAMED = "no model"
+"""Name of the model in the place of models that the settings do not name."""
 
 PLAN = "(the planner's answer to the prompt above stands here)"
 CODE = "(the executor's answer to the prompt above stands here)\n"
@@ -63,19 +67,33 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
             hint="--proposer llm shows what models would get",
         )
     found = load_workload(spec.workload_folder)
+    unnamed = not settings.llm.planner.models and not settings.llm.executor.models
+    if unnamed:
+        settings = _with_a_model(settings)
     requests = asyncio.run(requests_of(spec, settings, home, found))
     lines = [_line(request, settings) for request in requests]
     if as_json:
         print_json({"workload": spec.workload, "prompts": lines})
         return 0
     for line in lines:
-        print(
-            f"==== {line['role']} -> {line['model']} at {line['endpoint']}, at most {line['max_output_tokens']} tokens"
-        )
+        where = "no model yet" if unnamed else f"{line['model']} at {line['endpoint']}"
+        print(f"==== {line['role']} -> {where}, at most {line['max_output_tokens']} tokens")
         print(f"---- system\n{line['system']}\n---- user\n{line['user']}\n")
+    if unnamed:
+        say(f"{settings_file()} names no model yet: a run needs models for the planner and the executor.")
     say("Nothing was sent. A run sends prompts of these forms, and nothing else: the reference, the kernels, profiles,")
     say("results and logs of its candidates, insights, hints; each model's key goes to that model's endpoint alone.")
     return 0
+
+
+def _with_a_model(settings: Config) -> Config:
+    """Return the settings with a model for the planner and the executor, so that prompts can be shown before a model is
+    named.
+    """
+    llm = settings.llm
+    planner, executor = (replace(role, models=(UNNAMED,)) for role in (llm.planner, llm.executor))
+    models = {**settings.models, UNNAMED: ModelConfig()}
+    return replace(settings, models=models, llm=replace(llm, planner=planner, executor=executor))
 
 
 async def requests_of(
@@ -174,10 +192,12 @@ def _line(request: CompletionRequest, settings: Config) -> dict[str, Any]:
     known = PROVIDERS.get(model.provider)
     usual = known.key_variable if known and (known.own_places or not model.base_url) else ""
     variable = model.key_env or usual
+    if request.model == UNNAMED:
+        endpoint = variable = ""
     return {
         "role": request.role,
         "model": request.model,
-        "name": model.model,
+        "name": "" if request.model == UNNAMED else model.model,
         "endpoint": endpoint,
         "key_variable": variable,
         "max_output_tokens": request.max_output_tokens,

@@ -208,6 +208,11 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             held = _held(exported, spec)
             role: Any = "parameter" if spec.kind == InputKind.PARAMETER else "buffer"
             low = high = None
+            if held.is_complex():
+                raise NotLowered(
+                    f"{spec.target} has complex numbers, which are not lowered: keep real and imaginary parts in two "
+                    "buffers, such as cosines and sines"
+                )
             known = values and role == "buffer"
             if known and (found := _described(node.name, held, spec)) is not None:
                 constants.append(found)

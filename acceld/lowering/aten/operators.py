@@ -433,6 +433,15 @@ def _spread(root: bool) -> Writer:
 OPERATORS["std"], OPERATORS["var"] = _spread(True), _spread(False)
 
 
+@writes("var_mean")
+def _var_mean(
+    out: Sequence[Array], self: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, **more: Any
+) -> Expression:
+    dim = None if isinstance(dim, bool) else dim
+    mean = f"{self}.mean(axis={_axes(self, dim)!r}, keepdims={keepdim!r})"
+    return [str(OPERATORS["var"](out, self, dim, unbiased, keepdim, **more)), mean]
+
+
 @writes("logsumexp")
 def _logsumexp(out: Sequence[Array], self: Value, dim: Any, keepdim: bool = False) -> Expression:
     return f"log_sum_exp({self}, {_axes(self, dim)!r}, {keepdim!r})"
@@ -761,7 +770,7 @@ def _arange(out: Sequence[Array], *args: Any, step: Any = 1, **named: Any) -> Ex
 @writes("eye")
 def _eye(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
     rows, columns = out[0].shape
-    return f"np.eye({rows}, {columns})"
+    return f'np.eye({rows}, {columns}, dtype="{out[0].dtype}")'
 
 
 # Random numbers. Only functions that draw inputs may use them.

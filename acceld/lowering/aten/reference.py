@@ -116,7 +116,8 @@ class _Body:
         for call in self.program.calls:
             if call.name in needed:
                 self._call(call, drawing=drawing)
-        return self.written, [str(self._operand(Named(name))) for name in self.program.outputs]
+        values = [self.values[name] for name in self.program.outputs]
+        return self.written, [str(one) if drawing else _narrowed(one) for one in values]
 
     def _operand(self, argument: Argument) -> object:
         """Return an operand with each name replaced by the value of that name, in nested lists, too."""
@@ -172,6 +173,11 @@ class _Body:
     def _assign(self, name: str, text: str) -> None:
         """Write an assignment of the expression ``text`` to ``name``."""
         self.written.append(f"    {name} = {text}")
+
+
+def _narrowed(value: Value) -> str:
+    """Return the source of an output in PyTorch's dtype, because numpy computes products of narrow floats in float32."""
+    return f'cast({value}, "{value.dtype}")' if value.dtype in ("bfloat16", "float16") else str(value)
 
 
 def needed_values(program: Program) -> set[str]:

@@ -123,6 +123,27 @@ def test_the_configuration_says_where_models_are_shown_more_facts_than_was_set(
     assert ("Messages API" in capsys.readouterr().out) == (note is not None)
 
 
+def test_prompts_are_shown_before_a_model_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.py").write_text("def forward(x):\n    return x + x\n", encoding="utf-8")
+    words = [
+        "optimize",
+        "--from-reference",
+        "mine.py",
+        "--arg",
+        "x=128x64:float32",
+        "--proposer",
+        "llm",
+        "--show-prompts",
+    ]
+    assert main([*words, "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["prompts"]
+    assert {one["role"] for one in lines} >= {"planner", "executor", "fixer"}
+    assert {(one["name"], one["endpoint"], one["key_variable"]) for one in lines} == {("", "", "")}
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "==== planner -> no model yet, at most" in said.out and "names no model yet" in said.out + said.err
+
+
 @pytest.mark.parametrize("strategy", ["beam", "tune", "evolve"])
 def test_prompts_are_shown_with_the_rules_that_a_run_has_beside_its_models(
     folder: Path, strategy: StrategyName, monkeypatch: pytest.MonkeyPatch

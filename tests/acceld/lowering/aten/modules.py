@@ -353,3 +353,14 @@ class Ends(nn.Module):
 def get_inputs() -> list[Tensor]:
     """Return arguments for the modules without arguments of their own."""
     return [torch.rand(4, 16).triu() * 2.0, torch.randint(0, 16, (4,)), torch.randn(4, 16)]
+
+
+class Turned(nn.Module):
+    """Rotary positions by complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(4, 4), torch.arange(16.0).reshape(4, 4)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.view_as_real(torch.view_as_complex(x.reshape(4, 4, 2)) * self.turns).flatten(1)

@@ -72,6 +72,7 @@ def test_modules_become_references_that_agree_with_them() -> None:
         (asked("Absent", ((4, 8), f)), "the module can not be made: AttributeError"),
         (asked("Writes", ((4, 8), f)), "writes its argument x"),
         (asked("Pairs", ((4, 8), f)), "returns None beside arrays"),
+        (asked("Turned", ((4, 8), f)), "turns has complex numbers, which are not lowered: keep real and imaginary"),
         (
             asked("Options", ((4, 8), f), ((4, 8), f)),
             "has no argument 'y' by --arg or --scalar; forward takes x, mask, scale, unread",

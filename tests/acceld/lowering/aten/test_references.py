@@ -213,6 +213,7 @@ def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> N
         (one("atan2", Named("x")), lambda x: np.arctan2(x, x)),
         (one("asinh"), np.arcsinh),
         (one("frac"), lambda x: x - np.trunc(x)),
+        (one("eye", shape=(4, 8)), lambda x: np.eye(4, 8)),
         (one("remainder", 0.75), lambda x: np.remainder(x, 0.75)),
         (one("special_sinc"), np.sinc),
         (one("histc", 5, -1.0, 1.0, shape=(5,)), lambda x: np.histogram(x, 5, (-1, 1))[0]),
@@ -223,6 +224,24 @@ def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> N
 def test_an_operator_computes_what_its_schema_says(program: Program, wanted: Any) -> None:
     x = np.random.default_rng(0).standard_normal((4, 8))
     assert np.allclose(loaded(reference_text(program))["forward"](x), wanted(x))
+
+
+def test_an_output_has_the_narrow_float_that_pytorch_returns() -> None:
+    """Numpy multiplies bfloat16 into float32, and the kernel that is lowered returns what PyTorch does."""
+    narrow = Array((4, 4), "bfloat16")
+    inputs = tuple(Input(name, narrow, "argument", name) for name in "xy")
+    product = Call("z", "matmul", (Named("x"), Named("y")), {}, (narrow,))
+    forward = loaded(reference_text(Program("forward", inputs, (), (product,), ("z",))))["forward"]
+    x = np.ones((4, 4)).astype("bfloat16")
+    assert (forward(x, x).dtype.name, forward(*[x.astype(np.float64)] * 2).dtype.name) == ("bfloat16", "float64")
+
+
+def test_variance_and_mean_are_two_results() -> None:
+    both = Call("b", "var_mean", (Named("x"), [1]), {"correction": 0}, (Array((4,), F), Array((4,), F)))
+    parts = tuple(Call(name, "getitem", (Named("b"), at), {}, ()) for at, name in enumerate("vm"))
+    x = np.random.default_rng(0).standard_normal((4, 8))
+    found = loaded(reference_text(Program("forward", (X,), (), (both, *parts), ("v", "m"))))["forward"](x)
+    assert np.allclose(found[0], x.var(axis=1)) and np.allclose(found[1], x.mean(axis=1))
 
 
 def test_convolutions_and_pools_agree_with_sums_written_out(tmp_path: Path) -> None:
