@@ -57,6 +57,7 @@ ANSWERS = {
     "declined": End(PAUSED, 1, "withheld or declined"),
     "all reasoning": End(PAUSED, 1, "all its tokens went into reasoning"),
     "no code": End(PAUSED, 1, "answers held a kernel"),
+    "a header alone": End(PAUSED, 1, "has a header alone"),
     "no usage": End(FINISHED, 0, "iterations done"),
     "absurd usage": End(FINISHED, 0, "iterations done"),
     "in one piece": End(FINISHED, 0, "iterations done"),
@@ -78,6 +79,8 @@ def reply(fault: str, body: dict[str, Any], number: int) -> Reply:
             return Reply("", reasoning="hm " * 20, finish="length")
         case "no code":
             return Reply(PLAN if is_plan(body) else "I would load the tile once.")
+        case "a header alone":
+            return Reply("Title: Load once\nClass: dma" if is_plan(body) else good)
         case "no usage":
             return Reply(good, usage=False)
         case "absurd usage":
