@@ -32,6 +32,8 @@ MOST_STEPS_OF_FEW = 64
 FEW = 4096
 MOST_ELEMENTS = 2**24
 """Most elements of an array of constants. Greater positions are not exact in float32."""
+MOST_PERIOD = 16
+"""Most positions after which a walk of constant positions may repeat its steps, as in an interpolation."""
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "add": np.add,
@@ -406,3 +408,50 @@ def runs(positions: Array) -> list[tuple[int, int, int]]:
         else:
             found.append([place, 1, 1])
     return [(first, step, count) for first, step, count in found]
+
+
+def walks(positions: Array, most: int) -> list[tuple[int, tuple[tuple[int, int], ...]]] | None:
+    """Return constant positions as at most ``most`` walks; None if that is not possible.
+
+    A walk is (first position, loops). The loops (count, step), outermost first, give the positions in order.
+    """
+    whole_walk = _nested(positions)
+    if whole_walk is not None:
+        return [whole_walk]
+    found: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+    rest = positions
+    while rest.size:
+        if len(found) == most:
+            return None
+        longest: tuple[tuple[int, int], ...] = ((1, 1),)
+        for period in range(1, min(MOST_PERIOD, rest.size) + 1):
+            own = int(rest[1] - rest[0]) if period > 1 else 1
+            if (rest[:period] != rest[0] + own * np.arange(period)).any():
+                break
+            blocks = rest[: rest.size // period * period].reshape(-1, period)
+            step = int(blocks[1, 0] - blocks[0, 0]) if len(blocks) > 1 else 1
+            alike = (blocks == blocks[0] + step * np.arange(len(blocks))[:, None]).all(axis=1)
+            count = len(blocks) if alike.all() else int(alike.argmin())
+            if count * period > math.prod(n for n, _ in longest):
+                longest = ((count, step),) if period == 1 else ((count, step), (period, own))
+        found.append((int(rest[0]), longest))
+        rest = rest[math.prod(n for n, _ in longest) :]
+    return found
+
+
+def _nested(positions: Array) -> tuple[int, tuple[tuple[int, int], ...]] | None:
+    """Return constant positions as one walk; None if nested loops do not give the positions in order."""
+    loops: list[tuple[int, int]] = []
+    starts = positions
+    while starts.size > 1:
+        steps = np.diff(starts)
+        other = steps != steps[0]
+        count = int(other.argmax()) + 1 if other.any() else starts.size
+        if starts.size % count:
+            return None
+        blocks = starts.reshape(-1, count)
+        if (blocks != blocks[:, :1] + steps[0] * np.arange(count)).any():
+            return None
+        loops.insert(0, (count, int(steps[0])))
+        starts = blocks[:, 0]
+    return (int(positions[0]), tuple(loops) or ((1, 1),)) if positions.size else None

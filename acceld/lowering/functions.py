@@ -25,6 +25,7 @@ from acceld.lowering.arrays import (
     called,
     cast,
     evaluated,
+    has_traced,
     held_as,
     kind_named,
     kind_of,
@@ -37,7 +38,7 @@ from acceld.lowering.arrays import (
 )
 from acceld.lowering.bounds import GREATEST, NARROW_INTEGERS, bounds, in_type
 from acceld.lowering.constants import LARGEST, counted, finite, placed
-from acceld.lowering.graph import INDEX, NEUTRAL, Node, View, elementwise, fill, reduced, scanned, whole
+from acceld.lowering.graph import INDEX, NEUTRAL, Node, NotLowered, View, elementwise, fill, reduced, scanned, whole
 
 _TURN_TOP = 6.28125
 """Leading bits of 2 pi. The product of this number and a whole number up to ``_MOST_TURNS`` is exact in float32."""
@@ -656,6 +657,49 @@ def _order(a: Any, axis: Any, name: str) -> Any:
     x, hits, at = _by_rank(a, axis, name)
     found = np.where(hits, positions(hits.shape, x.ndim), 0.0).max(axis=-1)
     return Traced(wrapped(np.moveaxis(found, -1, at)).view, "i")
+
+
+class Parted:
+    """Stand in for the result of ``np.partition``, of which numpy defines only the elements at ``kth``.
+
+    Other elements can not be read, because their order differs between implementations.
+    """
+
+    def __init__(self, ordered: Any, places: frozenset[int], axis: int, line: int) -> None:
+        self._ordered, self._places, self._axis, self._line = ordered, places, axis, line
+
+    def __getitem__(self, key: Any) -> Any:
+        shape = (-1, *(1,) * (self._ordered.ndim - 1 - self._axis))
+        read = np.broadcast_to(np.arange(self._ordered.shape[self._axis]).reshape(shape), self._ordered.shape)
+        if has_traced([key]) or not self._places.issuperset(read[key].reshape(-1).tolist()):
+            raise self.refusal()
+        return self._ordered[key]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.refusal()
+
+    def refusal(self) -> NotLowered:
+        """Return the error for a use of elements in an order that numpy does not define."""
+        return NotLowered(
+            "np.partition is not lowered but for its elements at kth, as in np.partition(x, k)[..., k]; use np.sort for the others",
+            self._line,
+        )
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise self.refusal()
+
+    __len__ = __iter__ = __bool__ = __array__ = __neg__ = __array_ufunc__ = __array_function__ = _refused
+
+
+@lowers("partition")
+def _parted(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
+    if axis is None:
+        a, axis = wrapped(a).reshape(-1), 0
+    at = axis % a.ndim
+    places = frozenset(int(one) % a.shape[at] for one in np.atleast_1d(np.asarray(kth)).tolist())
+    return Parted(np.sort(a, axis=at), places, at, line_now())
 
 
 @lowers("argpartition")

@@ -271,7 +271,8 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
     ``left`` is [batch, rows, K...] and ``right`` is [batch, columns, K...]. They share the first ``batch`` axes, and the
     sum is over the last ``folded`` axes (K...).
     """
-    left, right = (_multiplied(one, line) for one in (left, right))
+    alike = left.dtype == right.dtype
+    left, right = (_multiplied(one, line, alike) for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
     columns = right.shape[batch : len(right.shape) - folded]
     shape = (*left.shape[:batch], *rows, *columns)
@@ -280,9 +281,13 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
     return Node("dot", "dot", (left, right), shape, dtype or common_dtype((left, right)), line, folded)
 
 
-def _multiplied(operand: View, line: int) -> View:
-    """Return an operand in a form that the tensor engine takes: floats in memory. Any other operand is copied to float32."""
-    if operand.node is INDEX or operand.dtype not in ("float32", "bfloat16", "float16"):
+def _multiplied(operand: View, line: int, alike: bool) -> View:
+    """Return an operand in a form that the tensor engine takes: floats in memory, float32 unless both operands are ``alike``.
+
+    Any other operand is copied to float32.
+    """
+    held = ("float32", "bfloat16", "float16") if alike else ("float32",)
+    if operand.node is INDEX or operand.dtype not in held:
         return whole(elementwise("copy", [operand], "float32", line))
     return operand
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from acceld.lowering.arrays import Traced, array_of, called, has_traced, kind_of, line_now, lowers, refused, wrapped
 from acceld.lowering.bounds import MOST_EXACT, bounds
-from acceld.lowering.constants import counted, placed, runs
+from acceld.lowering.constants import counted, placed, runs, walks
 from acceld.lowering.functions import positions
-from acceld.lowering.graph import NotLowered, Shape, dense, fill, gathered, whole
+from acceld.lowering.graph import NotLowered, Shape, View, dense, fill, gathered, whole
 
 MOST_RUNS = 64
 """Most runs of equally spaced constant positions in one index. Each run becomes one copy."""
@@ -181,10 +181,9 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
         where = np.where(where < 0, where + a.shape[axis], where)
         if where.size and not (0 <= where.min() and where.max() < a.shape[axis]):
             raise IndexError(f"a position is out of bounds for axis {axis} with size {a.shape[axis]}")
-        pieces = runs(where)
-        if len(pieces) <= MOST_RUNS:
-            lead = (slice(None),) * axis
-            parts = [a[(*lead, _run(*piece))] for piece in pieces]
+        pieces = walks(where, MOST_RUNS)
+        if pieces is not None:
+            parts = [_walked(a, axis, *piece) for piece in pieces]
             joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
             return joined.reshape((*a.shape[:axis], *np.shape(held), *a.shape[axis + 1 :]))
         if (by_distance := _by_distance(where.reshape(np.shape(held)))) is not None:
@@ -193,8 +192,8 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
             indices = Traced(placed(where.reshape(np.shape(held)).astype(np.float64), "float32", line_now()), "i")
         except NotLowered:
             refused(
-                f"indexing by {len(pieces)} runs of constant positions",
-                f"a run has equal steps; use at most {MOST_RUNS}, or compute the positions by a few steps of np.arange",
+                f"indexing by {len(where)} constant positions without a pattern",
+                f"use at most {MOST_RUNS} ranges of equal steps, or compute the positions by a few steps of np.arange",
             )
     indices = _within(wrapped(indices), a.shape[axis])
     table = Traced(array_of(a), a.kind).part(lambda array: np.moveaxis(array, axis, 0))
@@ -222,6 +221,16 @@ def _in_bands(by_distance: Any, shape: Shape, axis: int) -> Any:
     """
     windows: Any = np.lib.stride_tricks.sliding_window_view(by_distance, shape[1], axis=axis)
     return np.moveaxis(np.flip(windows, axis), -1, axis + 1)
+
+
+def _walked(a: Any, axis: int, first: int, loops: Sequence[tuple[int, int]]) -> Any:
+    """Return the elements of ``a`` at positions on an axis: from ``first`` on, by the loops (count, step), outermost first."""
+    view = array_of(a)
+    shape = (*view.shape[:axis], *(count for count, _ in loops), *view.shape[axis + 1 :])
+    own = view.strides[axis]
+    strides = (*view.strides[:axis], *(step * own for _, step in loops), *view.strides[axis + 1 :])
+    found = Traced(View(view.node, shape, strides, view.offset + first * own), a.kind)
+    return found.reshape((*view.shape[:axis], -1, *view.shape[axis + 1 :]))
 
 
 def _run(first: int, step: int, count: int) -> slice:

@@ -114,8 +114,12 @@ class Nest(Choices):
         self.broadcast: dict[int, Tile] = {}
         self.states: dict[object, Tile] = {}
         """Tiles that hold values of the previous step, by the key of the HBM access that reads the values."""
+        self.rows_loaded: dict[object, Tile] = {}
+        """Tiles that hold whole rows of the present row tile, by the key of the HBM access that reads the rows."""
         self.passed: dict[int, Tile] = {}
         """Tiles that hold values of the previous step, by the id of the node that computes the values."""
+        self.steady_room = 2 * CHUNK_BYTES
+        """Bytes of each partition that are left for rows that stay on the chip during several loops."""
         self.totals: dict[int, Tile] = {}
         """Tiles of the sums over the rows on partitions, by the id of the node that sums."""
         self.ones: dict[str, Tile] = {}
@@ -238,12 +242,38 @@ class Nest(Choices):
         if level == len(self.outer_axes):
             self._row_loops()
             return
+        self._load_steady(level)
         axis = self.outer_axes[level]
         together = self.together if axis == self.shared_axis else 1
         with self.build.loop("group" if together == 1 else "block", self.extents[axis] // together) as name:
             self.values[axis] = variable(name) * together
             self._around(level + 1)
         self.values[axis] = ZERO
+
+    def _load_steady(self, level: int) -> None:
+        """Load the rows of HBM accesses that are the same in all loops from number ``level`` inward, before these loops.
+
+        The rows stay on the chip. Only rows of a single row tile are loaded.
+        """
+        if self.extents[self.partition] != self.rows or self.together > 1:
+            return
+        self.part, self.block, self.first = self.rows, 1, ZERO
+        for n, reach in enumerate(self.reach):
+            value = reach.access.role == "value" and reach.access.node.kind == "elementwise" and not reach.scalar
+            if (
+                not value
+                or n in self.vectors
+                or self._home(n) != level
+                or self._inside(n)
+                or self._key(n) in self.states
+            ):
+                continue
+            size = reach.width * BYTES[reach.dtype]
+            if reach.access.view.node is not INDEX and size <= min(self.steady_room, CHUNK_BYTES):
+                self.steady_room -= size
+                self.rows_loaded = {}
+                self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
+                self.states[self._key(n)] = self._whole_rows(n)
 
     def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
         """Return the tile in ``loaded`` that already has the elements of HBM access ``n`` in the same order.
@@ -319,7 +349,7 @@ class Nest(Choices):
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
         self.turned: dict[object, Tile] = {}
-        self.rows_loaded: dict[object, Tile] = dict(self.states)
+        self.rows_loaded = dict(self.states)
         inside = () if self.totals else self.folds
         sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in inside}
         for tile in sums.values():
@@ -893,7 +923,7 @@ class Nest(Choices):
         reach = self.reach[n]
         key = self._key(n)
         beside, lead, length = self._beside(n)
-        if beside:
+        if beside and key not in self.states:
             return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
             if key not in self.rows_loaded:
@@ -904,7 +934,12 @@ class Nest(Choices):
                 self.rows_loaded[key] = tile
             return self._piece(self.rows_loaded[key], ZERO, 1, self.row)
         if key in self.shared:
-            return self._piece(self._whole_rows(n), self.chunk.position, self.chunk.size, self.row)
+            tile, columns = self._whole_rows(n), merged([reach.columns])[0]
+            if lying_together(columns) == columns:
+                return self._piece(tile, self.chunk.position, self.chunk.size, self.row)
+            between = (variable(self.row),) if self.block > 1 else ()  # the tile has the columns in their order in HBM
+            walked = tuple((s, e) for e, s in self.chunk.inner[n])
+            return Strided(tile, self.part, self.chunk.offsets[n], walked, between)
         if key not in self.loaded:
             tile = self.build.tile(self._source_name(n), (self.part, self.chunk.size), reach.dtype)
             place, axes = self._once(full(tile), n, self.chunk.inner[n])
@@ -1452,6 +1487,7 @@ class Nest(Choices):
         if any(one.reduce is node for one in selected.values()):
             return
         data = self.operand(node, 0)
+        data = self._gathered(data) if isinstance(data, Strided) and len(data.pattern) > 1 else data
         self.build.call("tensor_reduce", self._part_piece(node), op=_FOLD[node.name], data=data, axis=1)
 
     def _scan(self, node: Node) -> None:

@@ -25,7 +25,7 @@ from acceld.lowering.arrays import (
     wrapped,
 )
 from acceld.lowering.constants import counted, placed
-from acceld.lowering.functions import new
+from acceld.lowering.functions import Parted, new
 from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, whole
 from acceld.lowering.indexing import constant
 from acceld.lowering.masked import Masked, Positions
@@ -293,7 +293,7 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     views = []
     for output in outputs:
-        if isinstance(output, Masked | Positions):
+        if isinstance(output, Masked | Parted | Positions):
             raise output.refusal()
         if has_traced(output):
             output = wrapped(output)

@@ -17,6 +17,7 @@ import numpy as np
 
 from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, squeezed
 from acceld.lowering.bounds import NARROW_INTEGERS
+from acceld.lowering.constants import values
 from acceld.lowering.graph import (
     INDEX,
     NEUTRAL,
@@ -57,6 +58,10 @@ MOST_ROW_TERMS = 16
 
 Each term is one instruction for each tile of rows.
 """
+MOST_CONSTANTS = 4096
+"""Most elements of an array of constants of which single elements become numbers."""
+LEAST_LOG = 2.0**-64
+"""Least number of which the scalar engine computes the logarithm."""
 PRODUCT, LEAST_CYCLES, BANK_COLUMNS = 1000, 64, 512
 """Three figures for an estimate: cycles of a small matrix product, least cycles of an instruction of the vector engine,
 most columns of a matrix product.
@@ -270,10 +275,37 @@ def _constant(node: Node, uses: Uses) -> View | None:
 
 
 def _number(arg: Operand) -> float | None:
-    """Return the constant that all elements of an operand equal; None if the operand is not made by ``fill``."""
-    if isinstance(arg, View) and arg.node.name == "fill" and arg.node.kind == "elementwise":
+    """Return the constant that all elements of an operand equal; None if they depend on an input or differ.
+
+    Of constants that are not made by ``fill``, only single elements of small arrays are computed, such as a tap of a filter.
+    """
+    if not isinstance(arg, View) or not arg.node.constant or arg.node is INDEX:
+        return None
+    if arg.node.name == "fill" and arg.node.kind == "elementwise":
         return float(arg.node.args[0])  # type: ignore[arg-type]  # a fill's operand is a number
-    return None
+    single = math.prod(n for n, step in zip(arg.shape, arg.strides, strict=True) if step) == 1
+    if not single or arg.node.size > MOST_CONSTANTS:
+        return None
+    known = values(View(arg.node, (), (), arg.offset))
+    return None if known is None or not math.isfinite(known.item()) else known.item()
+
+
+def _log_of_little(node: Node, uses: Uses) -> View | None:
+    """Scale arguments of a logarithm that are below what the engine takes, if the formula shows that there may be some.
+
+    For example, the sum in ``log(p + 1e-30)`` is that small where ``p`` is 0.
+    """
+    view = node.args[0]
+    if node.name != "log" or not isinstance(view, View) or view.node.kind != "elementwise":
+        return None
+    numbers = [arg for arg in view.node.args if isinstance(arg, float)]
+    if view.node.name not in ("add", "max", "where") or not any(0 < one < LEAST_LOG for one in numbers):
+        return None
+    below = whole(_derived(node, "lt", [view, LEAST_LOG]))
+    scale = whole(_derived(node, "add", [whole(_derived(node, "mul", [below, 1 / LEAST_LOG - 1])), 1.0]))
+    found = whole(_derived(node, "log", [whole(_derived(node, "mul", [view, scale]))]))
+    added = whole(_derived(node, "mul", [below, math.log(LEAST_LOG)]))
+    return whole(_derived(node, "add", [added, found]))
 
 
 def _narrow(node: Node, uses: Uses) -> View | None:
@@ -393,7 +425,8 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
-    if operand.whole or not 1 < len(every) <= MOST_FOLDED:
+    windows = operand.node.kind == "elementwise" and any(_overlaps(view, node.folded) for view in operand.node.views)
+    if (operand.whole and not windows) or not 1 < len(every) <= MOST_FOLDED:
         return None
     parts = [
         View(
@@ -404,10 +437,27 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
         )
         for at in every
     ]
+    if operand.node.kind == "elementwise" and id(operand.node) in uses.once:
+        opened = [_opened_part(part, node, uses) for part in parts]
+        parts = [one for one in opened if one is not None] if None not in opened else parts
     total: View = parts[0]
     for part in parts[1:]:
         total = whole(_derived(node, node.name, [total, part]))
     return total
+
+
+def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
+    """Return a part of an element-wise result, computed from the same parts of its operands.
+
+    Return None if no strided views of the operands have these parts. ``node`` is the node that reads the part.
+    """
+    inner = part.node
+    args = [through(part, arg) if isinstance(arg, View) else arg for arg in inner.args]
+    if any(arg is None for arg in args):
+        return None
+    made = elementwise(inner.name, [arg for arg in args if arg is not None], inner.dtype, inner.line, part.shape)
+    made.order = node.order
+    return _cheaper(made, uses)
 
 
 def through(view: View, argument: View) -> View | None:
@@ -558,11 +608,15 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     batch = kept + columns - len(node.shape)
     many, terms = math.prod(node.shape[:batch]), math.prod(left.shape[kept:])
     rows, width = math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])
-    if min(rows, width) > 1 or not 1 < terms <= MOST_TERMS:
-        return None
     products = many * -(-rows // PARTITIONS) * -(-width // BANK_COLUMNS) * PRODUCT
     matrix = left if width == 1 else right
-    if _overlaps(matrix, node.folded):
+    if not 1 < terms <= MOST_TERMS:
+        return None
+    if min(rows, width) > 1:
+        if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
+            return None
+        cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
+    elif _overlaps(matrix, node.folded):
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
     elif terms <= MOST_ROW_TERMS and _by_rows(matrix, batch, node.folded):
         # Each batch is one row on a partition. An element of its vector is one number for all columns of the row.
@@ -583,11 +637,14 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
             offset = view.offset + sum(i * s for i, s in zip(at, view.strides[end:], strict=True))
             one = View(view.node, view.shape[:end], view.strides[:end], offset)
             parts.append(one.reshaped(shape).broadcast(node.shape))
-        term = elementwise("mul", parts, "float32", node.line, node.shape)
-        term.order = node.order
-        made = term if found is None else elementwise("add", [found, whole(term)], "float32", node.line, node.shape)
+        made = elementwise("mul", parts, "float32", node.line, node.shape)
         made.order = node.order
-        found = whole(made)
+        term = _cheaper(made, uses)
+        if found is not None:
+            made = elementwise("add", [found, term], "float32", node.line, node.shape)
+            made.order = node.order
+            term = whole(made)
+        found = term
     assert found is not None
     return found if node.dtype == "float32" else whole(_derived(node, "copy", [found]))
 
@@ -923,6 +980,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _neutral,
         _power,
         _one_or_zero,
+        _log_of_little,
         _negation,
         _divided,
         _turned,

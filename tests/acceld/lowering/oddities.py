@@ -1395,3 +1395,48 @@ def small_products_of_many_rows(x: Array, w: Array, z: Array) -> Any:
     y = z.reshape(2, 4, 4, 4, 12).transpose(0, 2, 1, 3, 4).reshape(8, 16, 12)
     s = np.exp(y @ y.transpose(0, 2, 1) / 8)
     return np.einsum("bld,bl->bd", x, w), s @ y
+
+
+# -- columns in another order than in memory, constants, small numbers
+
+
+@odd((16, 20, 24), (24, 20))
+def columns_in_another_order_for_several_levels(x: Array, w: Array) -> Any:
+    y = x.transpose(0, 2, 1)
+    e = np.exp(y - y.max((1, 2), keepdims=True)) * w
+    n = y / np.sqrt((y * y).mean((1, 2), keepdims=True) + 1e-5) * w
+    return e / e.sum((1, 2), keepdims=True) + y * w, n.sum((1, 2))
+
+
+@odd((2, 24, 64), (24, 17))
+def an_element_of_a_partition(x: Array, y: Array) -> Any:
+    least = np.partition(x, -3, axis=-1)[..., -3:-2]
+    return np.where(x >= least, x, 0), np.partition(y, (2, 5), axis=1)[:, 5]
+
+
+@odd((3, 40))
+def positions_that_walk(x: Array) -> Any:
+    near = np.minimum((np.arange(40) + 1) // 2, 17)
+    lists = [3, 2, 1, 0, 7, 6, 5, 4], [5], [-1, -2, 4]
+    return x[:, near], x[:, np.array([[0, 2], [1, 3]])], *(x[:, one] for one in lists)
+
+
+@odd((9, 9, 3))
+def relative_positions_in_a_plane(table: Array) -> Any:
+    place = np.stack(np.meshgrid(np.arange(5), np.arange(4), indexing="ij")).reshape(2, -1)
+    apart = place[:, :, None] - place[:, None, :]
+    return table[apart[0] + 4, apart[1] + 3].transpose(2, 0, 1)
+
+
+@odd((64, 64))
+def logarithms_of_little(x: Array) -> Any:
+    p = np.maximum(x, 0)
+    return np.log(p + 1e-30), -np.log(np.maximum(p, 1e-20)), np.log(np.where(x > 0, x, 1e-35))
+
+
+@odd((30, 40), (96, 64, 3))
+def filters_of_constants(x: Array, pixels: Array) -> Any:
+    k = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], float)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1), (3, 3))
+    mixed = pixels @ np.array([[0.3, 0.6, 0.1], [-0.1, -0.3, 0.4], [0.6, -0.5, -0.1]]).T
+    return (windows * k).sum((2, 3)), np.einsum("ijab,ab->ij", windows, k.T), mixed

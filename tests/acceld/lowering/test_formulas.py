@@ -348,7 +348,7 @@ def a_long_sort(x: Array) -> Any:
         (part_of_a_mask, "indexing by a mask"),
         (other_order, "an array with order='F'"),
         (spectral_norm, "np.linalg.norm"),
-        (partly_sorted_rows, "np.partition is not lowered"),
+        (partly_sorted_rows, "np.partition is not lowered but for its elements at kth"),
         (a_long_argsort, r"np.argsort of more than 512 elements \(here 800\)"),
         (a_long_sort, r"np.sort of more than 4096 elements \(here 8000\)"),
         (unread_argument, r"np.var\(where=...\) is not lowered"),
@@ -449,3 +449,12 @@ def test_8_bit_floats_are_multiplied_and_added(dtype: Any) -> None:
     found = run_all(kernel_of(forward, [x, w], "nki"), x, w)
     expected = forward(x.astype(np.float64), w.astype(np.float64))
     assert np.linalg.norm(np.asarray(found).reshape(40, 24) - expected) <= 1e-5 * np.linalg.norm(expected)
+
+
+def test_a_product_of_arrays_of_two_types_is_legal() -> None:
+    def forward(x: Array, w: Array) -> Any:
+        s = np.exp(x).astype(ml_dtypes.bfloat16)
+        return (s / np.sum(s, axis=-1, keepdims=True)) @ w
+
+    x, w = inputs_of(((40, 64), (64, 24)), np.float32)
+    right(forward, kernel_of(forward, [x, w], "nki"), [x, w], 1e-2)

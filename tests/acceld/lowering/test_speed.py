@@ -153,6 +153,18 @@ def a_filter_of_each_channel(x: Array, w: Array) -> Any:
     return np.einsum("btdk,dk->btd", np.lib.stride_tricks.sliding_window_view(padded, 4, axis=1), w)
 
 
+@within(80, (128, 160))
+def edges_of_an_image(x: Array) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1), (3, 3))
+    k = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], float)
+    return (windows * k).sum((2, 3)), np.einsum("ijab,ab->ij", windows, k.T)
+
+
+@within(130, (128, 400))
+def a_histogram_of_rows_that_stay_on_the_chip(x: Array) -> Any:
+    return np.histogram(x, bins=20, range=(-2.0, 2.0))[0].astype(np.float32)
+
+
 @pytest.mark.parametrize("api", SPELLINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
