@@ -437,7 +437,7 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
         )
         for at in every
     ]
-    if operand.node.kind == "elementwise" and id(operand.node) in uses.once:
+    if windows and id(operand.node) in uses.once:
         opened = [_opened_part(part, node, uses) for part in parts]
         parts = [one for one in opened if one is not None] if None not in opened else parts
     total: View = parts[0]
