@@ -26,7 +26,7 @@ from acceld.lowering.axes import (
 )
 from acceld.lowering.graph import INDEX, Node, NotLowered, Shape, View
 from acceld.lowering.instructions import Selection
-from acceld.lowering.regions import Access, Region, conforms
+from acceld.lowering.regions import START, Access, Region, conforms
 from acceld.lowering.regions import accesses as accesses_of
 from acceld.lowering.statements import Affine, HbmTensor
 
@@ -59,8 +59,6 @@ BYTES = {
 }
 
 
-START = 64
-"""Cycles that an instruction of an element-wise region takes in addition to one cycle for each column."""
 TRANSFER = 600
 """About how many cycles an element-wise region waits for a DMA transfer of a few rows."""
 ROW = 0.8
@@ -312,7 +310,7 @@ class Choices:
                     whole_rows = True
                 whole_rows |= self._part_of(node, view) is not None
                 level = max(level, below + (1 if whole_rows else 0))
-            if node.kind == "reduce" and id(node) not in self.folds:
+            if node.kind == "reduce" and id(node) not in self.folds and not self.has_several(node):
                 level = max(level, 1)
                 self.attached[id(node)] = (level - 1, self._over(node))
             self.level[id(node)] = level
@@ -327,12 +325,18 @@ class Choices:
     def _part_of(self, node: Node, view: View) -> Access | None:
         """Return the access by which an element-wise node reads only a part of each row of another node of the region.
 
-        Return None if the node reads whole rows, or if the value comes from outside of the region.
+        A reduction with several results in a row reads in the same way. Return None if the node reads whole rows, or if
+        the value comes from outside of the region.
         """
-        if node.kind != "elementwise" or id(view.node) not in self.inside or self.region.pure:
+        several = self.has_several(node)
+        if not (node.kind == "elementwise" or several) or id(view.node) not in self.inside or self.region.pure:
             return None
         found = next(a for a in accesses_of(node, self.region.layout.rows) if a is not None and a.view is view)
-        return None if conforms(found, self.width[id(view.node)]) else found
+        return found if several or not conforms(found, self.width[id(view.node)]) else None
+
+    def has_several(self, node: Node) -> bool:
+        """Return True if a node is a reduction with several results in each row."""
+        return node.kind == "reduce" and id(node) not in self.folds and self.width[id(node)] > 1
 
     def _fit(self) -> None:
         """Choose values that are computed again instead of kept, until the rows of the kept values fit a partition.
@@ -401,6 +405,8 @@ class Choices:
         """Return True if the rows of ``source`` have to be kept in a tile for ``node``, which runs in another group."""
         if self.column_width(source) == 1 and source.kind != "dot":
             return False
+        if self.has_several(node):
+            return True
         if node.kind == "reduce":
             here = self.attached.get(id(node), (self.level[id(source)], self.width[id(source)]))
             return here != (self.level[id(source)], self.width[id(source)])

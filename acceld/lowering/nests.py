@@ -49,7 +49,7 @@ from acceld.lowering.choices import (
 )
 from acceld.lowering.graph import INDEX, Node, NotLowered, View, dense
 from acceld.lowering.instructions import BITWISE, INVERSE, SCANS, Operand, Selected
-from acceld.lowering.regions import Access
+from acceld.lowering.regions import Access, several_axes
 from acceld.lowering.statements import (
     ZERO,
     Affine,
@@ -526,7 +526,8 @@ class Nest(Choices):
             if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width
         ]
         limit = min(BANK if dots else WIDEST, self.most_columns)
-        if any(_sorts(node) or self._part_of(node, view) is not None for node in nodes for view in node.views):
+        whole_rows = [node for node in nodes if _sorts(node) or self.has_several(node)]
+        if whole_rows or any(self._part_of(node, view) is not None for node in nodes for view in node.views):
             limit = max(limit, width)
         reduces = [node for node in nodes if id(node) in self.attached]
         plans = list(self._chunks(here, width, limit))
@@ -685,6 +686,8 @@ class Nest(Choices):
                     self._scan(node)
                 elif node.kind == "gather":
                     self._gather(node)
+                elif self.has_several(node):
+                    self._reduce_each(node)
                 elif id(node) in self.folds:
                     self._accumulate(node)
                 elif id(node) in selected:
@@ -1489,6 +1492,28 @@ class Nest(Choices):
         data = self.operand(node, 0)
         data = self._gathered(data) if isinstance(data, Strided) and len(data.pattern) > 1 else data
         self.build.call("tensor_reduce", self._part_piece(node), op=_FOLD[node.name], data=data, axis=1)
+
+    def _reduce_each(self, node: Node) -> None:
+        """Write a reduction with several results in each row, as one instruction."""
+        found = several_axes(node, math.prod(self.region.layout.rows))
+        assert found is not None
+        results, summed = found
+        between = (variable(self.row),) if self.block > 1 else ()
+        n = self.by_key.get((id(node), 0, "value"))
+        walked: Axes = (*results, *summed)
+        if n is None:
+            held, start = self.tiles[id(node.views[0].node)], Affine(node.views[0].offset)
+        else:
+            held, start = self.broadcast[n] if n in self.broadcast else self._whole_rows(n), ZERO
+            between = () if n in self.broadcast else between
+            columns = merged([self.reach[n].columns])[0]
+            if n in self.broadcast or lying_together(columns) == columns:
+                walked = tuple((e, s) for (e, _), s in zip(walked, dense([e for e, _ in walked]), strict=True))
+        data = Strided(held, self.part, start, tuple((s, e) for e, s in walked), between)
+        dst = self._destination(node)
+        placed = dst if len(results) < 2 else _reshaped(dst, (self.part, *(e for e, _ in results)))
+        self.build.call("tensor_reduce", placed, op=_FOLD[node.name], data=data, axis=len(walked))
+        self._store(node, dst)
 
     def _scan(self, node: Node) -> None:
         """Write a scan of the present chunk. The scan continues from the last column of the previous chunk."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from acceld.lowering.axes import DEEPEST, Axes, merged, prefix, refined, split, squeezed
+from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
 from acceld.lowering.graph import Graph, Node, Shape, View, dense, root
 from acceld.lowering.steps import Steps, repeated, with_results_apart
 from acceld.lowering.stores import COMPUTED, in_order
@@ -36,6 +36,14 @@ LONG_ROW = 4096
 LEAST_COLUMNS = 64
 """Least number of columns of a matrix product. With fewer columns, the tensor engine is mostly idle."""
 MOST_NODES = 40
+SHORTEST, WIDEST_SHORT = 64, 1024
+"""Most elements of a row that counts as short, most elements of several short rows on one partition."""
+START = 64
+"""Cycles that an instruction takes in addition to one cycle for each column."""
+FULL = 64
+"""Number of rows from which on the partitions count as used."""
+WIDE_ROW, SHORT_ROW = 4096, 512
+"""Most elements of a row with several results of a reduction: with :data:`FULL` rows, with fewer rows."""
 Role = Literal["value", "left", "right", "store"]
 
 
@@ -123,15 +131,18 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
     """Return the rows that ``nodes`` share and the columns of each node; None if the nodes can not be one region.
 
     ``read_outside`` has the ids of nodes whose results are needed in HBM. If ``rows_in_all`` is not 0, the region gets
-    this number of rows, which is more than its matrix products have. Leading axes of columns then become rows, such as
-    the image rows of a convolution.
+    this number of rows. Matrix products have fewer rows of their own: leading axes of columns then become rows, such as
+    the image rows of a convolution. Reductions have more results: each row then has several of them.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
-    sums = [node for node in nodes if _sums_rows(node, inside) and id(node) in read_outside]
+    several = bool(rows_in_all) and any(node.kind == "reduce" for node in nodes)
+    sums = [] if several else [node for node in nodes if _sums_rows(node, inside) and id(node) in read_outside]
     anchored = [node for node in nodes if node.kind != "elementwise" and node not in sums]
     totals = {math.prod(n for n, _ in fixed_rows(node) or ()) for node in anchored}
-    if len(totals) > 1 or (rows_in_all and (sums or any(node.kind != "dot" for node in anchored))):
+    if rows_in_all and (sums or any(node.kind != ("reduce" if several else "dot") for node in anchored)):
+        return None
+    if len(totals) > 1 and not several:
         return None
     if not totals:
         return _pure_layout(nodes, inside) if not sums else None
@@ -141,9 +152,9 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
     for node in nodes:
         if node in sums:
             continue
-        axes = None if rows_in_all else fixed_rows(node)
-        found = prefix(squeezed(node.shape, dense(node.shape)), total) if axes is None else (axes, ())
-        if found is None:
+        axes = None if rows_in_all and not several else fixed_rows(node)
+        found = prefix(squeezed(node.shape, dense(node.shape)) if axes is None else axes, total)
+        if found is None or (found[1] and several and axes is not None and several_axes(node, total) is None):
             return None
         parts[id(node)] = found
         extents = tuple(n for n, _ in found[0])
@@ -297,12 +308,29 @@ def conforms(access: Access, width: int) -> bool:
     return merged([inner]) == [((width, 1),)]
 
 
-def within_rows(access: Access, width: int) -> bool:
-    """Return True if an access reads only a part of each row of another node of its region.
+def several_axes(node: Node, rows: int) -> tuple[Axes, Axes] | None:
+    """Return the column axes of a reduction's operand in a region of ``rows`` rows: those of results, those summed over.
 
-    Only an element-wise node can. ``width`` is the number of columns of the node that is read.
+    Return None if one instruction can not walk them.
     """
-    if access.role != "value" or access.node.kind != "elementwise" or width == 1:
+    operand = node.views[0]
+    kept = len(operand.shape) - node.folded
+    parts = prefix(squeezed(operand.shape[:kept], operand.strides[:kept]), rows)
+    if parts is None:
+        return None
+    results = merged([parts[1]])[0]
+    summed = merged([squeezed(operand.shape[kept:], operand.strides[kept:])])[0]
+    return (results, summed) if len(results) <= 2 and len(summed) == 1 else None
+
+
+def within_rows(access: Access, width: int) -> bool:
+    """Return True if an access reads only a part of each row of another node of its region, or several parts in turn.
+
+    Only an element-wise node can, or a reduction with several results in each row. ``width`` is the number of columns of
+    the node that is read.
+    """
+    several = access.node.kind == "reduce" and access.node.size > math.prod(n for n, _ in access.rows)
+    if access.role != "value" or not (access.node.kind == "elementwise" or several) or width == 1:
         return False
     steps = [s * width for s in dense([n for n, _ in access.rows])]
     reach = access.view.offset + sum((n - 1) * s for n, s in access.columns)
@@ -415,19 +443,42 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
     )
 
 
+def _fewer_rows(nodes: Sequence[Node]) -> list[int]:
+    """Return numbers of rows, descending, with which reductions of ``nodes`` have several results in each row."""
+    if not any(node.kind == "reduce" for node in nodes) or any(node.kind in ("scan", "gather") for node in nodes):
+        return []
+    least = min(node.size for node in nodes)
+    most = max(max(node.size, *(math.prod(view.shape) for view in node.views)) for node in nodes if node.views)
+    found = {
+        total for node in nodes if node.kind == "reduce" for total in itertools.accumulate(node.shape, operator.mul)
+    }
+    return sorted(
+        (total for total in found if total <= least and most // total <= (WIDE_ROW if total >= FULL else SHORT_ROW)),
+        reverse=True,
+    )
+
+
 def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
     """Return True if element-wise nodes would compute long rows on few partitions without need.
 
     No reduction, scan or product of the region needs the results. In a region of their own, such nodes fill all
     partitions.
     """
-    if math.prod(found.rows) > FEW_ROWS or all(node.kind == "elementwise" for node in nodes):
+    if all(node.kind == "elementwise" for node in nodes):
         return False
+    every = [one for node in nodes if node.kind == "dot" for one in accesses(node, found.rows) if one is not None]
+    rights = [one.rows for one in every if one.role == "right"]
+    axes = merged(rights) if rights else [tuple((n, 0) for n in found.rows)]
+    able = max((n for at, (n, _) in enumerate(axes[0]) if not any(one[at][1] for one in axes)), default=1)
+    together = able if rights else math.prod(found.rows)
+    if together > FEW_ROWS:
+        return False
+    turns = math.prod(found.rows) // together
     needed: set[int] = set()
     for node in reversed(nodes):
         if node.kind != "elementwise" or id(node) in needed:
             needed.update(id(view.node) for view in node.views)
-        elif found.columns[id(node)] >= LONG_ROW:
+        elif found.columns[id(node)] * turns >= LONG_ROW:
             return True
     return False
 
@@ -521,7 +572,27 @@ class _Division:
                 self._add(node)
         self._join()
         self._join_stores()
+        for region in self.regions.values():
+            self._shorten(region)
         return self._ordered()
+
+    def _shorten(self, region: Region) -> None:
+        """Put several short rows of a region on each partition, if reductions have many more rows than partitions.
+
+        One instruction then does the work of several tiles of rows.
+        """
+        nodes, rows = region.nodes, math.prod(region.layout.rows)
+        width = max(region.layout.columns.values())
+        if width > SHORTEST or rows < 4 * PARTITIONS or region.layout.folds:
+            return
+        if {node.kind for node in nodes} - {"reduce", "elementwise"} or region.pure:
+            return
+        counts = [n for n in range(WIDEST_SHORT // width, 1, -1) if rows % n == 0 and rows // n >= PARTITIONS]
+        for count in sorted(counts, key=lambda n: (-(-(rows // n) // PARTITIONS) * (width * n + START), n)):
+            found = layout(nodes, self._outside(nodes), rows // count)
+            if found is not None:
+                region.layout = found
+                return
 
     def _outside(self, nodes: Sequence[Node]) -> set[int]:
         """Return the ids of the nodes in ``nodes`` whose value is an output or is read by a node that is not in ``nodes``."""
@@ -590,8 +661,11 @@ class _Division:
         found = layout(nodes, outside)
         if found is not None and products and _scattered(nodes, found):
             return None
-        if found is not None and not products and _crowded(nodes, found):
+        if found is not None and _crowded(nodes, found):
             return None
+        if not products and (found is None or (found.folds and max(found.columns.values()) <= SHORTEST)):
+            fewer = (layout(nodes, outside, total) for total in _fewer_rows(nodes))
+            found = next((one for one in fewer if one is not None), found)
         if not products or len(nodes) == 1 or (found is not None and _widest(found) <= WIDEST_VALUES):
             return found
         finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))

@@ -35,7 +35,7 @@ from acceld.lowering.graph import (
     whole,
 )
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
-from acceld.lowering.regions import FEW_ROWS, LONG_ROW
+from acceld.lowering.regions import FEW_ROWS, LONG_ROW, WIDE_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,19 +610,19 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     rows, width = math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])
     products = many * -(-rows // PARTITIONS) * -(-width // BANK_COLUMNS) * PRODUCT
     matrix = left if width == 1 else right
-    if not 1 < terms <= MOST_TERMS:
+    if terms < 2 or (terms > MOST_TERMS and min(rows, width) > 1):
         return None
     if min(rows, width) > 1:
         if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
             return None
         cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
-    elif _overlaps(matrix, node.folded):
+    elif terms <= MOST_TERMS and _overlaps(matrix, node.folded):
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
     elif terms <= MOST_ROW_TERMS and _by_rows(matrix, batch, node.folded):
         # Each batch is one row on a partition. An element of its vector is one number for all columns of the row.
         cycles = terms * -(-many // PARTITIONS) * (LEAST_CYCLES + max(rows, width))
     else:
-        return None
+        return _as_sums(left, right, batch, node) if 4 * many * rows * width * terms < products * PARTITIONS else None
     if cycles >= products:
         return None
     found: View | None = None
@@ -647,6 +647,31 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
         found = term
     assert found is not None
     return found if node.dtype == "float32" else whole(_derived(node, "copy", [found]))
+
+
+def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
+    """Return a product of many small batches as sums of element-wise products, which are made in the matrices' own order.
+
+    Each batch has a vector as one of its operands. Return None if there are few batches, or if the rows are too long.
+    """
+    kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
+    wide = (*left.shape[:kept], *right.shape[batch:])
+    matrix = left if math.prod(left.shape[batch:kept]) > 1 else right
+    if math.prod(left.shape[:batch]) < FEW_ROWS or math.prod(matrix.shape[batch:]) > WIDE_ROW:
+        return None
+    spread = [
+        left.reshaped((*left.shape[:kept], *(1,) * (columns - batch), *left.shape[kept:])).broadcast(wide),
+        right.reshaped((*right.shape[:batch], *(1,) * (kept - batch), *right.shape[batch:])).broadcast(wide),
+    ]
+    own = spread[0] if matrix is left else spread[1]
+    order = sorted(range(len(wide)), key=lambda axis: (axis >= batch, -abs(own.strides[axis]), axis))
+    turned = [one.mapped(lambda array: array.transpose(order)) for one in spread]
+    both = elementwise("mul", turned, "float32", node.line)
+    both.order = node.order
+    ends = [order.index(axis) for axis in range(len(wide) - node.folded, len(wide))]
+    total = reduced("add", whole(both), ends, keepdims=False, line=node.line, dtype=node.dtype)
+    rest = [axis for axis in order if axis < len(wide) - node.folded]
+    return total.mapped(lambda array: array.transpose([rest.index(axis) for axis in range(len(rest))]))
 
 
 def in_own_order(view: View) -> View:
