@@ -121,6 +121,9 @@ def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
     return entered
 
 
+_signature = functools.lru_cache(maxsize=1024)(inspect.signature)
+
+
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     """Stand in for an array of the reference while the reference is traced.
 
@@ -455,12 +458,12 @@ def called(name: str, *args: Any, **further: Any) -> Any:
     function = FUNCTIONS[name]
     args, further = _named_out(name, args, further)
     out = further.pop("out", None)
-    known = inspect.signature(function).parameters
+    known = _signature(function).parameters
     unread = [key for key in further if key not in known]
     if unread and not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
         raise NotLowered(f"np.{name}({unread[0]}=...) is not lowered; leave the argument out", line_now())
     try:
-        inspect.signature(function).bind(*args, **further)
+        _signature(function).bind(*args, **further)
     except TypeError as error:
         raise NotLowered(
             f"np.{name} with these arguments is not lowered ({error}); use no other arguments than {', '.join(known)}",
@@ -475,7 +478,7 @@ def _named_out(name: str, args: tuple[Any, ...], further: dict[str, Any]) -> tup
     The result is (positional arguments, named arguments).
     """
     try:
-        known = inspect.signature(getattr(np, name)).parameters
+        known = _signature(getattr(np, name)).parameters
     except (AttributeError, TypeError, ValueError):
         return args, further
     apart = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)

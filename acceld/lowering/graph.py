@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -335,11 +336,17 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
     Return None if a stride is negative, or if the view steps over the end of an axis of the array.
     """
+    return _steps_of(view.shape, view.strides, view.offset, tuple(shape))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _steps_of(extents: Shape, steps: Shape, offset: int, shape: Shape) -> list[tuple[int, ...]] | None:
+    """Return the result of :func:`steps_of` for a view with these extents, steps and offset. Results are cached."""
     strides = dense(shape)
-    start = coordinates(view.offset, shape)
+    start = coordinates(offset, shape)
     found = []
     reach = list(start)
-    for extent, stride in zip(view.shape, view.strides, strict=True):
+    for extent, stride in zip(extents, steps, strict=True):
         if stride < 0:
             return None
         step = [0] * len(shape)
@@ -360,12 +367,18 @@ def box(view: View) -> list[tuple[int, int]] | None:
 
     The end is exclusive. Return None if a stride is negative, or if the view steps over the end of an axis.
     """
-    steps = steps_of(view, view.node.shape)
+    return _box(view.shape, view.strides, view.offset, view.node.shape)
+
+
+@functools.lru_cache(maxsize=2**14)
+def _box(extents: Shape, strides: Shape, offset: int, shape: Shape) -> list[tuple[int, int]] | None:
+    """Return the result of :func:`box` for a view with these extents, strides and offset. Results are cached."""
+    steps = _steps_of(extents, strides, offset, shape)
     if steps is None:
         return None
-    start = coordinates(view.offset, view.node.shape)
+    start = coordinates(offset, shape)
     ends = list(start)
-    for step, extent in zip(steps, view.shape, strict=True):
+    for step, extent in zip(steps, extents, strict=True):
         for axis, by in enumerate(step):
             ends[axis] += by * (extent - 1)
     return [(a, b + 1) for a, b in zip(start, ends, strict=True)]

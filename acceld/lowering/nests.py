@@ -1216,7 +1216,7 @@ class Nest(Choices):
         access = reach.access
         _, depth = self._depth_pairs(access.node, access.number // 2)
         part, blocks = self._depth(n)
-        walked = inner if inner is not None else reach.columns
+        walked = tuple(axis for axis in (reach.columns if inner is None else inner) if axis[0] > 1)
         tensor = self.memory.tensor(access.view.node)
         columns = (in_slices([walked], [tensor.shape]) if self.sliced else merged([walked]))[0] or ((1, 1),)
         window = self._window(n, reach.columns if inner is None else inner)

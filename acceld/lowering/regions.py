@@ -31,6 +31,8 @@ WIDEST_PART = 4 * 1024
 """Most columns of a node that reads parts of rows on the chip, because all columns of such a node are one chunk."""
 FEW_ROWS = 32
 """Number of rows up to which most of the 128 partitions are idle."""
+IDLE = 4
+"""Number of rows up to which results of products leave the chip for element-wise work on all partitions."""
 LONG_ROW = 4096
 """Number of elements of a row from which a way through HBM takes less time than work on few partitions."""
 LEAST_COLUMNS = 64
@@ -471,7 +473,7 @@ def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
     axes = merged(rights) if rights else [tuple((n, 0) for n in found.rows)]
     able = max((n for at, (n, _) in enumerate(axes[0]) if not any(one[at][1] for one in axes)), default=1)
     together = able if rights else math.prod(found.rows)
-    if together > FEW_ROWS:
+    if together > (IDLE if rights else FEW_ROWS):
         return False
     turns = math.prod(found.rows) // together
     needed: set[int] = set()
