@@ -551,7 +551,11 @@ class Choices:
             )
         sides = [split(left, extents), split(right, extents)]
         if not self.sliced:
-            a, b = merged(sides)
+            # A sum may be computed in any order: terms that lie beside each other in both operands are one axis.
+            order = sorted(range(len(extents)), key=lambda at: -sides[0][at][1])
+            a, b = min(
+                merged(sides), merged([tuple(one[at] for at in order) for one in sides]), key=lambda one: len(one[0])
+            )
         else:
             a, b = in_slices(sides, [self._shape_of(view.node) for view in node.views[2 * pair : 2 * pair + 2]])
         if not a:

@@ -415,7 +415,7 @@ def walks(positions: Array, most: int) -> list[tuple[int, tuple[tuple[int, int],
 
     A walk is (first position, loops). The loops (count, step), outermost first, give the positions in order.
     """
-    whole_walk = _nested(positions)
+    whole_walk = nested(positions)
     if whole_walk is not None:
         return [whole_walk]
     found: list[tuple[int, tuple[tuple[int, int], ...]]] = []
@@ -439,8 +439,8 @@ def walks(positions: Array, most: int) -> list[tuple[int, tuple[tuple[int, int],
     return found
 
 
-def _nested(positions: Array) -> tuple[int, tuple[tuple[int, int], ...]] | None:
-    """Return constant positions as one walk; None if nested loops do not give the positions in order."""
+def nested(positions: Array) -> tuple[int, tuple[tuple[int, int], ...]] | None:
+    """Return positions as one walk, (first position, loops); None if nested loops do not give the positions in order."""
     loops: list[tuple[int, int]] = []
     starts = positions
     while starts.size > 1:

@@ -1086,7 +1086,7 @@ class Nest(Choices):
         key = self._key(n)
         if key not in self.rows_loaded:
             reach = self.reach[n]
-            axes = lying_together(merged([(*reach.columns, *reach.depth)])[0])
+            axes = self._row_axes(n)
             width = math.prod(e for e, _ in axes)
             with self._before_group():
                 tile = self.build.tile(self._source_name(n), self._dims(width), reach.dtype)
@@ -1094,6 +1094,18 @@ class Nest(Choices):
                     self._fetch(self._piece(tile, ZERO, width, self.row), n, ZERO, axes, self.row)
             self.rows_loaded[key] = tile
         return self.rows_loaded[key]
+
+    def _row_axes(self, n: int) -> Axes:
+        """Return the axes of a row of HBM access ``n`` in the order in which :meth:`_whole_rows` loads them.
+
+        Rows that only products read as left operands are loaded in their order in HBM, because a sum has no order.
+        """
+        reach = self.reach[n]
+        axes = merged([(*reach.columns, *reach.depth)])[0]
+        readers = {other.access.role for m, other in enumerate(self.reach) if self._key(m) == self._key(n)}
+        if readers == {"left"} and all(stride > 0 for _, stride in axes):
+            axes = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
+        return lying_together(axes)
 
     def _offset(self, n: int, row: str | None) -> Affine:
         """Return the offset in HBM, in elements, of the first element of access ``n`` in the present row tile.
@@ -1344,7 +1356,7 @@ class Nest(Choices):
                     self._load_left(n, tile, axes, part, row)
                 else:
                     view = node.views[2 * pair]
-                    placed = axes if n is None else on_tile(axes, (*self.reach[n].columns, *self.reach[n].depth))
+                    placed = axes if n is None else on_tile(axes, self._row_axes(n))
                     self._turn_tile(source or self.tiles[id(view.node)], tile, placed, part, row)
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, squeezed
+from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
 from acceld.lowering.bounds import NARROW_INTEGERS
-from acceld.lowering.constants import values
+from acceld.lowering.constants import nested, values
 from acceld.lowering.graph import (
     INDEX,
     NEUTRAL,
@@ -762,7 +762,7 @@ def _overlaps(view: View, folded: int) -> bool:
 def _rolled_terms(node: Node, uses: Uses) -> View | None:
     """Replace several products that read at equal distances, such as the taps of a convolution, by one product.
 
-    The node adds up these products. The new product sums over one or two more axes, which go from tap to tap.
+    The node adds up these products. The new product sums over further axes, which go from tap to tap.
     """
     lefts, rights = (_in_one_buffer(side) for side in (node.views[::2], node.views[1::2]))
     terms = len(lefts)
@@ -772,24 +772,22 @@ def _rolled_terms(node: Node, uses: Uses) -> View | None:
     }
     if terms < 3 or len(alike) != 1:
         return None
-    for inner in (1, *(d for d in range(2, terms) if terms % d == 0)):
-        steps = [_steps_of([view.offset for view in side], inner) for side in (lefts, rights)]
-        if None in steps:
-            continue
-        counts = (terms // inner, inner) if inner > 1 else (terms,)
-        batch = len(lefts[0].shape) + len(rights[0].shape) - 2 * node.folded - len(node.shape)
-        args = []
-        for view, step in zip((lefts[0], rights[0]), steps, strict=True):
-            assert step is not None
-            kept = len(view.shape) - node.folded
-            shape = (*view.shape[:kept], *counts, *view.shape[kept:])
-            args.append(
-                View(view.node, shape, (*view.strides[:kept], *step[: len(counts)], *view.strides[kept:]), view.offset)
-            )
-        made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
-        made.order = node.order
-        return whole(made)
-    return None
+    first, second = (nested(np.array([view.offset for view in side], np.int64)) for side in (lefts, rights))
+    if first is None or second is None:
+        return None
+    counts = refined([n for n, _ in first[1]], [n for n, _ in second[1]])
+    if counts is None:
+        return None
+    batch = len(lefts[0].shape) + len(rights[0].shape) - 2 * node.folded - len(node.shape)
+    args = []
+    for view, one in ((lefts[0], first), (rights[0], second)):
+        kept = len(view.shape) - node.folded
+        shape = (*view.shape[:kept], *counts, *view.shape[kept:])
+        steps = tuple(step for _, step in split(one[1], counts))
+        args.append(View(view.node, shape, (*view.strides[:kept], *steps, *view.strides[kept:]), view.offset))
+    made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
+    made.order = node.order
+    return whole(made)
 
 
 def _in_one_buffer(views: list[View]) -> list[View]:
@@ -823,17 +821,6 @@ def _as_stored(view: View, buffer: Node) -> View | None:
         later.append(node.target)
         node = node.views[0].node
     return None
-
-
-def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) with which two nested loops take the values ``offsets`` in order.
-
-    ``inner`` is the number of trips of the inner loop. Return None if no steps give these values.
-    """
-    outer_step = offsets[inner] - offsets[0] if len(offsets) > inner else 0
-    inner_step = offsets[1] - offsets[0] if inner > 1 else 0
-    every = (offsets[0] + outer_step * (i // inner) + inner_step * (i % inner) for i in range(len(offsets)))
-    return (outer_step, inner_step) if offsets == list(every) else None
 
 
 def _scaled_product(node: Node, uses: Uses) -> View | None:
