@@ -305,7 +305,8 @@ class Choices:
                 if id(view.node) not in self.inside:
                     continue
                 below = self.level[id(view.node)]
-                whole_rows = node.kind == "dot" or (view.node.kind == "dot" and self.width[id(view.node)] == 1)
+                column = view.node.kind == "dot" and self.width[id(view.node)] == 1 and id(node) not in self.folds
+                whole_rows = node.kind == "dot" or column
                 if node.kind == "reduce" and id(node) not in self.folds:
                     whole_rows = True
                 whole_rows |= self._part_of(node, view) is not None

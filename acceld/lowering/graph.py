@@ -234,6 +234,9 @@ def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line:
     """
     rank = len(operand.shape)
     over = tuple(sorted({axis % rank for axis in axes}))
+    if all(operand.shape[axis] == 1 for axis in over):  # each result is the only element that it combines
+        same = operand if keepdims else operand.mapped(lambda array: np.squeeze(array, axis=over))
+        return same if dtype in ("", operand.dtype) else whole(elementwise("copy", [same], dtype, line))
     kept = tuple(axis for axis in range(rank) if axis not in over)
     turned = operand.mapped(lambda array: np.transpose(array, (*kept, *over)))
     shape = tuple(operand.shape[axis] for axis in kept)

@@ -1440,3 +1440,39 @@ def filters_of_constants(x: Array, pixels: Array) -> Any:
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1), (3, 3))
     mixed = pixels @ np.array([[0.3, 0.6, 0.1], [-0.1, -0.3, 0.4], [0.6, -0.5, -0.1]]).T
     return (windows * k).sum((2, 3)), np.einsum("ijab,ab->ij", windows, k.T), mixed
+
+
+# -- several results of a reduction in a row, many small products
+
+
+@odd((16, 20), (20, 20), (4, 5, 6, 12))
+def reductions_between_rows_and_columns(a: Array, b: Array, x: Array) -> Any:
+    s = a[:, :, None] + b
+    m = s.max(1)
+    y = x - 0.5 * x.max(2, keepdims=True) + 0.1 * x.sum((1, 2), keepdims=True)
+    return m + np.log(np.exp(s - m[:, None]).sum(1)), y, y.argmin(2)
+
+
+@odd((1024, 8), (64, 20, 16), (128, 96))
+def rows_of_a_few_elements(x: Array, y: Array, z: Array) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    blocks = z.reshape(128, 6, 16)
+    scale = np.abs(blocks).max(-1, keepdims=True)
+    return e / e.sum(-1, keepdims=True), x.argmax(-1), y / np.sqrt((y * y).mean(-1, keepdims=True)), blocks / scale
+
+
+@odd((40, 3), (40,), (36, 10, 6), (36, 10))
+def many_small_products(place: Array, mass: Array, x: Array, w: Array) -> Any:
+    apart = place[None] - place[:, None]
+    near = np.einsum("ijk,ijk->ij", apart, apart) + 0.1
+    return np.einsum("ij,ijk->ik", mass / near, apart), np.einsum("bi,bio->bo", w, x), np.einsum("bio,bio->b", x, x)
+
+
+@odd((5, 1, 6, 8, 4), (5, 6, 1, 1, 4), (3, 3, 3, 8), (2, 9, 9, 3), (2, 4, 7, 7, 7), (8, 4, 3, 3, 3))
+def sums_of_products_in_any_order(x: Array, w: Array, taps: Array, image: Array, cube: Array, taps3: Array) -> Any:
+    y = np.einsum("deabf,dacef->bca", x, w)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0))), (3, 3), (1, 2))
+    three = np.zeros((2, 8, 5, 5, 5))
+    for a, b, c in np.ndindex(3, 3, 3):
+        three += np.einsum("ncdhw,oc->nodhw", cube[:, :, a : a + 5, b : b + 5, c : c + 5], taps3[:, :, a, b, c])
+    return y * y.mean(2, keepdims=True), np.einsum("bhwcij,ijco->bhwo", windows, taps), three

@@ -165,6 +165,36 @@ def a_histogram_of_rows_that_stay_on_the_chip(x: Array) -> Any:
     return np.histogram(x, bins=20, range=(-2.0, 2.0))[0].astype(np.float32)
 
 
+@within(60, (4096, 8))
+def rows_of_a_few_elements(x: Array) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@within(250, (200, 3), (200,))
+def attractions(place: Array, mass: Array) -> Any:
+    apart = place[None] - place[:, None]
+    near = np.einsum("ijk,ijk->ij", apart, apart) + 0.1
+    return np.einsum("ij,ijk->ik", mass / near, apart)
+
+
+@within(330, (50, 16, 20), (20, 20))
+def paths_through_a_field(emit: Array, trans: Array) -> Any:
+    alpha = emit[0]
+    for e in emit[1:]:
+        x = alpha[:, :, None] + trans
+        m = x.max(1)
+        alpha = m + np.log(np.exp(x - m[:, None]).sum(1)) + e
+    return alpha
+
+
+@within(190, (2, 32, 32, 16), (3, 3, 16, 32))
+def an_image_with_channels_last(x: Array, w: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    return np.einsum("bhwcij,ijco->bhwo", windows, w)
+
+
 @pytest.mark.parametrize("api", SPELLINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
