@@ -179,7 +179,7 @@ def _planned(
         if (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
             # Access patterns, unlike slices, can fill partitions with parts of rows, or of the axis that a product sums.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
-            fewer = wider.rows == found.rows and 2 * wider.steps <= found.steps
+            fewer = wider.rows == found.rows and 3 * wider.steps <= found.steps
             found = wider if wider.rows > found.rows or fewer else found
         return found
 

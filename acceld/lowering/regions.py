@@ -38,7 +38,7 @@ LONG_ROW = 4096
 LEAST_COLUMNS = 64
 """Least number of columns of a matrix product. With fewer columns, the tensor engine is mostly idle."""
 MOST_NODES = 40
-SHORTEST, WIDEST_SHORT = 64, 1024
+SHORTEST, WIDEST_SHORT = 32, 1024
 """Most elements of a row that counts as short, most elements of several short rows on one partition."""
 START = 64
 """Cycles that an instruction takes in addition to one cycle for each column."""
@@ -460,6 +460,14 @@ def _fewer_rows(nodes: Sequence[Node]) -> list[int]:
     )
 
 
+def _contiguous(nodes: Sequence[Node], found: Layout) -> bool:
+    """Return True if each row that ``nodes`` read from HBM lies in one range, apart from elements that are repeated."""
+    inside = {id(node) for node in nodes}
+    read = (one for node in nodes for one in accesses(node, found.rows) if one and id(one.view.node) not in inside)
+    columns = (merged([tuple(axis for axis in one.columns if axis[1])])[0] for one in read)
+    return all(not axes or (len(axes) == 1 and axes[0][1] == 1) for axes in columns)
+
+
 def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
     """Return True if element-wise nodes would compute long rows on few partitions without need.
 
@@ -592,7 +600,7 @@ class _Division:
         counts = [n for n in range(WIDEST_SHORT // width, 1, -1) if rows % n == 0 and rows // n >= PARTITIONS]
         for count in sorted(counts, key=lambda n: (-(-(rows // n) // PARTITIONS) * (width * n + START), n)):
             found = layout(nodes, self._outside(nodes), rows // count)
-            if found is not None:
+            if found is not None and _contiguous(nodes, found):
                 region.layout = found
                 return
 

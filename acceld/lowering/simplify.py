@@ -53,11 +53,6 @@ MOST_FOLDED = 9
 """Most elements of a window whose reduction becomes element-wise operations."""
 MOST_TERMS = 64
 """Most terms of a matrix product that may become element-wise products and sums."""
-MOST_ROW_TERMS = 16
-"""Most terms of a product that may become element-wise products and sums if its matrices do not overlap.
-
-Each term is one instruction for each tile of rows.
-"""
 MOST_CONSTANTS = 4096
 """Most elements of an array of constants of which single elements become numbers."""
 LEAST_LOG = 2.0**-64
@@ -618,9 +613,6 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
         cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
     elif terms <= MOST_TERMS and _overlaps(matrix, node.folded):
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
-    elif terms <= MOST_ROW_TERMS and _by_rows(matrix, batch, node.folded):
-        # Each batch is one row on a partition. An element of its vector is one number for all columns of the row.
-        cycles = terms * -(-many // PARTITIONS) * (LEAST_CYCLES + max(rows, width))
     else:
         return _as_sums(left, right, batch, node) if 4 * many * rows * width * terms < products * PARTITIONS else None
     if cycles >= products:
@@ -734,19 +726,6 @@ def _along_batches(node: Node, uses: Uses) -> View | None:
     turned = [one.mapped(lambda array: np.moveaxis(array, beside[0], -1)) for one in node.views]
     found = by_columns(turned[0], turned[1], batch - 1, node.line)
     return found.mapped(lambda array: np.moveaxis(array, -1, beside[0]))
-
-
-def _by_rows(view: View, batch: int, folded: int) -> bool:
-    """Return True if elements of a matrix for neighboring results lie beside each other, and there are many batches.
-
-    ``view`` has the matrices of all batches.
-    """
-    kept = len(view.shape) - folded
-    results = squeezed(view.shape[batch:kept], view.strides[batch:kept])
-    batches = squeezed(view.shape[:batch], view.strides[:batch])
-    together = merged([results])[0]
-    most = max((n for n, _ in merged([batches])[0]), default=1)
-    return len(together) == 1 and together[0][1] == 1 and most >= FEW_ROWS
 
 
 def _overlaps(view: View, folded: int) -> bool:
@@ -999,7 +978,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _summed,
     ),
     "reduce": (_narrow, _scaled_sum, _small_fold),
-    "dot": (_wide, _by_elements, _along_batches, _gathered, _scaled_product),
+    "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
 }
 """Rules that are applied first, by the kind of node. The first rule that applies to a node is taken."""
 
