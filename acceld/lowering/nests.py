@@ -70,6 +70,8 @@ from acceld.lowering.statements import (
 Pattern = tuple[tuple[int, int], ...]
 MOST_AXES = 4
 """Most axes of an instruction's access pattern within a partition."""
+LEAST_TRIPS = 8
+"""Least number of trips of loops before which rows are loaded that all trips share."""
 TURNED_TOGETHER = 4
 """Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
@@ -255,7 +257,8 @@ class Nest(Choices):
 
         The rows stay on the chip. Only rows of a single row tile are loaded.
         """
-        if self.extents[self.partition] != self.rows or self.together > 1:
+        trips = math.prod(self.extents[axis] for axis in self.outer_axes[level:])
+        if self.extents[self.partition] != self.rows or self.together > 1 or trips < LEAST_TRIPS:
             return
         self.part, self.block, self.first = self.rows, 1, ZERO
         for n, reach in enumerate(self.reach):
