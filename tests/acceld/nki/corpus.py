@@ -364,7 +364,7 @@ CURRENT = (
     Pair("operand_type", "nisa.activation(r, nl.exp, a)", "nisa.activation(r, nl.exp, 3.0)"),
     Pair("operand_type", "nisa.memset(r, 0.0)", "nisa.memset(r, a)"),
     Pair("alu_op", "nisa.tensor_tensor(r, a, b, nl.subtract)", "nisa.tensor_tensor(r, a, b, np.hypot)"),
-    Pair("activation_function", "nisa.activation(r, nl.tanh, a)", "nisa.activation(r, np.hypot, a)"),
+    Pair("activation_function", "nisa.activation(r, nl.tanh, a)", "nisa.activation(r, nl.subtract, a)"),
     Pair("engine", "nisa.tensor_tensor(r, a, b, nl.add, engine=nisa.vector_engine)", "nisa.tensor_tensor(r, a, b, nl.add, engine=nisa.scalar_engine)"),
     Pair("engine", "nisa.tensor_scalar(r, a, nl.multiply, 2.0, op1=nl.add, operand1=1.0, engine=nisa.scalar_engine)", "nisa.tensor_scalar(r, a, nl.maximum, 2.0, engine=nisa.scalar_engine)"),
     Pair("engine", "nisa.tensor_copy(r, a, engine=nisa.scalar_engine)", "nisa.tensor_copy(r, a, engine=nisa.tensor_engine)"),

@@ -66,7 +66,7 @@ def test_odd_text(source: str) -> None:
 
 
 def test_operands_of_the_projects_kernels() -> None:
-    listed = [one for one in kernels() if "utf-7" not in one.text][::12]  # such attacks are refused unread
+    listed = [one for one in kernels() if "/P17_" not in one.name][::12]  # Python reads these in two ways: refused unread
     assert sum(check(one.text) for one in listed) > 5000
 
 
