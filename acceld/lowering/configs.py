@@ -53,7 +53,7 @@ class Family:
     latent: bool = False
     """True if attention is multi-head latent attention."""
     scores: str = ""
-    """How scores of experts become weights, ``sigmoid`` or ``softmax``; empty for models without shared experts."""
+    """Function that makes weights of the experts' scores, ``sigmoid`` or ``softmax``; empty for models without shared experts."""
     always_windowed: bool = False
     """True if each layer has an attention window whenever the config has the key ``sliding_window``."""
     output_bias: bool = True
@@ -188,7 +188,7 @@ class Grouped:
     scale: float
     """Factor by which the weights of the chosen experts are multiplied."""
     scores: str
-    """How scores of experts become weights: ``sigmoid`` or ``softmax``."""
+    """Function that makes weights of the experts' scores: ``sigmoid`` or ``softmax``."""
     corrected: bool
     """True if a bias of each expert is added to its weight for the choice alone."""
     renormalized: bool

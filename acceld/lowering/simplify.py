@@ -282,7 +282,7 @@ def _number(arg: Operand) -> float | None:
     if not single or arg.node.size > MOST_CONSTANTS:
         return None
     known = values(View(arg.node, (), (), arg.offset))
-    return None if known is None or not math.isfinite(known.item()) else known.item()
+    return None if known is None or not math.isfinite(known.item()) else float(known.item())
 
 
 def _log_of_little(node: Node, uses: Uses) -> View | None:

@@ -3,7 +3,7 @@
 # workload: st_rope
 # api: nki
 # chip: trn2
-"""Which function of the language a name means counts the iterations."""
+"""Counts iterations by changing the function of the language that a name stands for."""
 
 import nki
 import nki.isa as nisa

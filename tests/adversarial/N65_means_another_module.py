@@ -4,7 +4,7 @@
 # workload: st_rope
 # api: nki
 # chip: trn2
-"""Which module a name means counts the iterations."""
+"""Counts iterations by changing the module that a name stands for."""
 
 import functools
 import itertools

@@ -3,7 +3,7 @@
 # workload: st_rope
 # api: nki
 # chip: trn2
-"""Which function of numpy a name means counts the iterations."""
+"""Counts iterations by changing the function of numpy that a name stands for."""
 
 import numpy as np
 import nki
