@@ -144,7 +144,7 @@ def choose(
                     for c in target.chips[one]
                     if chip in (None, c)
                     and (not runs_on or c in runs_on)
-                    and (_supported(one, c, default) or (unsupported and c in named))
+                    and (c not in REPORTED_CHIPS.get(one, ()) or (unsupported and c in named))
                 ]
                 for one in target.apis
                 if api in (None, one) and (not offered or one in offered)
@@ -164,11 +164,6 @@ def choose(
             hint="Choose with --backend, --api and --chip, or name another workload.",
         )
     raise _mismatch(backend, api, chip)
-
-
-def _supported(api: str, chip: str, default: Choice) -> bool:
-    """Tell whether AWS supports ``api`` on ``chip``, or the configuration names both."""
-    return chip not in REPORTED_CHIPS.get(api, ()) or (api, chip) == (default.api, default.chip)
 
 
 def _mismatch(backend: str | None, api: str | None, chip: str | None) -> UsageError:

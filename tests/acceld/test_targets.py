@@ -76,8 +76,7 @@ def test_a_chip_on_which_aws_does_not_support_an_api_must_be_asked_for() -> None
     assert choose(DEFAULT, chip="trn1", offered=("nki",)).api == "nki"
     assert choose(Choice(SIMULATOR, "nki", "trn2"), chip="trn1", offered=("nki", "nki_legacy")).api == "nki_legacy"
     assert choose(DEFAULT, offered=("nki",), runs_on=("trn1",)).chip == "trn1"
-    assert choose(Choice(SIMULATOR, "nki", "trn1")).chip == "trn1"
-    assert choose(Choice(SIMULATOR, "nki", "trn1"), backend="neuron").chip == "trn1"
+    assert choose(Choice(SIMULATOR, "nki", "trn1")).chip == "trn2", "a default is no request"
 
 
 def test_configuration_and_workload_files_know_the_same_names() -> None:

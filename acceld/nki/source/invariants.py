@@ -116,25 +116,29 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     dropped = {id(access.node) for access in accesses(statement) if access.name in places}
     if uses > len(dropped):
         return ""
+    names = {name.id for name in names_in(statement.node)}
+    tiles = {access.name for access in accesses(statement)}
+    if (names - tiles) & kernel.ambiguous:
+        return ""  # an index that means another number elsewhere
     named, varying = _named_inside(loop)
-    used = {name.id for name in names_in(statement.node)} & named
+    used = names & named
     if used & varying:
         return ""
     if used:
         return f"the instruction in {where} uses an index that is named in the loop: define that index before the loop"
     if statement.augmented or statement.op == "loop_reduce":
         return ""
-    if kernel.ambiguous & {access.name for access in accesses(statement)}:
-        return one_name(kernel, [access.name for access in accesses(statement)])
+    if kernel.ambiguous & tiles:
+        return one_name(kernel, tiles)
     if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, loop):
         if target.name not in places:
             return (
                 f"{target.name}, which {where} writes, is declared before loop {loop.variable} and also used without the index "
                 f"{loop.variable}: index it by {loop.variable} everywhere, or declare it in the loop"
             )
-        names, loops = target.variables, around(statement)
-        missing = {one.variable for one in loops[: loops.index(loop)]} - set(names or ())
-        if names is None or missing:
+        indexed, loops = target.variables, around(statement)
+        missing = {one.variable for one in loops[: loops.index(loop)]} - set(indexed or ())
+        if indexed is None or missing:
             return (
                 f"{target.name}, which {where} writes, has no element of its own for each iteration of "
                 f"{', '.join(sorted(missing))}: add such an index"

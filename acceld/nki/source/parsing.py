@@ -35,6 +35,7 @@ from acceld.nki.source.syntax import (
     Statement,
     below,
     bindings,
+    names_in,
     root,
     walked,
 )
@@ -65,7 +66,7 @@ class SourceReader(ExpressionReader):
             raise RuleRefused(f"the source is not valid Python: {error}") from error
         self.function = self._find(entry)
         given = self.function.args
-        self.parameters = [one.arg for one in given.args]
+        self.parameters = [one.arg for one in (*given.posonlyargs, *given.args)]
         self.given = tuple(shapes), tuple(dtypes)
         """Shapes or values of the arguments, and their dtypes."""
         facts = dict(zip(self.parameters, shapes, strict=False))
@@ -79,8 +80,8 @@ class SourceReader(ExpressionReader):
         if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
             self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
+        self._bound.update(one.arg for one in ast.walk(given) if isinstance(one, ast.arg))
         self._constants(_module_names(self.module, self.function, bound))
-        self._bound.update(self.parameters)
         once = bindings(self.module)
         self._own = {
             name: one
@@ -90,6 +91,7 @@ class SourceReader(ExpressionReader):
         imports = (one for one in self.module.body if isinstance(one, ast.Import | ast.ImportFrom))
         imported = {(one.asname or one.name).partition(".")[0] for each in imports for one in each.names}
         self._imported = {name for name in imported if once[name] == 1} - set(self.parameters)
+        self.ambiguous |= _used_outside(self.function)
         self._summed: frozenset[str] = frozenset()
         """Tiles to which a product was written in the statements read so far."""
         self.items: list[Item] = self._body(self.function.body, None)
@@ -116,6 +118,8 @@ class SourceReader(ExpressionReader):
         for name, value in given:
             if name in self._bound or name in self._counted:
                 continue
+            if any(one.id in self._bound or one.id in self.parameters for one in names_in(value)):
+                continue  # another thing in the module than in the function
             match value:
                 case ast.Constant(value=bool() | None as setting):
                     self.settings[name] = setting
@@ -519,6 +523,10 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
                 bound.append(name)
             case ast.FunctionDef() | ast.ClassDef():
                 bound.append(one.name)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                bound.append(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                bound.extend(names)
             case ast.AugAssign():
                 counted.extend(_plain_names(one.target))
     return bound, counted
@@ -526,7 +534,8 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
 
 _BINDING = frozenset(
     {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension, ast.withitem, ast.alias}
-    | {ast.ExceptHandler, ast.FunctionDef, ast.ClassDef}
+    | {ast.ExceptHandler, ast.FunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar, ast.MatchMapping}
+    | {ast.Global, ast.Nonlocal}
 )
 
 
@@ -538,15 +547,52 @@ def _plain_names(target: ast.AST) -> Iterator[str]:
             yield from _plain_names(child)
 
 
+def _used_outside(function: ast.FunctionDef) -> set[str]:
+    """Return the variables of loops, and the names of numbers and indices that loops bind, that the function also reads
+    outside of all loops that bind them. There they keep their last value.
+    """
+    loops = [one for one in ast.walk(function) if isinstance(one, ast.For)]
+    bound = {id(loop): _bound_by(loop) for loop in loops}
+    everywhere = set[str]().union(*bound.values())
+    found: set[str] = set()
+
+    def visit(node: ast.AST, around: frozenset[str]) -> None:
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load) and node.id in everywhere - around:
+                found.add(node.id)
+            return
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
+            return
+        inside = around | bound[id(node)] if isinstance(node, ast.For) else around
+        for child in below(node):
+            visit(child, around if isinstance(node, ast.For) and child is node.iter else inside)
+
+    for statement in function.body:
+        visit(statement, frozenset())
+    return found
+
+
+def _bound_by(loop: ast.For) -> frozenset[str]:
+    """Return the variable of a loop, and the names of numbers and indices that its body binds."""
+    found = {loop.target.id} if isinstance(loop.target, ast.Name) else set[str]()
+    for one in ast.walk(loop):
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Constant() | ast.Name()):
+                found.add(name)
+    return frozenset(found)
+
+
 def _module_names(
     module: ast.Module, function: ast.FunctionDef, bound: Sequence[str]
 ) -> Iterator[tuple[str, ast.expr]]:
     """Yield each name that the module's own statements bind exactly once, with its value.
 
-    ``bound`` are the names that the function binds. A name that the function binds too is left out.
+    ``bound`` are the names that the function binds. A name that the function binds too is left out, and so is a name
+    that ``global`` or an augmented assignment may change.
     """
     others = [one for one in module.body if one is not function]
-    count = Counter([*bound, function.name, *_bound_names(others)[0]])
+    once, counted = _bound_names(others)
+    count = Counter([*bound, function.name, *once, *counted])
     for one in module.body:
         match one:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if count[name] == 1:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.carried import carried_names
 from acceld.nki.source.parsing import SourceReader
 from acceld.nki.source.syntax import (
     BINARY,
@@ -57,6 +58,8 @@ class KernelModule(SourceReader):
     ) -> None:
         super().__init__(source, api, shapes, dtypes, entry=entry)
         for loop in self.loops:
+            if loop.kind == "affine_range" and carried_names(loop):
+                loop.kind = "sequential_range"
             if loop.kind == "range" and loop.trips is not None and self._is_parallel(loop):
                 loop.kind = "affine_range"
 
@@ -67,7 +70,7 @@ class KernelModule(SourceReader):
         writes or reads.
         """
         statements = loop.statements()
-        if any(one.kind in ("other", "return") for one in statements):
+        if any(one.kind in ("other", "return") for one in statements) or carried_names(loop):
             return False
         written = {access.name for one in statements if one.kind == "op" for access in one.results}
         return not written & self.ambiguous and all(self._is_apart(name, loop, statements) for name in written)

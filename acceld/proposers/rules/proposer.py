@@ -76,9 +76,10 @@ def rewrite(
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    for kernel in readings(source, api, shapes, dtypes, entry):
+    for number, kernel in enumerate(readings(source, api, shapes, dtypes, entry)):
         try:
-            return as_before(source, rule_named(site.rule).apply(kernel, site, variant))
+            made = rule_named(site.rule).apply(kernel, site, variant)
+            return as_before(source, _with_assertions(made, kernel) if number else made)
         except RuleRefused as error:
             refusal = error
     raise refusal
@@ -102,8 +103,29 @@ def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> li
     place; from the last reading if the rule refuses in all.
     """
     *earlier, last = ([*rule.find(kernel, profile)] for kernel in kernels)
+    if earlier:  # the last reading has assertions in place of its ``if`` statements
+        last = [_kept_assertions(one, kernels[-1]) for one in last]
     better = {(one.site.line, one.site.key): one for found in earlier for one in found if one.rewrite is not None}
     return [better.get((one.site.line, one.site.key), one) for one in last]
+
+
+def _kept_assertions(one: Place, kernel: Source) -> Place:
+    """Return a place whose rewrite refuses to lose an assertion of the kernel."""
+    make = one.rewrite
+    return one if make is None else replace(one, rewrite=lambda variant: _with_assertions(make(variant), kernel))
+
+
+def _with_assertions(changed: str, kernel: Source) -> str:
+    """Return ``changed``, a rewrite of ``kernel``. Raise RuleRefused if it lacks an assertion of the kernel, which says for
+    what arguments the kernel is right.
+    """
+    if _assertions(kernel.source) - _assertions(changed):
+        raise RuleRefused("the change would drop a condition on the arguments: write the kernel for one branch")
+    return changed
+
+
+def _assertions(source: str) -> Counter[str]:
+    return Counter(line for each in source.splitlines() if (line := each.strip()).startswith("assert "))
 
 
 def _untaken(sites: Sequence[Site], request: PlanRequest) -> list[Site]:

@@ -31,14 +31,14 @@ IMPATIENT = Deadlines(connect_s=5, first_token_s=3.0, idle_s=0.4, total_s=10)
 
 
 async def booked(
-    api: Api, replies: Sequence[Reply], budget: Budget, expected: type[Exception] | None = None
+    api: Api, replies: Sequence[Reply], budget: Budget, expected: type[Exception] | None = None, *, limit: int = 100
 ) -> tuple[CallOutcome, ScriptedServer]:
     """Return the amount that was booked for one call."""
     async with ScriptedServer(replies) as server:
         settings = settings_for(server, api, deadlines=IMPATIENT, price=PRICE)
         ledger, model = MemoryLedger(), connect(settings)
         calls = Calls({settings.name: (settings, model)}, ledger=ledger, purse=budget)
-        request = ask(model=settings.name, max_output_tokens=100)
+        request = ask(model=settings.name, max_output_tokens=limit)
         if expected is None:
             await calls.complete(request)
         else:
@@ -72,8 +72,8 @@ async def test_no_second_try_is_sent_that_the_budget_can_not_pay() -> None:
 async def test_reasoning_that_arrived_before_an_answer_broke_off_is_booked(kind: str) -> None:
     long, short = Reply(kind=kind, reasoning="thought " * 400), Reply(kind=kind)
     failure = LLMTimedOut if kind == "idle_stall" else LLMInterrupted
-    with_reasoning, _ = await booked("chat", [long], Budget(), failure)
-    without, _ = await booked("chat", [short], Budget(), failure)
+    with_reasoning, _ = await booked("chat", [long], Budget(), failure, limit=4000)
+    without, _ = await booked("chat", [short], Budget(), failure, limit=4000)
     assert with_reasoning.usage.output_tokens > without.usage.output_tokens + 800
 
 
@@ -82,7 +82,7 @@ async def test_a_call_that_is_cancelled_in_the_middle_costs_what_had_arrived() -
         settings = settings_for(server, "chat", price=PRICE)
         ledger, budget = MemoryLedger(), Budget()
         calls = Calls({settings.name: (settings, connect(settings))}, ledger=ledger, purse=budget)
-        task = asyncio.create_task(calls.complete(ask(model=settings.name)))
+        task = asyncio.create_task(calls.complete(ask(model=settings.name, max_output_tokens=4000)))
         while not server.active:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
@@ -134,7 +134,7 @@ async def test_a_setting_that_a_model_refuses_is_dropped_once_whoever_says_it(re
 @pytest.mark.parametrize("kind", ["idle_stall", "drop_mid_stream", "truncated_sse", "error_mid_stream"])
 async def test_the_text_of_an_answer_that_broke_off_is_booked_whatever_was_counted_before(api: Api, kind: str) -> None:
     failure = LLMTimedOut if kind == "idle_stall" else LLMInterrupted
-    outcome, _ = await booked(api, [Reply("a word " * 600, kind=kind)], Budget(), failure)
+    outcome, _ = await booked(api, [Reply("a word " * 600, kind=kind)], Budget(), failure, limit=4000)
     assert outcome.text and outcome.usage.estimated
     assert outcome.usage.output_tokens >= len(outcome.text) / 4, "a stream of Messages begins with one output token"
 

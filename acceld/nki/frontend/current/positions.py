@@ -153,7 +153,9 @@ def range_select(
                 f"{word} of 'range_select' is {type(bound).__name__}",
                 "pass a (P, 1) tile of float32",
             )
-    begin = int32(int(range_start) if range_start == int(range_start) else range_start, "range_start", "range_select")
+    if isinstance(range_start, float) and range_start.is_integer():
+        range_start = int(range_start)
+    begin = int32(range_start, "range_start", "range_select")
     if begin + prod(tile.shape[1:]) > EXACT_POSITION:
         current().notice(
             f"range_select with range_start {begin}: positions from 2**24 on are not exact in float32, in which the engine "

@@ -77,8 +77,12 @@ class UnrollAndJam(Rule):
 def _obstacle(kernel: KernelModule, loop: Loop) -> str:
     """Return the reason why iterations of ``loop`` can not run side by side; empty if they can."""
     statements = list(flatten([loop]))
+    placed = next((one for one in statements if one.kind == "declaration" and "address" in one.args), None)
+    if placed is not None:
+        return f"line {placed.line} gives a tile an address, which every copy would have: leave the address out"
     own = _own(loop)
-    problem = understood([loop], names=True) or one_name(kernel, written([loop]) | read([loop]))
+    problem = understood([loop], names=True) or one_name(kernel, written([loop]) | read([loop]) | own | {loop.variable})
+    problem = problem or _bound_elsewhere(kernel, loop, own)
     inner = [one for one in loop.loops() if one is not loop]
     problem = problem or next(filter(None, (same_range(one, [loop.variable, *own]) for one in inner)), "")
     if problem:
@@ -92,6 +96,24 @@ def _obstacle(kernel: KernelModule, loop: Loop) -> str:
                 return f"line {one.line} writes {name}, which all iterations of {loop.variable} share: declare it in the loop's body"
             if name in read([loop]):
                 return f"line {one.line} writes {name}, which the loop also reads: write to another tensor"
+    return ""
+
+
+def _bound_elsewhere(kernel: KernelModule, loop: Loop, own: set[str]) -> str:
+    """Return a reason if the loop's body binds the loop's variable, if a loop inside has the name of something else, or if
+    what the body names is used after the loop; empty otherwise.
+    """
+    names = own | {loop.variable}
+    stored = [one.id for one in names_in(loop.node) if isinstance(one.ctx, ast.Store) and one.id in names]
+    inner = {one.variable for one in loop.loops() if one is not loop}
+    if stored.count(loop.variable) > 1 or inner & names:
+        return f"line {loop.line}: {loop.variable} or another name of the loop is bound again inside of it: use another name there"
+    first, last = kernel.span(loop.node)
+    outside = [one for one in names_in(kernel.function) if not first <= kernel.span(one)[0] < last]
+    after = {one.id for one in outside if kernel.span(one)[0] >= last and one.id in names}
+    again = {one.id for one in outside if isinstance(one.ctx, ast.Store)}
+    if after - again:
+        return f"line {loop.line}: {min(after - again)} is also used after the loop: give the last one a tile or a name of its own"
     return ""
 
 
@@ -137,7 +159,8 @@ def _too_large(loop: Loop) -> str:
 def _jammed(kernel: KernelModule, loop: Loop, variant: Variant) -> str:
     """Return the source in which several iterations of ``loop`` run side by side."""
     count = int(variant.parameters["count"])
-    if loop.trips != count:
+    trips, written_trips = loop.trips, kernel.count(loop)
+    if trips != count:
         kernel, loop = split_loop(kernel, loop, count)
     own = _own(loop)
     copies = [
@@ -145,6 +168,8 @@ def _jammed(kernel: KernelModule, loop: Loop, variant: Variant) -> str:
         for number in range(count)
     ]
     text = _side_by_side(kernel, loop.items, loop.indent, copies)
+    if trips == count and not written_trips.isdecimal():
+        text = f"{loop.indent}assert {written_trips} == {trips}\n{text}"
     start, end = kernel.line_start(loop.start), kernel.after_line(loop.end)
     return kernel.source[:start] + text + kernel.source[end:]
 

@@ -66,7 +66,9 @@ def test_odd_text(source: str) -> None:
 
 
 def test_operands_of_the_projects_kernels() -> None:
-    listed = [one for one in kernels() if "/P17_" not in one.name][::12]  # Python reads these in two ways: refused unread
+    listed = [one for one in kernels() if "/P17_" not in one.name][
+        ::12
+    ]  # Python reads these in two ways: refused unread
     assert sum(check(one.text) for one in listed) > 5000
 
 
