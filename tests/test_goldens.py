@@ -44,6 +44,7 @@ def test_a_difference_is_reported_by_entry_and_place() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # twelve minutes on two idle cores, and no verdict depends on the time
 @pytest.mark.parametrize("name", sorted(name for part in goldens.PARTS.values() for name in part))
 def test_everything_is_as_recorded(name: str) -> None:
     make = next(part[name] for part in goldens.PARTS.values() if name in part)

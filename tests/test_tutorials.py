@@ -262,6 +262,7 @@ EXITS = {
     "acceld optimize rmsnorm_h128": (8, "NVIDIA"),
     "acceld optimize silu --backend neuron_legacy": (8, "Neuron"),
     "acceld optimize silu --proposer command": (2, "[command]"),
+    "acceld optimize silu --proposer llm --show-prompts": (0, "names no model yet"),
     "acceld optimize silu --proposer llm": (2, "[models.NAME]"),
     "acceld doctor selftest": None,
     "acceld service uninstall": (2, "no service"),
