@@ -81,7 +81,9 @@ class TraceOptions:
 
 
 _EACH_CHECKED = 16
-"""Of so many checks of the deadline, one reads the clock, which takes as long as a tenth of an instruction."""
+"""Number of checks of the deadline for each reading of the clock, because a reading takes about a tenth as long as tracing
+an instruction.
+"""
 
 
 @dataclass
