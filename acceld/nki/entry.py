@@ -54,8 +54,8 @@ def find_entry(source: str, entry: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Functions:
-    """The functions of a kernel's file: all, those under ``nki.jit`` or another launcher, and those that make a
-    kernel. ``assigned`` has the names that the file assigns. A method has the name ``Class.name``.
+    """The functions of a kernel's file: all functions, those under ``nki.jit`` or another launcher, and the factories,
+    which make a kernel. ``assigned`` has the names that the file assigns. A method has the name ``Class.name``.
     """
 
     functions: Mapping[str, ast.FunctionDef]
@@ -73,7 +73,7 @@ class _Functions:
 
     @property
     def made(self) -> list[str]:
-        """Return the names to which the file assigns a kernel."""
+        """Return the names to which the file assigns a kernel, such as the result of a factory."""
         return [name for name, value in self.assigned.items() if _gives_kernel(value, self.factories, self.jitted)]
 
     @property
@@ -83,7 +83,7 @@ class _Functions:
 
     @property
     def plain(self) -> list[str]:
-        """Return the names of the functions at the top of the file that make no kernel."""
+        """Return the names of the functions at the top of the file that are not factories of kernels."""
         return [name for name in self.functions if "." not in name and name not in self.factories]
 
 
@@ -139,8 +139,8 @@ def kernel_functions(tree: ast.Module) -> set[str]:
 
 
 def launched_function(tree: ast.Module, name: str) -> str:
-    """Return the function that the kernel ``name`` launches, where the file assigns the kernel: ``body`` for
-    ``kernel = nki.jit(body)`` and for ``kernel = nki.jit(platform_target="trn2")(body)``. Return "" otherwise.
+    """Return the name of the function that the kernel ``name`` launches: ``body`` if the file has ``kernel =
+    nki.jit(body)`` or ``kernel = nki.jit(platform_target="trn2")(body)``; "" if it has neither.
     """
     value = dict(_assigned(tree)).get(name)
     match value:

@@ -57,7 +57,7 @@ SHORT = {"language": "nl", "isa": "nisa"}
 UNARY_OPERATIONS = {
     "reciprocal": "reciprocal", "invert": "tensor_scalar", "logical_not": "tensor_scalar", "negative": "tensor_scalar",
 }  # fmt: skip
-"""By function of one tile that is not an activation function: the operation that the function becomes."""
+"""The operation that a function of one tile becomes, by name of the function; activation functions are not listed."""
 LANGUAGE_OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(wrappers.UNARY, "activation"),
     **UNARY_OPERATIONS,
@@ -73,10 +73,10 @@ LANGUAGE_OPERATIONS: Mapping[str, str] = {
     "loop_reduce": "loop_reduce",
     "rand": "random",
 }
-"""The operation of each function of ``nl`` that becomes exactly one operation."""
+"""The operation that a function of ``nl`` becomes, for each function that becomes exactly one operation."""
 
 LOOPS = frozenset("affine_range sequential_range static_range dynamic_range arange".split())
-"""Functions with the arguments of Python's ``range``. Their arguments need no description."""
+"""Functions that take the arguments of Python's ``range``, so that their arguments need no description."""
 
 VALUES: Mapping[str, str] = {
     "engine": "engine",
@@ -85,7 +85,9 @@ VALUES: Mapping[str, str] = {
     "dge_mode": "dge_mode",
     "perf_mode": "matmul_perf_mode",
 }
-"""Arguments that take one of a few names, with the enumeration in ``nisa`` that has these names."""
+"""The enumeration in ``nisa`` that has the allowed names of an argument, for each argument that takes one of a few
+names.
+"""
 
 SPELLED: Mapping[str, tuple[str, ...]] = {
     "func": ("op",),
@@ -110,7 +112,7 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
     "lanes": ("shuffle_mask",),
     "transpose": ("is_transpose",),
 }
-"""By name of an operand or attribute of an operation: the names of the same argument in calls."""
+"""The names by which calls pass an operand or attribute of an operation, by its name in the operation."""
 
 OWN_MEANINGS: Mapping[str, str] = {
     "nisa.nc_matmul": "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate True adds to dst, False overwrites, and "
@@ -120,7 +122,7 @@ OWN_MEANINGS: Mapping[str, str] = {
     "nisa.activation": "dst = op(data * scale + bias), bias and scale immediates or (P, 1) tiles; with "
     "reduce_cmd=nisa.reduce_cmd.reset_reduce the values are also added up along the free axes into reduce_res",
 }
-"""By call: the meaning of a call that does less than the operation that the call becomes."""
+"""The meaning of a call that does less than the operation it becomes, by the call."""
 
 HIDDEN: Mapping[str, str] = {
     "nl.matmul": "without transpose_x=True it first transposes x on the tensor engine and copies the transpose to SBUF",
@@ -131,13 +133,17 @@ HIDDEN: Mapping[str, str] = {
     "nisa.max8": f"{MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]} elements a partition",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""By call: further instructions that the call becomes, or the number of elements that the call accepts."""
+"""Facts about a call that its arguments do not show, by the call: further instructions that it emits, or the number of
+elements that it accepts.
+"""
 
 LONG_ROW = 16384
-"""Length in bytes of a long row in HBM. Of its transfer the start of the DMA descriptor takes only a small part."""
+"""Bytes of a long row in HBM: a row so long that starting its DMA descriptor takes only a small part of the transfer's
+time.
+"""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
-"""Traits in which two operations must agree, or one can not replace the other."""
+"""Traits that two operations must have in common if one is to be proposed in place of the other."""
 
 
 def used_calls(source: str, api: str) -> frozenset[str]:
@@ -206,7 +212,7 @@ def value_lines(calls: Iterable[str], api: str) -> list[str]:
 
 
 def time_lines(api: str, chip: str) -> list[str]:
-    """Return lines on what instructions cost in the performance model: a fixed time, and a time for each
+    """Return lines of text on what instructions cost in the performance model: a fixed time, and a time for each
     element.
     """
     spec = chip_spec(chip)
@@ -261,12 +267,12 @@ def every_call(api: str, chip: str) -> frozenset[str]:
 
 
 def name_lines(calls: Iterable[str], api: str, chip: str) -> list[str]:
-    """Return lines with the names of ``nl`` that ``op`` arguments of ``calls`` accept."""
+    """Return lines of text with the names of ``nl`` that ``op`` arguments of ``calls`` accept."""
     own = {operation_of(call) for call in calls}
     late = {name for name, first in LATE_ALU_OPS.items() if first > chip_spec(chip).generation}
 
     def names(known: frozenset[str], aliases: Mapping[str, str]) -> str:
-        # these reduce a tile; as op arguments they have other names
+        # the removed names are functions that reduce a tile; as op arguments they have other names
         offered = sorted(_language(api) - {"sum", "prod", "all"})
         return ", ".join(f"nl.{name}" for name in offered if aliases.get(name, name) in known - late)
 
@@ -299,7 +305,7 @@ def name_lines(calls: Iterable[str], api: str, chip: str) -> list[str]:
 
 
 def chip_lines(api: str, chip: str) -> list[str]:
-    """Return lines with the figures of a chip's core that affect how kernels are written."""
+    """Return lines of text with the figures of a chip's core that affect how kernels are written."""
     spec = chip_spec(chip)
     legacy = api == "nki_legacy"
     usable = spec.sbuf_bytes_per_partition - (LEGACY_RESERVED_SBUF_BYTES if legacy else 0)
@@ -338,7 +344,9 @@ def chip_lines(api: str, chip: str) -> list[str]:
 
 
 def _writing_lines() -> list[str]:
-    """Return lines on what a kernel of the current API may contain, and on what follows from the order of its text."""
+    """Return lines of text on what a kernel of the current API may contain, and on the effects of the order of its
+    statements.
+    """
     return [
         "element types: nl.float32, nl.bfloat16, nl.float16 and their like",
         (
@@ -400,8 +408,8 @@ def _arguments(signature: str) -> list[str]:
 
 
 def _meaning(meaning: str, operation: str, signature: str) -> str:
-    """Return the meaning of an operation in the words of one call. Clauses about arguments that the call lacks
-    are left out.
+    """Return what an operation does, in the words of one call of it. Clauses about arguments that the call lacks are
+    left out.
     """
     own, kept = set(_arguments(signature)), list[str]()
     for clause in re.split(r"(?<=[;.])\s+", meaning):
@@ -467,5 +475,5 @@ def _instructions_first(call: str) -> tuple[bool, str]:
 
 
 def _short_row(spec: ChipSpec) -> int:
-    """Return the bytes of a row whose transfer takes as long as the work on its DMA descriptor."""
+    """Return how many bytes a row has whose transfer takes as long as the work on its DMA descriptor."""
     return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

@@ -163,8 +163,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "trunc": _ufunc(np.trunc),
     "logical_not": _formula(lambda x: np.asarray(x == 0, x.dtype)),
 }
-"""Functions of real numbers by name; ``prelu`` has no slope here. ``invert`` is missing, because it is a bit operation
-on integers.
+"""The scalar engine's functions of one real number, by name. ``prelu`` has no slope here and is computed as ``relu``.
+``invert`` is missing, because it is a bit operation on integers.
 """
 
 
@@ -196,18 +196,19 @@ RANGES: dict[str, tuple[float, float]] = {
     "rsqrt": (2.0**-87, 2.0**97),
     "reciprocal": (2.0**-42, 2.0**42),
 }
-"""Least and greatest magnitude for which AWS documents a function of the scalar engine (AWS's page of supported
-activation functions). An argument of 0 is in range for every function here; the result is then the function's limit.
+"""The least and the greatest magnitude of an argument for which AWS documents a function of the scalar engine, by the
+function's name (AWS's page of supported activation functions). An argument of 0 is in range for every function here;
+the result is then the function's limit.
 """
 _SLACK = 1 + 1e-6
 """Factor by which an argument may exceed a bound, because bounds are rounded to float32."""
 
 
 def within_range(name: str, function: Activation, line: int) -> Activation:
-    """Return ``function`` with a check of its argument, which raises KernelCrash outside of the documented
-    range.
+    """Return a function that computes ``function`` and raises KernelCrash for an argument outside the range that AWS
+    documents for ``name`` (:data:`RANGES`).
 
-    NaN passes the check.
+    NaN raises no error.
     """
     bounds = RANGES.get(name)
     if bounds is None:
@@ -217,7 +218,8 @@ def within_range(name: str, function: Activation, line: int) -> Activation:
     below = least / _SLACK if least else -most * _SLACK
 
     def checked(x: Array, out: Array | None) -> Array:
-        if x.size and x.min() >= below and x.max() <= most * _SLACK:  # most arguments; two passes instead of eight
+        # nearly all arguments are in range, and this test needs two passes over them instead of eight
+        if x.size and x.min() >= below and x.max() <= most * _SLACK:
             return function(x, out)
         size = np.abs(x)
         beyond = (size > most * _SLACK) | ((size < least / _SLACK) & (size != 0))
@@ -236,7 +238,8 @@ def within_range(name: str, function: Activation, line: int) -> Activation:
 
 
 def as_on_chip(name: str, function: Activation) -> Activation:
-    """Return ``function`` with a relative error as large as that of the scalar engine.
+    """Return a function that computes ``function`` with an added relative error as large as the scalar engine's
+    (:data:`CHIP_ERRORS`).
 
     The error is spread evenly around 0, and is the same for equal arguments.
     """

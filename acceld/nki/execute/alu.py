@@ -17,7 +17,9 @@ Binary = Callable[[Any, Any, "Array | None"], Array]
 
 
 def alu(context: Context, op: str) -> Binary:
-    """Return the function of two real operands that ``op`` names. Raise KernelCrash for an unknown name."""
+    """Return the function that computes the ALU operation ``op`` on two reals. Raise KernelCrash for an unknown
+    operation.
+    """
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
@@ -28,7 +30,9 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def _asking(compare: Binary, answers: Answers) -> Binary:
-    """Return the comparison ``compare`` with its answers passed through ``answers``, which may reverse some of them."""
+    """Return a function that computes the comparison ``compare`` and passes its result through :meth:`Answers.settled`,
+    which stores the answers or reverses some of them.
+    """
 
     def settled(a: Any, b: Any, out: Array | None) -> Array:
         result = answers.settled(a, b, compare(a, b, None))

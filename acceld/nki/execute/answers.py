@@ -16,13 +16,14 @@ from acceld.nki.ir.numerics import Array
 
 _MOST_BYTES = 256 * 1024**2
 _FACTORS = np.uint32(2_654_435_761), np.uint32(2_246_822_519)
-"""Odd numbers, one for each operand, by which the operand's bits are multiplied before they are summed. The sum differs
-if one operand differs.
+"""Two odd numbers, one for each operand of a comparison. The operand's bits are multiplied by its number before the
+products are summed, so that the sum changes if one operand changes.
 """
 
 
 class Answers:
-    """The comparisons of one run in order: for each element a byte that depends on its operands, and the answer.
+    """The answers of a run's comparisons, in the order in which the program makes them. For each compared element the
+    answer is kept with a byte that depends on the two operands.
 
     Comparisons after the first :data:`_MOST_BYTES` elements are not kept.
     """
@@ -33,7 +34,9 @@ class Answers:
         self._next: int | None = None
 
     def begin_again(self) -> None:
-        """From now on, reverse answers where operands have changed, instead of storing answers."""
+        """Begin another run: :meth:`settled` then reverses the answers of comparisons whose operands have changed, and
+        stores no more answers.
+        """
         self._next = 0
 
     def settled(self, a: Any, b: Any, answer: Array) -> Array:
@@ -48,7 +51,7 @@ class Answers:
             return answer
         marks, before = self._asked[at]
         if marks.shape != np.broadcast_shapes(np.shape(a), np.shape(b)):
-            return answer  # a loop at run time took another way
+            return answer  # a loop with a run-time number of iterations made other comparisons than in the first run
         return np.where(marks != _marks(a, b), ~before, answer != 0).astype(answer.dtype)
 
     def _keep(self, a: Any, b: Any, answer: Array) -> None:
@@ -59,7 +62,7 @@ class Answers:
 
 
 def _marks(a: Any, b: Any) -> Array:
-    """Return a byte for each pair of operands. Two different pairs nearly always have different bytes."""
+    """Return one byte for each pair of compared elements. Two different pairs nearly always have different bytes."""
     bits = [_bits(one) * factor for one, factor in zip((a, b), _FACTORS, strict=True)]
     return (
         ((bits[0] + bits[1]) >> np.uint32(24)).astype(np.uint8).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))

@@ -27,7 +27,7 @@ from acceld.nki.ir.regions import box, coefficient
 
 POISON = 0xFF
 _NEAR = 0.6
-"""Share of random values in undefined memory that are about as large as a kernel's data. All other values have any
+"""Share of the random values in undefined memory that have magnitudes like those of a kernel's data. The rest have any
 magnitude.
 """
 _DRAWN = 65_521
@@ -39,7 +39,7 @@ _LONGEST_ANALYSIS = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The storage of one buffer, and the address of each element in it.
+    """The storage of one buffer, and the rule by which an element's indices give its address in the storage.
 
     The element at index ``x`` lies at position ``sum((x[d] - origin[d]) * strides[d])``. Before that, the terms
     of the loops in ``dropped`` are removed from ``x``. Each iteration of a loop in ``spread`` has a copy of the
@@ -122,7 +122,7 @@ class BufferMemory:
         self.first: Array | None = None
         self.traces = traces
         self.shared = shared
-        """True if two cores use the memory, so that a read may run before a write that stands before it in the program."""
+        """True if two cores use the memory. A read may then run before a write that comes earlier in the program."""
         self.marks: Array | None = None
 
     def allocate(self) -> None:
@@ -194,8 +194,8 @@ class Chance:
 
 
 def _as_held(number: float, dtype: np.dtype[Any]) -> Any:
-    """Return ``number`` as a finite value of a dtype; None for a dtype that can not represent the number. Infinities
-    stand for the greatest and the least integer.
+    """Return ``number`` as a finite value of ``dtype``; None if the dtype can not represent the number. An infinity
+    becomes the greatest or the least integer of an integer dtype.
     """
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
@@ -213,17 +213,17 @@ def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Arr
         return chance.integers(0, 2, count).astype(np.bool_)
     if dtype.kind in "iu":
         return np.frombuffer(chance.bytes(count * dtype.itemsize), dtype)
-    finfo: Any = ml_dtypes.finfo  # not typed
+    finfo: Any = ml_dtypes.finfo  # ml_dtypes has no type annotations for this function
     limits = finfo(dtype)
     near, far = chance.integers(-6, 7, count), chance.integers(limits.minexp, limits.maxexp - 3, count)
     values = np.ldexp(chance.standard_normal(count), np.where(chance.random(count) < _NEAR, near, far))
     if float(limits.min) >= 0:
-        values = np.abs(values)  # a type without a sign
+        values = np.abs(values)  # float8_e8m0fnu and its like have no sign bit
     return np.clip(values, -float(limits.max), float(limits.max)).astype(dtype)
 
 
 class Planner:
-    """Choose how the buffers of a program are stored."""
+    """Choose how much storage each buffer of a program gets, and the layout of its elements there."""
 
     def __init__(
         self, trips: Mapping[int, int], *, float64: bool = False, kept_loops: frozenset[int] = frozenset()
@@ -305,7 +305,7 @@ class Planner:
         return all([coefficient(start, loop.id) for start in use.access.start] == first for use in uses)
 
     def _apart(self, uses: Sequence[Use], loop: Loop, dropped: set[int]) -> bool:
-        """Tell whether it is proved that no two iterations of ``loop`` access the same element."""
+        """Tell whether it is proved that any two iterations of ``loop`` access different elements of the buffer."""
         coefs = [coefficient(start, loop.id) for start in uses[0].access.start]
         if not any(coefs):
             return False
@@ -352,7 +352,7 @@ class Planner:
 
 
 def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
-    """Raise LimitExceeded if a single buffer needs more than ``max_bytes``."""
+    """Raise LimitExceeded if one of the layouts needs more than ``max_bytes``."""
     for layout in layouts:
         if layout.nbytes > max_bytes:
             raise LimitExceeded(

@@ -18,8 +18,8 @@ _EQUALLY = "let every rank call the same collectives in the same order"
 
 
 class Ranks:
-    """Exchange tiles between ranks, which are cores that run one program. Each rank brings a tile and gets the tiles of
-    all ranks.
+    """Exchange tiles between ranks, the cores that run one program side by side. Each rank gives one tile and gets the
+    tiles of all ranks.
     """
 
     def __init__(self, world: int) -> None:
@@ -50,7 +50,7 @@ class Ranks:
         return [one for _, one in brought]
 
     def abort(self) -> None:
-        """Let all waiting ranks fail, after one rank has failed."""
+        """Make all waiting ranks fail. The rank that failed first calls this."""
         self._barrier.abort()
 
 
@@ -73,7 +73,9 @@ def _lists(context: Context) -> list[list[int]]:
 
 
 def collective(context: Context) -> Step:
-    """Compile a collective operation, which writes to ``dst`` what the tiles of all ranks give, such as their sum."""
+    """Compile a collective operation, such as an all-reduce: ``dst`` gets what the operation makes of the tiles of all
+    ranks.
+    """
     kind, op, line = context.text("kind"), context.text("op", "add"), context.instruction.line
     axis = context.attr("axis")
     along = axis if isinstance(axis, int) else 0
@@ -102,10 +104,12 @@ def collective(context: Context) -> Step:
 
 
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
-    """Compile a collective whose sizes are read at run time: ``dst`` gets parts of the flattened tiles of all ranks.
+    """Compile a collective whose sizes are read at run time (``all_gather_v``, ``all_to_all_v``): ``dst`` gets parts of
+    the flattened tiles of all ranks of the group.
 
-    Each part comes from one rank of the list of ranks. Row 3 of the metadata has the position at which each
-    part is written. Without row 3, the part of the s-th rank is written to slot s of equal slots.
+    Each rank of the group gives one part. Row 3 of the metadata has the position in ``dst`` at which each part is
+    written. Without row 3, ``dst`` is divided into equal slots, and the part of the group's s-th rank is written to
+    slot s.
     """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
@@ -173,9 +177,10 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """Compile ``register = rank``: the running rank, or an earlier rank in the list of ranks that has the running rank.
+    """Compile ``register = number of a rank``. The rank is the running one, or one that comes before it in its group.
 
-    Operand 0 says how many steps earlier; 0 is the running rank itself.
+    Operand 0 says how many places before: 0 is the running rank, 1 the previous rank of the group. The
+    rank before the first one of the group is the last one.
     """
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):

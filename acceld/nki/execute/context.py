@@ -1,4 +1,6 @@
-"""Hold the attributes and operands of an instruction for the functions that compile operations."""
+"""Give the functions that compile operations an instruction's attributes and operands, with conversions and error
+messages.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ from acceld.nki.ir.program import Access, Attr, Instruction, Pattern
 from acceld.nki.ir.spaces import Space, iteration_space
 
 Step = Callable[[Env, Window], None]
-"""Runs one instruction in one iteration of its loops, for the elements inside a window."""
+"""A compiled instruction. A call runs it in the current iteration of its loops, for the elements inside a window."""
 
 Reader = Callable[[Env, Window], Any]
-"""Returns the value of an operand: an array of reals, or a Python number."""
+"""A function that returns the value of an operand: an array of reals, or a Python number."""
 
 
 class Context:
-    """An instruction that is being compiled, with its attributes and operands.
+    """One instruction that is being compiled, with access to its attributes and operands.
 
-    ``general`` is True if the mask must become a boolean array, because the axes of some operand are not axes
-    of the iteration space.
+    ``general`` is True if the mask must become a boolean array, because some axis of an operand is not an axis of the
+    iteration space.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, trips: dict[int, int]) -> None:
@@ -115,7 +117,7 @@ class Context:
         return lambda env, window: value
 
     def shares_destination(self, *numbers: int) -> bool:
-        """Tell whether one of these source operands lies in the buffer of the first destination."""
+        """Tell whether one of the source operands ``numbers`` lies in the same buffer as the first destination."""
         target = self.instruction.dsts[0].buffer
         return any(
             isinstance(src, Access) and src.buffer == target
@@ -125,15 +127,13 @@ class Context:
         )
 
     def unsupported(self, what: str) -> UnsupportedCall:
-        """Return the error which says that the simulator can not run this operation with ``what``, for the
-        caller to raise.
-        """
+        """Return the error for the caller to raise: the simulator can not run this operation with ``what``."""
         return UnsupportedCall(f"the simulator can not run {self.op} with {what}", line=self.instruction.line)
 
 
 def write_result(dst: Tile, env: Env, window: Window, out: Array | None, result: Any) -> None:
-    """Write ``result`` to the tile ``dst``. If ``out`` is not None, it is a view of ``dst`` that may hold the
-    result already.
+    """Write ``result`` to the tile ``dst``. If ``out`` is not None, ``out`` is a view of ``dst``, and nothing is copied
+    if ``result`` is that view.
     """
     if out is None:
         dst.put(env, window, result)

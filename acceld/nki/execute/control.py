@@ -26,9 +26,10 @@ def _register(context: Context, name: str = "register") -> int:
 
 
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
-    """Return a function that reads the value of a register operation.
+    """Return a function that reads the value which a register operation uses.
 
-    The value is in the register that the attribute ``source`` names. Without this attribute, operand 0 is the value.
+    The value comes from the register that the attribute ``source`` names. Without this attribute, operand 0 is the
+    value.
     """
     if context.attr("source") is not None:
         number = _register(context, "source")
@@ -45,7 +46,7 @@ def _value(context: Context) -> Callable[[Env, Window], int | float]:
 
 
 def _plain(value: Any) -> int | float:
-    """Return an element of an array as a Python number: an int if the value is whole, else a float."""
+    """Return an array's element as a Python number: an int if the value is whole, else a float."""
     if isinstance(value, np.integer | int):
         return int(value)
     number = float(value)
@@ -57,7 +58,9 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
     "subtract": operator.sub,
     "multiply": operator.mul,
 }
-"""Integer arithmetic of scalars with a known number of bits; the result wraps around as on the chip."""
+"""Arithmetic of scalar integers that is exact before the result wraps around to its known number of bits, as on the
+chip.
+"""
 
 
 def register_move(context: Context) -> Step:
@@ -154,7 +157,7 @@ def random_seed(context: Context) -> Step:
 def random(context: Context) -> Step:
     """Compile ``dst = uniform random values in [low, high)``.
 
-    Without a range, a destination of integers gets values of the integers' full range.
+    Without low and high, an integer destination gets values from the full range of its dtype.
     """
     dst = context.dst()
     low = context.reader(0) if context.has_src(0) else None
@@ -247,7 +250,7 @@ def dropout(context: Context) -> Step:
 
 
 def nothing(context: Context) -> Step:
-    """Return a step that does nothing, for an operation that changes no values."""
+    """Return a step that does nothing. It is used for operations that change no values."""
     return lambda env, window: None
 
 

@@ -66,8 +66,8 @@ def _bits_of(context: Context) -> int:
 
 
 def _within_the_width(shift: Callable[[Any, Any], Array], bits: int) -> Callable[[Any, Any], Array]:
-    """Return ``shift`` with NaN, the mark of what is undefined, where a number is shifted by less than 0 or by ``bits``
-    bits or more.
+    """Return a function that shifts as ``shift`` does, and gives NaN (undefined) where a number is shifted by less than
+    0 bits, or by ``bits`` or more.
     """
 
     def shifted(a: Any, by: Any) -> Array:
@@ -237,13 +237,14 @@ def tensor_scalar_cumulative(context: Context) -> Step:
 
 
 def _scalar_engine_function(context: Context, name: str) -> Activation:
-    """Return the scalar engine's function ``name``, with the modelled error or the range check that the options
-    ask for.
+    """Return the scalar engine's function ``name``. If the options of the execution ask for that, the function has the
+    chip's modelled error, or raises KernelCrash for arguments outside the documented range.
     """
     function = ACTIVATIONS.get(name)
     if function is None:
         crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
-    if context.machine.keeps_nan and name == "logical_not":  # every other function of NaN is NaN
+    # logical_not is the only function whose result for NaN is not NaN
+    if context.machine.keeps_nan and name == "logical_not":
         return lambda x, out: np.where(np.isnan(x), x, x == 0)
     if context.machine.chip_functions:
         function = as_on_chip(name, function)
@@ -406,7 +407,7 @@ def _pattern(context: Context) -> Callable[[Env], Array]:
 def crop(values: Array, window: Window) -> Array:
     """Return the part of ``values`` inside a window. ``values`` cover the whole iteration space.
 
-    The result is all of ``values`` for None and for a window that is a Mask.
+    If the window is None or a Mask, all of ``values`` is returned.
     """
     if window is None or isinstance(window, Mask):
         return values
@@ -417,7 +418,7 @@ def crop(values: Array, window: Window) -> Array:
 def range_select(context: Context) -> Step:
     """Compile ``dst = on_true where (index cmp0 bound0) and (index cmp1 bound1), else on_false``.
 
-    The index of an element is its number along the free axes.
+    The index of an element is its position in row-major order along the free axes.
     """
     dst = context.dst()
     yes, low, high = (context.reader(number) for number in range(3))

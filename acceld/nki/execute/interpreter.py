@@ -44,7 +44,9 @@ from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Pro
 _CHECK_EVERY = 256
 _LONGEST_SHUFFLE = 1_000_000
 Order = int | Literal["reversed"] | Mapping[int, int]
-"""An order of affine iterations, see ``shuffle_affine`` of :class:`ExecuteOptions`."""
+"""The order in which the iterations of affine loops run; ``shuffle_affine`` of :class:`ExecuteOptions` says what each
+form means.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,9 @@ def execute(
 
 
 def is_settled(program: Program) -> bool:
-    """Tell whether it is proved that no result depends on what a chip leaves to chance (``ExecuteOptions.chance``)."""
+    """Tell whether it is proved that the program's results do not depend on anything a chip leaves to chance
+    (``ExecuteOptions.chance``).
+    """
     return _Execution(program, DEFAULT_OPTIONS).settled
 
 
@@ -130,7 +134,7 @@ class _Execution:
         self.trips = {number: loop.trips for number, loop in self.loops.items()}
         self.skipped: set[int] = set()
         self.filled: set[int] = set()
-        """Outputs of which the program writes every element."""
+        """Ids of the output buffers of which the program writes every element."""
         self.live = 0
         self.timed = KeptResults(options.turns, self._take)
         self.places = (
@@ -206,8 +210,8 @@ class _Execution:
         )
         """True if a core keeps something in registers or accumulators from one instruction to another."""
         self.aside: dict[tuple[int, ...], CoreState] = {}
-        """Registers and accumulators of each core of a launch, by the core's position in the grid. Only cores that run
-        in step (:meth:`_in_step`) have an entry.
+        """Registers and accumulators of each core of a launch, by the core's position in the grid. Only cores that
+        :meth:`_in_step` runs instruction by instruction have an entry.
         """
         self.refills: dict[int, list[BufferMemory]] = {}
         for store in self.stores:
@@ -215,8 +219,8 @@ class _Execution:
                 self.refills.setdefault(store.layout.refill, []).append(store)
 
     def _left_to_chance(self, layout: Layout, uses: list[Use], output: bool) -> bool:
-        """Tell whether elements of a buffer may be read before they are written, written at positions known only at run
-        time, or written several times by one instruction.
+        """Tell whether a buffer's contents may depend on chance. That is so if elements may be read before they are
+        written, are written at positions known only at run time, or are written several times by one instruction.
         """
         buffer = layout.buffer
         if any(use.writes and repeats(use.access, buffer.strides) for use in uses):
@@ -347,7 +351,7 @@ class _Execution:
         """
         body = self.program.body
         if position and position - 1 in self.paired:
-            return  # the second core has run together with the first core
+            return  # the first core's iteration has already run both cores
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             crash(
@@ -535,10 +539,10 @@ class _Execution:
         return plain
 
     def _in_step(self, cores: list[Loop], body: list[Node]) -> Run:
-        """Return a function that runs the iterations of a launch grid in step: each node runs for all
-        iterations before the next.
+        """Return a function that runs the cores of a launch grid side by side: every core runs one node of ``body``
+        before any core runs the next node.
 
-        So a value that one core wrote before a barrier is visible to the other cores after the barrier.
+        So what a core writes before a barrier is visible to the other cores after the barrier.
         """
         slots = [self.machine.slots[core.id] for core in cores]
         counts = [range(core.trips) for core in cores]
@@ -659,7 +663,8 @@ class _Execution:
 
 
 def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:
-    """Return the iterations of a loop in a random order that neither begins nor ends as the reversed order does.
+    """Return the iterations of a loop in a random order. Its first and last iterations differ from those of the
+    reversed order.
 
     A result that depends on the first, the last or the preceding iteration then differs between this order and the
     reversed order. Loops of at most two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
@@ -688,8 +693,8 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """Return ``failure``. If code in a file other than the kernel's own made the instruction, the position in that file
-    is added to the message.
+    """Return ``failure``. If the instruction comes from a file other than the kernel's own, the position in that file
+    is first added to the message.
     """
     failure.message = placed(failure.message, instruction.place)
     return failure
@@ -709,11 +714,11 @@ def _translated(instruction: Instruction, error: Exception) -> KernelFailure:
 
 
 def _nothing(env: Env) -> None:
-    """Do nothing, in place of a memset that became part of its buffer's declaration."""
+    """Do nothing. This replaces a memset whose value is already the buffer's initial value."""
 
 
 def _is_lone_core(node: Node) -> bool:
-    """Tell whether a node is the program of one core of two, which waits for the other core."""
+    """Tell whether a node is the program of one of two cores that wait for each other."""
     return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has_barrier(node)
 
 

@@ -1,5 +1,5 @@
-"""Run a program as the performance model times it. Instructions that the model drops are left out, and instructions
-that the model merges are computed once.
+"""Run a program as the performance model times it: instructions that the model drops are not run, and instructions that
+the model merges are computed once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Room = Callable[[int], None]
 
 
 class KeptResults:
-    """Keep the result of an execution until the executions that copy it have run.
+    """Keep the results of executions that later executions copy, until the last copy is made.
 
-    For some instructions, by number in program order, ``turns`` says which executions are computed, left out or
-    copied (:mod:`acceld.nki.ir.turns`).
+    For some instructions, by number in program order, ``turns`` says which executions are computed, left out or copied
+    (:mod:`acceld.nki.ir.turns`).
     """
 
     def __init__(self, turns: Mapping[int, Sequence[int]], room: Room) -> None:
@@ -41,8 +41,8 @@ class KeptResults:
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:
-        """Return a step that runs ``step`` only in the executions to be computed. In any other execution the returned
-        step writes a kept result, or nothing.
+        """Return a step that runs ``step`` only for the executions that must be computed. For the others, the returned
+        step writes a kept result, or does nothing if the execution is left out.
         """
         turns, machine = self._turns[number], context.machine
         strides = [*accumulate([loop.trips for loop in reversed(loops[1:])], mul, initial=1)][::-1]

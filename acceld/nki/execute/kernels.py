@@ -22,13 +22,14 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "scalar_tensor_tensor": elementwise.tensor_scalar,
     "print": control.nothing,
 }
-"""By operation: the function that compiles the operation. Most functions have the operation's name, and are in one of
-the imported modules.
+"""The function that compiles each operation, by the operation's name. Nearly all of these functions have that name too,
+and are in one of the imported modules.
 """
 
 
 def build(context: Context) -> Step:
-    """Return the compiled instruction: a function that takes the loops' iterations and the window of the mask.
+    """Compile an instruction. The returned function runs the instruction for given iterations of its loops and the
+    window that its mask keeps.
 
     Raise MissingRule for an operation without an execution rule.
     """

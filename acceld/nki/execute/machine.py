@@ -30,7 +30,7 @@ class Meeting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of several ranks that run together, and the exchange that connects them."""
+    """One rank of several that run together, with the exchange through which it gives and gets tiles."""
 
     rank: int
     ranks: Meeting
@@ -73,8 +73,8 @@ class Machine:
     checks_ranges: bool = False
     """True to raise KernelCrash if a function of the scalar engine gets an argument outside its documented range."""
     otherwise: bool = False
-    """True to keep a value other than the last one where an instruction writes different values to one run-time
-    position.
+    """True to keep a value other than the last one where an instruction writes different values to one position that is
+    known only at run time.
     """
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
@@ -90,14 +90,14 @@ class Machine:
         """Raise LimitExceeded if the deadline has passed."""
         if time.monotonic() > self.deadline:
             raise LimitExceeded(
-                "executing the program took longer than its deadline",
+                "the program ran longer than its deadline",
                 rule="deadline",
                 hint="raise deadline_s, or use fewer iterations",
             )
 
     def set_aside(self) -> CoreState:
-        """Return the contents of the running core's registers and accumulators, and make both undefined for the next
-        core.
+        """Return the contents of the running core's registers and accumulators. Afterwards both are undefined, for the
+        next core.
         """
         state = list(self.registers), dict(self.folds)
         self.registers[:] = [None] * len(self.registers)
@@ -105,7 +105,7 @@ class Machine:
         return state
 
     def resume(self, state: CoreState) -> None:
-        """Continue a core with the registers and accumulators that it had when it was set aside."""
+        """Restore the registers and accumulators that :meth:`set_aside` returned for a core."""
         registers, folds = state
         self.registers[:] = registers
         self.folds.clear()

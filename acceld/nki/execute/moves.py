@@ -16,8 +16,8 @@ from acceld.nki.ir.operations import REDUCE_OPS
 
 
 def copier(src: Tile, dst: Tile) -> Step:
-    """Return a step for ``dst = src``. The step copies bits between equal dtypes, converts integers to other integers
-    directly, and converts all other dtypes through reals.
+    """Return a step that computes ``dst = src``. Between equal dtypes the bits are copied; integers are converted to
+    other integers directly; other dtypes are converted through reals.
     """
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
@@ -91,9 +91,9 @@ def dma_copy(context: Context) -> Step:
 
 
 def _skipping(src: Tile, dst: Tile) -> Step:
-    """Return a step that copies only elements whose source index lies inside the source's buffer.
+    """Return a step that copies an element only if its source index is inside the source's buffer.
 
-    The other elements of dst keep their values.
+    Where the index is outside, the element of dst keeps its value.
     """
 
     def run(env: Env, window: Window) -> None:
@@ -136,9 +136,9 @@ def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
 
 
 def _fold_at(memory: Array, where: Array, terms: Array, op: str, dst: Tile, bits: bool) -> None:
-    """Fold each of ``terms`` with ``op`` into the element at its position in ``where``. Each write is rounded.
+    """Apply ``memory[where[i]] = memory[where[i]] op terms[i]`` for each term. The result is rounded at each write.
 
-    A position may occur several times. Its terms are then folded one after another.
+    If a position occurs several times in ``where``, its terms are folded one after another.
     """
     while where.size:
         unique, first = np.unique(where, return_index=True)
@@ -193,8 +193,8 @@ def memset(context: Context) -> Step:
 
 
 def shuffle(context: Context) -> Step:
-    """Compile ``partition q*32+i of dst = partition q*32+lanes[i] of src``. A lane of 255 leaves the partition
-    unchanged.
+    """Compile a shuffle of partitions: partition ``32 * q + i`` of dst gets partition ``32 * q + lanes[i]`` of src.
+    Where ``lanes[i]`` is 255, the partition of dst keeps its values.
     """
     src, dst = context.src(0), context.dst()
     lanes = context.attr("lanes")

@@ -1,8 +1,9 @@
-"""Refuse an instruction that reads what it overwrites, and a transfer that writes one element twice.
+"""Refuse an instruction that overwrites elements which it still has to read, and a transfer that writes one element
+twice.
 
-The simulator reads all elements of an operand before it writes any. On a chip an instruction streams its
-elements, and sixteen engines share a transfer. So on a chip the result of these instructions depends on which
-element is read or written first.
+The simulator reads all elements of an operand before it writes any. On a chip an instruction streams its elements, and
+sixteen DMA engines share a transfer. So on a chip the result of these instructions depends on which element is read or
+written first.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from acceld.nki.ir.program import Access, Program, TileDim
 from acceld.nki.ir.regions import apart
 
 _BY_POSITION = (having(Trait.ELEMENTWISE) | {"match_replace8"}) - {"exchange"}
-"""Operations that may write elements that they read, if each element is written where it is read. An exchange of tiles
-may not: the other core's tile may arrive before this core has sent its own.
+"""Operations that may overwrite their operand if each element is written to the position from which it was read. An
+exchange of tiles may not: the other core's tile may arrive before this core has sent its own.
 """
 _BY_COLUMN = frozenset({"shuffle"})
-"""Operations that read an element of all partitions before they write an element of any partition. So only the
-positions inside of a partition must be the same. AWS documents a shuffle in place, and AWS's library spreads the first
-partition of a tile over the tile.
+"""Operations that read an element from every partition before they write that column, so only the positions within a
+partition must be the same. AWS documents a shuffle in place, and AWS's library spreads the first partition of a tile
+over the tile.
 """
 _AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})
-"""Operations whose result needs every element of a partition, so that nothing is written before everything is read. A
-``tensor_reduce`` counts only if the result has one element a partition: AWS's library reduces columns of a tile into
+"""Operations that write a partition's result only after they have read all of the partition's elements. A
+``tensor_reduce`` counts only if its result has one element a partition: AWS's library reduces columns of a tile into
 one of these columns.
 """
 _NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
@@ -41,11 +42,13 @@ _READ = "{} overwrites {} elements that it reads at other positions: what is rea
 
 
 Views = Mapping[int, Access]
-"""By buffer that is a view of another buffer, with elements of another width: the viewed part of that other buffer."""
+"""The part of another buffer that a view covers, by the view's buffer id. A view has elements of another width than the
+buffer it views.
+"""
 
 
 def views_of(program: Program) -> Views:
-    """Return the buffers that share their memory with a part of another buffer, each with that part."""
+    """Return the buffers that are views of other buffers, each with the part of the other buffer that it covers."""
     found: dict[int, Access] = {}
     for node, _ in program.walk():
         if node.op == "bitcast" and isinstance(source := node.srcs[0], Access):
@@ -56,8 +59,8 @@ def views_of(program: Program) -> Views:
 
 
 def checked(context: Context, step: Step, views: Views) -> Step:
-    """Return ``step`` with a check before each execution; ``step`` itself if the operands are proved not to
-    overlap.
+    """Return ``step`` with a check of overlapping operands before each execution; ``step`` itself if the operands are
+    proved not to overlap.
 
     The check raises KernelCrash.
     """
@@ -96,7 +99,8 @@ def checked(context: Context, step: Step, views: Views) -> Step:
             read, written = source.positions(env, window), target.positions(env, window)
             in_place = by_position and np.array_equal(read, written)
             if in_place and target.scattered:
-                in_place = np.unique(written).size == written.size  # else an element is read after it was written
+                # a position that occurs twice would be read after it was written
+                in_place = np.unique(written).size == written.size
             both = 0 if in_place else np.intersect1d(read, written).size
             if both:
                 hint = "write to another tile, or in place at the same positions"
@@ -152,16 +156,16 @@ def _met(read: Array, written: Array, *, by_position: bool) -> int:
 
 
 def _root(buffer: int, views: Views) -> int:
-    """Return the buffer in whose memory a view lies. A view of a view lies in the same buffer as that view."""
+    """Return the buffer in whose memory ``buffer`` lies: the viewed buffer for a view (also for a view of a view), else
+    ``buffer``.
+    """
     while buffer in views:
         buffer = views[buffer].buffer
     return buffer
 
 
 class _Bytes:
-    """Compute where a tile's bytes lie in memory. If the tile's buffer is a view, that is the memory of the viewed
-    buffer.
-    """
+    """Compute the positions of a tile's bytes in memory. For a view, these are positions in the viewed buffer."""
 
     def __init__(self, tile: Tile, views: Views) -> None:
         self._tile = tile
@@ -182,7 +186,7 @@ class _Bytes:
             buffer = part.buffer
 
     def of(self, env: Env, window: Window) -> Array:
-        """Return a row for each element inside the window, with the places of its bytes."""
+        """Return the positions of the bytes of each element inside the window: one row for each element."""
         places = self._tile.elements(env, window)[:, None] * self._width + np.arange(self._width)
         for width, shape, steps, starts in self._parts:
             number, inner = np.divmod(places, width)
@@ -194,13 +198,13 @@ class _Bytes:
 
 
 def _at_the_end(op: str, dst: Access, context: Context) -> bool:
-    """Tell whether an operation writes nothing before it has read everything."""
+    """Tell whether an operation writes its destination only after it has read all of its operands."""
     partition = context.machine.stores[dst.buffer].layout.buffer.partition_axis
     return op in _AT_THE_END and (op != "tensor_reduce" or not _walked(dst, partition))
 
 
 def _may_meet(one: Access, other: Access, context: Context) -> bool:
-    """Tell whether two operands may share an element."""
+    """Tell whether two accesses may have an element in common."""
     return one.buffer == other.buffer and not apart(one, other, context.trips)
 
 
@@ -209,7 +213,7 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
 
 
 def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
-    """Tell whether an operation reads each element of ``source`` before or when it writes that element of ``dst``."""
+    """Tell whether an operation never overwrites an element of ``source`` in ``dst`` before it has read that element."""
     partition = source.layout.buffer.partition_axis
     if op in _AT_THE_END:
         return op != "tensor_reduce" or not _walked(dst, partition)
@@ -231,9 +235,9 @@ def _walked(access: Access, partition: int) -> list[tuple[int, tuple[int, ...]]]
 
 
 def _repeats(access: Access) -> bool:
-    """Tell whether several positions of an access may be the same element.
+    """Tell whether several positions of an access may refer to the same element of the buffer.
 
-    That is so if a step along an axis stays at the same element, or if two axes step along one dimension.
+    That is so if an axis has a step of 0, or if two axes step along one dimension.
     """
     moving = _moving(access.dims)
     along = [d for dim in moving for d, step in enumerate(dim.steps) if step]

@@ -1,5 +1,5 @@
-"""Run two cores with different programs that wait for each other. Only one core runs at a time, until it has to
-wait.
+"""Run two cores with different programs that wait for each other. Only one core runs at a time; when it has to wait,
+the other continues.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _HINT = "give both cores the same barriers and exchanges, in the same order"
 CoreState = tuple[list[int | float | None], dict[str, Array]]
 """Registers and accumulators of one core; each core has its own."""
 _BARRIER: Array = np.empty(0)
-"""The value that a core sends to the other core at a barrier."""
+"""The value that a core sends to the other core, in place of a tile, when it reaches a barrier."""
 
 
 class Pair:
-    """Run two cores in a fixed order.
+    """Run two cores in turns, always in the same order.
 
     The first core begins. When a core waits for a tile or at a barrier, the other core continues.
     """
@@ -37,7 +37,7 @@ class Pair:
         self._work: Callable[[], None] = lambda: None
 
     def run(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Run both functions to their ends, each as one core. Raise the error of the core that failed first."""
+        """Run ``first`` and ``second`` to their ends, each as one core. Raise the error of the core that failed first."""
         self._work = second
         self._core[threading.get_ident()] = 0
         with self._running:

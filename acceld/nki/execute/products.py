@@ -75,7 +75,8 @@ def matmul(context: Context) -> Step:
         out = dst.target(env, window)
         shape = (s.shape[1], m.shape[1])
         if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
-            # -0 becomes 0; a new compact array is faster, since rows at distances of a power of two share cache lines
+            # Adding 0 makes -0 a 0, as a product does. It also makes a compact copy, which is faster: rows at distances
+            # of a power of two share cache lines.
             plus_zeros = moved + _ZERO
             out[...] = plus_zeros.T if turned else plus_zeros
             dst.touched(env, window)
@@ -117,11 +118,10 @@ def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Arr
 
 
 def _moved(s: Array, m: Array, units: tuple[bool, bool]) -> tuple[bool, Array | None]:
-    """Return (whether the product is transposed, the operand that it equals), for a product with a square
-    identity matrix.
+    """Return (whether the product is transposed, the operand whose elements it moves), for a product of which one
+    operand is a square identity matrix.
 
-    ``units`` says which of the operands is an identity. The second result is None if no operand is a square
-    identity.
+    ``units`` says which of the operands is an identity. The second result is None if no operand is a square identity.
     """
     if s.shape[0] == m.shape[0]:
         if units[1] and m.shape[0] == m.shape[1]:
@@ -151,7 +151,7 @@ def _identity(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _is_identity(values: Array) -> bool:
-    """Tell whether a matrix is an identity, or the part of an identity that a mask keeps."""
+    """Tell whether a matrix is an identity matrix, or the part of one that a mask keeps."""
     if max(values.shape) > _LARGEST_IDENTITY:
         return False
     # Testing one element first is cheap and rejects almost every other operand.
@@ -228,7 +228,9 @@ def transpose(context: Context) -> Step:
 
 
 def _spread(values: Array) -> Array:
-    """Return the product of ``values`` with the identity: each element plus zero times the other elements of its row."""
+    """Return the product of ``values`` with the identity matrix as the chip computes it: zero times each other element
+    of the row is added to an element, so NaN and infinity spread over the row.
+    """
     wrong = ~np.isfinite(values)
     if not wrong.any():
         return values
@@ -299,7 +301,8 @@ def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> 
 
 
 def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
-    """Return the loops and the only instruction of a nest that can run as one product; None for any other nest.
+    """Return the loops of a nest that can run as one matrix product, and the nest's only instruction; None if ``loop``
+    is not such a nest.
 
     The instruction must be a product that accumulates into one fixed tile.
     """
@@ -340,10 +343,10 @@ def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
 
 
 def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> tuple[int, ...] | None:
-    """Return the order of a buffer's dimensions in which the rows of ``access`` follow each other evenly in
-    memory.
+    """Return the order of a buffer's dimensions that makes the rows of ``access`` evenly spaced in memory, over all
+    iterations of ``loops``.
 
-    The rows are those of all iterations of ``loops``. The result is None if there is no such order.
+    The result is None if there is no such order.
     """
     if partition_axis < 0:
         return None
@@ -358,7 +361,7 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
 
 
 def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> Step:
-    """Return a step that computes all iterations of ``loops`` as one product of K * trips rows.
+    """Return a step that computes all iterations of ``loops`` as one matrix product, with trips times as many rows K.
 
     The result differs from the result of the loops only by the order of float32 sums.
     """

@@ -1,7 +1,7 @@
-"""Find results that depend on which core of a launch is faster.
+"""Find results that depend on which core of a launch runs faster.
 
-The simulator runs the cores one after another, or in turns. On the chip, what two cores do between two barriers
-has no order.
+The simulator runs the cores one after another, or in turns. On the chip, what two cores do between two barriers may
+happen in any order.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class _Touched:
 
 
 class Races:
-    """Record what each core reads and changes in shared memory between two meetings of the cores, and refuse
-    conflicts.
+    """Record what each core reads and writes in shared memory between two barriers or exchanges, and refuse conflicts
+    between cores.
 
-    A core that writes the value which an element already has changes nothing, so two cores may write equal
-    values. Each core may read the value back, because the value is the same whichever core wrote last.
+    A core that writes the value which an element already has changes nothing, so two cores may write equal values. Each
+    core may read the value back, because the value is the same whichever core wrote last.
     """
 
     def __init__(self, program: Program, stores: Sequence[BufferMemory], slots: dict[int, int]) -> None:
@@ -68,11 +68,13 @@ class Races:
             for place, dst in enumerate(one.dsts)
             if reads_destination(one, place)
         }
-        """Buffers that instructions add to. Conflicts of two additions are allowed, because their order does not matter."""
+        """Buffers that instructions add to. Two cores may add to one element, because the order of the additions does
+        not matter.
+        """
         lone = [node.id for node in program.body if isinstance(node, Loop) and node.id in spmd and node.trips == 1]
         self._turns = {loop: turn % max(1, program.lnc) for turn, loop in enumerate(lone)}
         self._around: dict[int, int] = {}
-        """For each instruction, by identity, the launch loop around it."""
+        """The launch loop around each instruction, by the instruction's ``id()``."""
         for one, loops in program.walk():
             launch = next((loop.id for loop in loops if loop.id in spmd), None)
             if launch is not None:

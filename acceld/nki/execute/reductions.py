@@ -17,12 +17,12 @@ from acceld.nki.ir.operations import LOGIC, REDUCE_OPS
 from acceld.nki.ir.spaces import reduced_axes
 
 Sink = Callable[[Env, Window, Array, bool], None]
-"""Folds the values of an instruction into its destination reduce_res."""
+"""A function that folds values of an instruction into its second destination, reduce_res."""
 
 
 def reduce_operation(context: Context, name: str, default: str = "") -> str:
-    """Return the reduction that the attribute ``name`` gives. Raise KernelCrash if the attribute is not a
-    reduction.
+    """Return the name of the reduction in the instruction's attribute ``name``; ``default`` if the attribute is
+    missing. Raise KernelCrash if that is not a reduction.
     """
     op = context.text(name, default)
     if op not in REDUCE_OPS:
@@ -85,9 +85,10 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
 
 
 def folding_registers(context: Context) -> Callable[[int], Array]:
-    """Return a function that gives the accumulator of the instruction's engine for a number of partitions.
+    """Return a function that gives the accumulator of the instruction's engine as an array with one element for each of
+    ``count`` partitions.
 
-    A register that was never written is NaN.
+    A partition that was never written is NaN.
     """
     folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
     return lambda count: folds.setdefault(key, np.full(context.machine.partitions, np.nan, real))[:count]
@@ -134,8 +135,8 @@ def tensor_reduce(context: Context) -> Step:
 
 
 def _kept(context: Context, op: str, values: Array, folded: Array, axes: tuple[int, ...]) -> Array:
-    """Return ``folded``, the fold of ``values``. If undefined values are traced, an element for which a logical
-    operation has folded an undefined value is NaN.
+    """Return ``folded``, the fold of ``values``. If undefined values are traced, a logical operation gives NaN wherever
+    one of the folded values is undefined.
     """
     if not context.machine.keeps_nan or op not in LOGIC:
         return folded
@@ -160,8 +161,8 @@ def partition_reduce(context: Context) -> Step:
 
 
 def loop_reduce(context: Context) -> Step:
-    """Compile a fold over iterations: ``dst = data`` in the first iteration, ``dst = dst op data`` in all
-    others.
+    """Compile a reduction over the iterations of loops: ``dst = data`` in the first iteration, ``dst = dst op data`` in
+    all others.
 
     An execution counts as the first iteration if every loop over which the instruction reduces is in its first
     iteration.
@@ -245,10 +246,8 @@ def _columns(values: Any, shape: tuple[int, ...], real: np.dtype[Any]) -> Array:
 
 
 def bn_stats(context: Context) -> Step:
-    """Compile, for each partition, statistics of the elements at even positions, then of the elements at odd
-    positions.
-
-    The statistics are count, mean, and variance * count.
+    """Compile ``dst = statistics of each partition``: count, mean and variance * count of the elements at even
+    positions, then the same three of the elements at odd positions.
     """
     data, dst = context.src(0), context.dst(0, arranged=False)
 
@@ -269,8 +268,8 @@ def bn_stats(context: Context) -> Step:
 
 
 def bn_aggr(context: Context) -> Step:
-    """Compile the mean and variance of all elements, from a triple (count, mean, variance * count) for each part of the
-    elements.
+    """Compile ``dst = mean and variance of each partition``. The data are triples (count, mean, variance * count), one
+    for each part of the elements.
     """
     data, dst = context.src(0), context.dst(0, arranged=False)
 

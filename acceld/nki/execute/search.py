@@ -26,13 +26,13 @@ def _integers(tile: Tile, env: Env, window: Window) -> Array:
 
 
 def _joined(out: Array, values: Array) -> Array:
-    """Return a copy of ``out`` in a dtype that also holds ``values``, NaN included."""
+    """Return a copy of ``out`` in a dtype that can represent the elements of both ``out`` and ``values``, NaN included."""
     return out.astype(np.result_type(out, values))
 
 
 def _with_undefined(context: Context, found: Array, *values: Array) -> Array:
-    """Return ``found``, the results of searches in the rows of ``values``. If undefined values are traced, the result
-    is NaN in each row with an undefined value.
+    """Return ``found``, what a search found in the rows of ``values``. If undefined memory is traced, a row with an
+    undefined value has NaN as its result.
     """
     if not context.machine.keeps_nan:
         return found
@@ -64,7 +64,7 @@ def gather(context: Context) -> Step:
 
 
 def local_gather(context: Context) -> Step:
-    """Compile a gather along the free axis in which sixteen partitions share one list of indices.
+    """Compile a gather along the free axis in which each group of sixteen partitions shares one list of indices.
 
     The list runs over the group's partitions first, then along the free axis of ``index``.
     """
@@ -103,7 +103,7 @@ def local_gather(context: Context) -> Step:
 
 
 def local_scatter(context: Context) -> Step:
-    """Compile a scatter along the free axis in which sixteen partitions share one list of offsets.
+    """Compile a scatter along the free axis in which each group of sixteen partitions shares one list of offsets.
 
     The list runs over the group's partitions first, then along the free axis of the offsets.
     """
@@ -167,7 +167,9 @@ def _first_matches(values: Array, wanted: Array) -> Array:
 
 
 def find_index8(context: Context) -> Step:
-    """Compile ``dst = the first position of each of eight values``. Equal values take successive positions."""
+    """Compile ``dst[p, i] = the first position at which values[i] occurs in partition p``, for eight values. Equal
+    values get successive positions.
+    """
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -201,7 +203,8 @@ def match_replace8(context: Context) -> Step:
 
 
 def topk(context: Context) -> Step:
-    """Compile the search for the greatest of the first n elements in each group of sixteen partitions.
+    """Compile ``dst = the greatest elements of each group of sixteen partitions``, of which only the first n elements
+    are searched.
 
     The results are the elements and their positions, counted along the partitions first. The results are in ascending
     order, and each of the group's sixteen rows of the destinations gets all of them.
@@ -265,7 +268,8 @@ def nonzero_with_count(context: Context) -> Step:
 
 
 def sequence_bounds(context: Context) -> Step:
-    """Compile, for each position, the start and the end of the run of equal segment ids.
+    """Compile, for each position, the start and the end of its segment: the run of neighboring positions with the same
+    segment id.
 
     A position with the id 0 gets n, the number of positions, and -1.
     """

@@ -25,7 +25,7 @@ _NDARRAY = np.ndarray
 
 
 def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
-    """Tell whether several elements may share a position in memory, as with a step of 0.
+    """Tell whether several elements of a tile may lie at one position in memory, as with a step of 0.
 
     Results can not be computed in place in such a tile.
     """
@@ -38,7 +38,9 @@ def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
 
 
 def repeats(access: Access, strides: Sequence[int]) -> bool:
-    """Tell whether several elements of a static access may be one element of its buffer, which has ``strides``."""
+    """Tell whether several elements of an access without run-time indices may be one element of its buffer, which has
+    the strides ``strides``.
+    """
     steps = [sum(step * stride for step, stride in zip(dim.steps, strides, strict=True)) for dim in access.dims]
     return _overlaps([dim.count for dim in access.dims], steps)
 
@@ -104,7 +106,7 @@ class Tile:
         self.integer = is_integer(self.dtype)
         self.rounds = self.dtype == "tfloat32" and not machine.float64
         self.may_repeat = _overlaps(counts, self._steps)
-        """True if two elements could have one position."""
+        """True if two elements of the tile may lie at one position in memory."""
         self.plain = (
             not self.scattered
             and self.numpy_dtype == machine.real
@@ -162,23 +164,23 @@ class Tile:
         return with_nan(values, self.marked(env, window))
 
     def marks(self, env: Env, window: Window) -> Array:
-        """Return an unsigned integer for each element, as wide as the element. A byte of that integer is not zero if
-        the same byte of the element depends on undefined memory. The buffer must have marks.
+        """Return the marks of the elements, as unsigned integers as wide as the elements. A byte of a mark is not zero
+        if the same byte of the element depends on undefined memory. The buffer must have marks.
         """
         with self._as_marks():
             return np.array(self.content(env, window))
 
     def marked(self, env: Env, window: Window) -> Array:
-        """Return a mask of the elements that depend on undefined memory: all False if the buffer has no marks."""
+        """Return a mask of the elements that depend on undefined memory; all False if the buffer records no marks."""
         if self.store.marks is None:
             return np.zeros((1,) * len(self.shape), np.bool_)
         with self._as_marks():
             return np.asarray(self.content(env, window) != 0)
 
     def mark(self, env: Env, window: Window, marks: Array) -> None:
-        """Record which elements depend on undefined memory. A buffer without marks records nothing.
+        """Record which elements depend on undefined memory. Nothing happens if the buffer records no marks.
 
-        ``marks`` is a mask, which is broadcast to the tile, or what :meth:`marks` returns.
+        ``marks`` is a mask, which is broadcast to the tile, or a result of :meth:`marks`.
         """
         if self.store.marks is None:
             return
@@ -189,7 +191,9 @@ class Tile:
 
     @contextmanager
     def _as_marks(self) -> Iterator[None]:
-        """Let the tile read and write the marks of its elements during the block, as unsigned integers."""
+        """Let the tile's methods read and write, inside the block, the marks of its elements (unsigned integers) in
+        place of the elements.
+        """
         store, held = self.store, (self.store.array, self.numpy_dtype, self.dtype, self.rounds)
         assert store.marks is not None
         store.array, self.numpy_dtype, self.dtype, self.rounds = store.marks, self._bits, str(self._bits), False
@@ -235,7 +239,9 @@ class Tile:
         return found.reshape(values.shape) if found.any() else None
 
     def touched(self, env: Env, window: Window) -> None:
-        """Record that a product has written the elements, so that the next product adds to them."""
+        """Record that a product has written the elements, so that the next product adds to them instead of overwriting
+        them.
+        """
         if self.store.first is not None:
             with self._as_first():
                 stored = self.stored(env, window)
@@ -245,7 +251,9 @@ class Tile:
 
     @contextmanager
     def _as_first(self) -> Iterator[None]:
-        """Let the tile read and write, during the block, what its elements held before they were written."""
+        """Let the tile's methods read and write, inside the block, the random values that its elements held before they
+        were written.
+        """
         store, now, first = self.store, self.store.array, self.store.first
         assert first is not None
         store.array = first
@@ -330,7 +338,9 @@ class Tile:
         )
 
     def _kept(self, window: Window) -> Array | None:
-        """Return a mask over the tile's own axes: True for the elements to use; None if all elements are used."""
+        """Return a mask over the tile's own axes that is True for the elements inside the window; None if all elements
+        are inside.
+        """
         if not isinstance(window, Mask) or self.reshaped is not None:
             return None
         keep = window.keep
@@ -347,8 +357,8 @@ class Tile:
         return np.broadcast_to(reduced.reshape(shape), self.access.shape)
 
     def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
-        """Return the positions of the elements in the flat storage, along the tile's own axes, and a mask of
-        the elements to use.
+        """Return the position of each element in the flat storage, along the tile's own axes, and a mask of the
+        elements to use.
 
         The mask is None if all elements are used.
         """
@@ -396,8 +406,8 @@ class Tile:
         return flat.reshape(-1) if inside is None else flat[inside]
 
     def elements(self, env: Env, window: Window) -> Array:
-        """Return the numbers of the elements inside the window, counted in the buffer as it is declared. The tile must
-        have no run-time indices.
+        """Return the row-major index, in the declared buffer, of each element inside the window. The tile must have no
+        run-time indices.
         """
         ranges, strides = self._ranges(window), self.layout.buffer.strides
         counts = tuple(max(0, end - first) for first, end in ranges)
@@ -447,7 +457,7 @@ class Tile:
         return self._arrange(values)
 
     def _arrange(self, values: Array) -> Array:
-        """Transpose ``values`` from the tile's own axes to the axes of its views."""
+        """Return ``values`` with the tile's own axes reordered to the axes of its views."""
         if self.reshaped is not None or self.axis_of == tuple(range(values.ndim)):
             return values
         used = [axis for axis in self.axis_of if axis >= 0]
@@ -493,9 +503,9 @@ class Tile:
 
 
 def _another_remains(where: Array, values: Array) -> tuple[Array, Array]:
-    """Return the positions, each once, and for each position a value that differs from the last one written there.
+    """Return the positions, each once, and for each position a value other than the one written there last.
 
-    The last value is returned where all values for a position are equal.
+    If all values for a position are equal, that value is returned.
     """
     order = np.argsort(where, kind="stable")
     where, values = where[order], values[order]

@@ -14,14 +14,14 @@ from acceld.nki.ir.program import Pattern
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A window that is a box of the iteration space: ``ranges[axis]`` is (first, end)."""
+    """A window that is a box of the iteration space: ``ranges[axis]`` is (first, end), with ``end`` excluded."""
 
     ranges: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A window of any form: ``keep`` is a boolean array of the iteration space's shape."""
+    """A window of any form. ``keep`` is a boolean array of the iteration space's shape, True for the points to compute."""
 
     keep: Array
 
@@ -31,7 +31,7 @@ Window = Crop | Mask | None
 
 
 class Nothing:
-    """The window of a mask that keeps no element."""
+    """The window of a mask that excludes every element."""
 
 
 NOTHING = Nothing()

@@ -1,3 +1,3 @@
-"""Rewrite kernels of ``neuronxcc.nki`` as kernels of ``nki``, source to source, with shapes that a trace has
-found.
+"""Rewrite the source of kernels for ``neuronxcc.nki`` as source of kernels for ``nki``. Shapes that the text does not
+give come from a trace of the kernel.
 """

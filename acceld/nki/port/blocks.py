@@ -22,7 +22,7 @@ DECLARING = ("nl.ndarray", "nl.zeros", "nl.full", "nl.ones")
 
 @dataclass
 class BlockTensor:
-    """A tensor with block dimensions, and its declaration in the new kernel."""
+    """A tensor with block dimensions, and what its declaration becomes in the new kernel."""
 
     name: str
     declaration: ast.Assign | None
@@ -33,7 +33,9 @@ class BlockTensor:
     inside: ast.For | None = None
     """The loop into whose body the declaration moves; None if the declaration does not move."""
     dropped: frozenset[int] = field(default_factory=frozenset)
-    """Numbers of the block dimensions that disappear, because the declaration moves into the loops over them."""
+    """Numbers of the block dimensions that the new tensor lacks, because the declaration moves into the loops over
+    them.
+    """
     escapes: bool = False
     """True if the tensor is also used without an index for each block dimension, for example as an argument of a
     function. Then no block dimension is dropped.
@@ -41,7 +43,7 @@ class BlockTensor:
 
     @property
     def shape(self) -> ast.expr:
-        """Return an expression for the original shape, computed from the shape of the new tensor."""
+        """Return an expression for the original shape, written with the shape of the new tensor."""
         places = [
             *range(1, len(self.blocks) + 1),
             0,
@@ -56,9 +58,10 @@ class BlockTensor:
         return [at for at in range(len(self.blocks)) if at not in self.dropped]
 
     def indexed(self, items: Sequence[ast.expr]) -> tuple[ast.expr, list[ast.expr]]:
-        """Translate an index of the original tensor.
+        """Translate an index of the original tensor to the new tensor.
 
-        Return the expression to index (the new tensor, or a tile of the list), and the indices for that expression.
+        Return the expression to index (the new tensor, or one tile if the new tensor is a list of tiles), and the
+        indices that remain.
         """
         base: ast.expr = ast.Name(self.name, ast.Load())
         blocks, rest = list(items[: len(self.blocks)]), list(items[len(self.blocks) :])
@@ -98,7 +101,9 @@ def block_tensors(function: ast.FunctionDef, names: Names, facts: Facts) -> dict
 
 
 def _sizes(shape: ast.expr) -> list[ast.expr] | None:
-    """Return the sizes in a shape expression (a tuple, a list, or a sum of these); None for any other expression."""
+    """Return the expressions of the sizes in a shape (a tuple, a list, or a sum of these); None for any other
+    expression.
+    """
     if isinstance(shape, ast.Tuple | ast.List):
         return shape.elts
     if isinstance(shape, ast.BinOp) and isinstance(shape.op, ast.Add):
@@ -108,7 +113,7 @@ def _sizes(shape: ast.expr) -> list[ast.expr] | None:
 
 
 def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
-    """Return those parameters of a function that are tensors with block dimensions, by name."""
+    """Return the parameters of a function that are tensors with block dimensions, by name."""
     found = {}
     parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     for node in ast.walk(function):
@@ -132,11 +137,10 @@ def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
 
 
 def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
-    """Choose the innermost loop into whose body the declaration of ``tensor`` can move, and record the loop in
-    ``tensor``.
+    """Record in ``tensor`` the innermost loop into whose body its declaration can move.
 
-    The variable of that loop, and of each loop between that loop and the old declaration, must index one block
-    dimension in every use of the tensor.
+    Each loop from there out to the present declaration must have its variable as the index of one block dimension in
+    every use of the tensor.
     """
     home, uses = _uses(tensor, function)
     tensor.escapes = any(len(use.blocks) < len(tensor.blocks) for use in uses)
@@ -158,7 +162,7 @@ def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
 
 @dataclass(frozen=True)
 class _Use:
-    """A use of a tensor in a function."""
+    """One use of a tensor in a function."""
 
     loops: Sequence[ast.For]
     """The loops around the use, outermost first."""
@@ -168,7 +172,7 @@ class _Use:
 
 
 def _is_index(loop: ast.For, place: int, uses: Sequence[_Use]) -> bool:
-    """Return True if the variable of ``loop`` is the index of block dimension ``place`` in every use."""
+    """Tell whether the variable of ``loop`` is the index of block dimension ``place`` in every use."""
     indices = (use.blocks[place] for use in uses)
     return isinstance(loop.target, ast.Name) and all(ast.unparse(one) == loop.target.id for one in indices)
 

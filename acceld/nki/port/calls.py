@@ -35,14 +35,14 @@ INSTRUCTIONS = frozenset(one.__name__ for one in isa.FUNCTIONS) - {
 }  # fmt: skip
 """Functions of ``nisa`` that are rewritten."""
 WRITES = frozenset("nc_stream_shuffle select_reduce tensor_copy_predicated".split())
-"""Functions of ``nisa`` that have a ``dst`` in the legacy API too."""
+"""Functions of ``nisa`` that take a ``dst`` argument in the legacy API too; the others return their result there."""
 OTHER_SHAPE = frozenset(
     "bn_aggr bn_stats dma_transpose iota local_gather max8 memset nc_find_index8 nc_matmul nc_transpose "
     "sequence_bounds tensor_partition_reduce tensor_reduce".split()
 )
 """Functions of ``nisa`` whose result has another shape than their operands."""
 GPSIMD = frozenset("affine_select local_gather tensor_partition_reduce".split())
-"""Instructions of GpSimd, which can not read PSUM."""
+"""Instructions that run on GpSimd, which can not read PSUM."""
 NUMPY = {
     "max": "maximum", "min": "minimum", "amax": "maximum", "amin": "minimum", "sum": "add", "prod": "multiply",
     "true_divide": "divide", "remainder": "mod",

@@ -15,15 +15,15 @@ from acceld.nki.ir.program import Program
 Array = np.ndarray[Any, np.dtype[Any]]
 SEED = 20260
 ALLOWED = {8: 1e-5, 4: 1e-5, 2: 1e-2, 1: 6e-2}
-"""By bytes of an output's element: the relative L2 error up to which two outputs agree."""
+"""The relative L2 error up to which two outputs agree, by the bytes of an output's element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of two programs' outputs.
+    """The result of comparing the outputs of two programs.
 
-    ``rel_l2`` is the greatest relative L2 error of an output. ``agrees`` is True if each output is within the
-    limit of its dtype.
+    ``rel_l2`` is the greatest relative L2 error of an output. ``agrees`` is True if the error of each output is within
+    the limit of its dtype.
     """
 
     rel_l2: float

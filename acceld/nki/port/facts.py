@@ -24,7 +24,7 @@ OBSERVED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Na
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Describe one value that an expression had during a trace.
+    """The facts that a trace found out about one value of an expression.
 
     - ``kind``: ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or
       ``other``.
@@ -42,9 +42,10 @@ class Fact:
 
 
 class Facts:
-    """The facts that a trace found about each expression of a source.
+    """The facts that a trace found out about each expression of a source.
 
-    An expression has one fact for each distinct value, in the order of the trace.
+    An expression that had different values in the trace has one fact for each distinct value, in the order of the
+    trace.
     """
 
     def __init__(self, visits: Mapping[str, Sequence[Fact]]) -> None:
@@ -63,13 +64,13 @@ class Facts:
         }
 
     def visits(self, node: ast.AST) -> Sequence[Fact]:
-        """Return the facts of all distinct values of an expression, in the order of the trace; () if the trace never
+        """Return one fact for each distinct value of an expression, in the order of the trace; () if the trace never
         reached the expression.
         """
         return self._visits.get(key_of(node), ()) if hasattr(node, "lineno") else ()
 
     def of(self, node: ast.AST) -> Fact | None:
-        """Return what all values of an expression have in common; None if the trace never reached the
+        """Return one fact with what all values of an expression have in common; None if the trace never reached the
         expression.
 
         A field in which the values differ is left empty.
@@ -96,8 +97,8 @@ class Facts:
 
 
 def key_of(node: ast.AST) -> str:
-    """Return the key of an expression: its position in the source, and its class because several nodes may
-    begin there.
+    """Return the key of an expression in the facts: its position in the source and its class, because several nodes may
+    have the same position.
     """
     at: Any = node
     return f"{at.lineno}:{at.col_offset}:{at.end_lineno}:{at.end_col_offset}:{type(node).__name__}"
@@ -155,7 +156,9 @@ def _fact(value: object) -> Fact:
 
 
 def _always(term: tuple[Expr, str]) -> bool:
-    """Tell whether a comparison with zero holds at every position in every iteration."""
+    """Tell whether a comparison with zero holds at every position in every iteration. ``term`` is the compared
+    expression and ``ge``, ``gt``, ``le`` or ``lt``.
+    """
     expr, word = term
     low, high = expr.bounds()
     return {"ge": low >= 0, "gt": low > 0, "le": high <= 0, "lt": high < 0}.get(word, False)
@@ -176,7 +179,7 @@ class _Watch(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> ast.For:
-        # the call itself is not wrapped, because the front end finds the loop's variable by the code after the range
+        # the range call is not wrapped: the front end finds the loop's variable by the code that follows the call
         if isinstance(node.iter, ast.Call):
             node.iter.args = [self.visit(one) for one in node.iter.args]
             node.iter.keywords = [self.visit(one) for one in node.iter.keywords]

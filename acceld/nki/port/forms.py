@@ -1,5 +1,5 @@
-"""Represent integer expressions of a kernel's source as sums of terms, and index grids as sums plus strided
-positions.
+"""Represent integer expressions of a kernel's source as linear sums, and index grids as a linear sum plus strided
+positions along the tile's axes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Linear:
 
     @classmethod
     def of(cls, node: ast.expr) -> Linear:
-        """Return an integer expression as a sum. A part that is not a sum becomes a single term."""
+        """Return an integer expression as a linear sum. A part that is not a sum becomes a single term."""
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return cls(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -90,7 +90,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Atom:
-    """Positions ``0 <= k < size`` along one axis of a tile. Position k adds ``k * stride`` to the index.
+    """The positions ``0 <= k < size`` along one axis of a tile, of which position k adds ``k * stride`` to the index.
 
     Axes are counted from the last axis, which is 1.
     """

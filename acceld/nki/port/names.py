@@ -46,8 +46,8 @@ class Names:
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:
-        """Return the name in the API that an expression refers to, such as ``nl.load``; empty if the expression refers
-        to something else.
+        """Return the name of the API's function or constant to which an expression refers, such as ``nl.load``; empty
+        if the expression refers to something else.
         """
         parts: list[str] = []
         while isinstance(node, ast.Attribute):

@@ -22,8 +22,8 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 @dataclass(frozen=True, slots=True)
 class Unported:
-    """A construct that was not rewritten, or a note: the line in the original, the reason, and what to write
-    instead.
+    """A construct that the port leaves as it is, or a note for the reader: its line in the original, the reason, and
+    what to write instead.
     """
 
     line: int
@@ -33,7 +33,9 @@ class Unported:
 
 @dataclass(frozen=True, slots=True)
 class Ported:
-    """The new text, the constructs that were not rewritten, and notes on changes that a reader should know."""
+    """The result of a port: the new text, the constructs that were not rewritten, and notes on changes that a reader
+    should know.
+    """
 
     text: str
     findings: tuple[Unported, ...]
@@ -65,9 +67,9 @@ def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
 
 
 def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
-    """Return the file ``name`` with the text of its helper files in place of their imports.
+    """Return the text of the file ``name``, with each import of a helper file replaced by that file's text.
 
-    The text of the files in ``written`` is already in the result. Further imports of these files are only removed.
+    The files in ``written`` are already in the result, so further imports of them are only removed.
     """
     lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
     for node in tree.body:
@@ -91,7 +93,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
         written.add(found[0])
         again = [f"{one.asname} = {one.name}" for one in node.names if one.asname not in (None, one.name)]
         edits.append(Edit(node.lineno, node.end_lineno or node.lineno, (*own, *again)))
-    if name in helpers:  # the helper's module docstring would be in the middle of the file
+    if name in helpers:  # drop the helper's module docstring, which would be in the middle of the joined file
         first, *_ = [*tree.body, None]
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             edits.append(Edit(first.lineno, first.end_lineno or first.lineno, ()))
@@ -155,7 +157,9 @@ class _File:
             self.edits.append(Edit(at, at - 1, (*IMPORTS, *numpy, "", "")))
 
     def _words_imported(self, text: str) -> str:
-        """Return ``text`` with imports added for the single names of ``nl`` or ``nisa`` that the text still uses."""
+        """Return ``text`` with imports of the single functions of ``nl`` or ``nisa`` that the text still uses by their
+        bare names.
+        """
         try:
             used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
@@ -262,7 +266,7 @@ class _File:
         self.notes.extend(Unported(*one) for one in inner.notes)
 
     def _untraced(self, body: Sequence[ast.stmt], column: int) -> None:
-        """Replace a branch that the trace never reached by an assertion that fails."""
+        """Replace the statements of a branch that the trace never reached by an assertion that fails."""
         self.notes.append(
             Unported(
                 body[0].lineno,
@@ -387,8 +391,8 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
-    """Return statements as lines of at most :data:`WIDTH` columns. A line stays longer if it has no call to
-    break.
+    """Return statements as lines of at most :data:`WIDTH` columns. A line without a call that could be broken may be
+    longer.
     """
     lines: list[str] = []
     for one in statements:

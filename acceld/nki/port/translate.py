@@ -34,7 +34,7 @@ from acceld.parsing import parse_expression
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
 _COMMUTING = ("add", "multiply", "maximum", "minimum", "equal", "not_equal")
 _WITH_COLUMNS = ("tensor_scalar", "activation", "scalar_tensor_tensor")
-"""Instructions that have operands of one element a partition."""
+"""Instructions that take operands with one element in each partition."""
 
 
 class Function(Values):
@@ -119,7 +119,7 @@ class Function(Values):
         if self._index_assignment(target, value):
             return
         if isinstance(target, ast.Name) and target.id in self.blocks and self.blocks[target.id].declaration is node:
-            return  # the declaration moves into the body of a loop
+            return  # emit nothing here, because the declaration moves into the body of a loop
         if isinstance(target, ast.Subscript) and self._is_tile(target.value):
             self._write(target, value)
             return
@@ -145,10 +145,10 @@ class Function(Values):
         return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
 
     def _index_assignment(self, target: ast.expr, value: ast.expr) -> bool:
-        """Record an index grid or a mask that an assignment defines, and return True. The assignment disappears from
-        the source.
+        """Record the index grid or mask that an assignment defines, and return True: the port leaves the assignment
+        out.
 
-        Return False for any other assignment.
+        Return False, and record nothing, for any other assignment.
         """
         if isinstance(target, ast.Name):
             grid = self.grid(value)
@@ -204,7 +204,7 @@ class Function(Values):
         self._copy(self.subscript(target, Clip()), self.value(value))
 
     def _fits(self, op: Op, target: ast.expr) -> bool:
-        """Tell whether the instruction may write the target directly, without a tile in between."""
+        """Tell whether the instruction may write ``target`` directly, without a temporary tile."""
         made, wanted = self.facts.of(op.node), self._tile_fact(target)
         if made is None or wanted is None or self._overlaps(op, target):
             return False
@@ -233,9 +233,7 @@ class Function(Values):
         return False
 
     def _update(self, node: ast.AugAssign) -> None:
-        """Translate an augmented assignment such as ``target += value``. The assignment changes only if the target is a
-        tile.
-        """
+        """Translate an augmented assignment such as ``target += value``. It stays as it is unless the target is a tile."""
         target, value = node.target, node.value
         base = target.value if isinstance(target, ast.Subscript) else target
         if not self._is_tile(base):
@@ -332,8 +330,8 @@ class Function(Values):
         return bool(first) and [f.shape for f in first] == [f.shape for f in second]
 
     def _sizes(self, node: ast.Subscript) -> list[ast.expr] | None:
-        """Return the size of each axis that an index made of index grids selects, as expressions; None for any
-        other index.
+        """Return the size, as an expression, of each axis that an index of index grids selects; None for any other
+        index.
         """
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         grids = [self.grid(one) for one in items]
@@ -348,8 +346,8 @@ class Function(Values):
         return sizes
 
     def _emit(self, op: Op, target: ast.expr) -> None:
-        """Emit the instruction with the destination ``target``: the target of an assignment in the source, or a new
-        tile.
+        """Emit the instruction with ``target`` as its destination. The target is that of an assignment in the source,
+        or a new tile.
         """
         clip = self.clip(op.mask)
 
@@ -364,7 +362,7 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _result_clip(self, op: Op, clip: Clip) -> Clip:
-        """Return the part of the instruction's result that its mask keeps."""
+        """Return the part of the instruction's result that the instruction's mask keeps."""
         if not clip.axes or op.data is None:
             return clip
         if isinstance(op.node, ast.Call) and self.names.of(op.node.func) in PRODUCTS:
@@ -380,7 +378,7 @@ class Function(Values):
         )
 
     def _product_clips(self, stationary: ast.expr, moving: ast.expr, clip: Clip) -> tuple[Clip, Clip, Clip]:
-        """Return the parts that a product's mask keeps: of the result, of the stationary operand and of the
+        """Return the parts that a matrix product's mask keeps: of the result, of the stationary operand and of the
         moving operand.
 
         The rows of both operands are the contraction dimension.
@@ -434,7 +432,7 @@ class Function(Values):
         return made
 
     def _operand(self, node: ast.expr, clip: Clip) -> ast.expr:
-        """Return the translated operand of an engine that can not read PSUM."""
+        """Translate an operand of an engine that can not read PSUM: a tile in PSUM is first copied to SBUF."""
         found, fact = self.value(node, clip), self.facts.of(node)
         return self._in_sbuf(found, fact) if fact is not None and fact.space == "psum" else found
 
@@ -472,7 +470,7 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _written(self, node: ast.Call, word: str) -> None:
-        """Translate an instruction that has a destination (``dst``) in the legacy API too."""
+        """Translate an instruction that takes its destination as the argument ``dst`` in the legacy API too."""
         args = self._bound(node, positional("nki_legacy", "isa")[word])
         clip = self.clip(args.pop("mask", None))
         args.pop("dtype", None)
@@ -511,8 +509,9 @@ class Function(Values):
         self._line(f"nisa.{word}", **made)
 
     def _with_column(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr] | None:
-        """Return the arguments of the ``tensor_scalar`` that replaces a ``tensor_tensor`` of which one tile has one
-        element a partition (the legacy API repeats that element). Return None for any other ``tensor_tensor``.
+        """Return the arguments of the ``tensor_scalar`` that replaces this ``tensor_tensor``, if one of its tiles has
+        one element a partition (the legacy API repeats that element along the row). Return None for any other
+        ``tensor_tensor``.
         """
         first, second = (self.facts.of(args[key]) for key in ("data1", "data2"))
         if first is None or second is None or "tile" != first.kind or "tile" != second.kind:
@@ -527,7 +526,7 @@ class Function(Values):
         return found | ({"reverse0": ast.Constant(True)} if turned else {})
 
     def _without_division(self, word: str, args: Mapping[str, ast.expr], made: dict[str, ast.expr | None]) -> None:
-        """Replace the divisions in the arguments ``made`` by multiplications with reciprocals, because no
+        """Replace divisions in the arguments ``made`` of an instruction by multiplications with reciprocals, because no
         engine divides.
         """
         for key, operand in (("op", "data2"), ("op0", "operand0"), ("op1", "operand1")):
@@ -561,7 +560,7 @@ class Function(Values):
                 )
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
-        """Return the arguments that are not tiles, except arguments that equal their defaults."""
+        """Return the translated arguments that are not tiles, without those whose value is False or None, the defaults."""
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:
@@ -672,7 +671,7 @@ class Function(Values):
 
     @staticmethod
     def _repeated(source: ast.expr, shape: tuple[int, ...], wanted: tuple[int, ...]) -> ast.expr:
-        """Return a tile with the shape ``wanted``: free axes of one element are repeated, as in numpy's
+        """Return ``source`` as a tile with the shape ``wanted``. Free axes of one element are repeated, as in numpy's
         broadcasting.
         """
         if len(shape) != len(wanted):
@@ -726,7 +725,9 @@ class Function(Values):
         return Op(node, emit, [x, y], like=like)
 
     def _wide(self, source: ast.expr, fact: Fact | None) -> ast.expr:
-        """Return a tile of one element a partition as float32, which arithmetic with such an operand requires."""
+        """Return a tile of one element a partition as float32, because arithmetic requires that dtype of such an
+        operand.
+        """
         if fact is None or fact.kind != "tile" or fact.dtype in ("float32", ""):
             return source
         made = self._new("column", ast.Attribute(source, "shape", ast.Load()), "float32")
@@ -757,7 +758,7 @@ class Function(Values):
         fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
         dma: bool = False, data: ast.expr | None = None,
     ) -> Op:  # fmt: skip
-        """Return an instruction that reads ``operands``. ``fixed`` has the instruction's further arguments."""
+        """Return the instruction ``function`` that reads ``operands``. ``fixed`` has the instruction's other arguments."""
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}
@@ -773,9 +774,9 @@ class Function(Values):
         args = self._bound(node, positional("nki_legacy", "language")[word])
         mask, dtype = self._mask_and_dtype(args)
         if word in SAME and mask is None:
-            return None  # the current API has the function too
+            return None  # the call stays, because the current API has the function too
         op = self._function(node, word, args)
-        dtype = None if word == "matmul" else dtype  # a product ignores its dtype
+        dtype = None if word == "matmul" else dtype  # the legacy API ignores the dtype argument of a matmul
         return None if op is None else replace(op, mask=mask, dtype=dtype)
 
     def _function(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
@@ -893,8 +894,8 @@ class Function(Values):
         return parse_expression("nl.psum" if space == "psum" else "nl.sbuf")
 
     def _same(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op:
-        """Return an instruction for a masked call of a function that both APIs have: it copies the part that
-        the mask keeps.
+        """Return the instruction for a masked call of a function that both APIs have: a copy of the part of the result
+        that the mask keeps.
         """
 
         def emit(dst: ast.expr, clip: Clip) -> None:
@@ -958,8 +959,8 @@ class Function(Values):
 
     @staticmethod
     def _positions(grid: Grid, shape: Sequence[int]) -> dict[str, ast.expr]:
-        """Return the arguments of an instruction that computes the positions of ``grid`` in a tile of this
-        shape.
+        """Return the arguments with which an instruction computes the positions of ``grid`` in a tile of shape
+        ``shape``.
         """
         rank, by_axis = len(shape), {atom.axis: atom for atom in grid.atoms}
         free = [by_axis.get(axis, Atom(axis, Linear(shape[rank - axis]), Linear(0))) for axis in range(rank - 1, 0, -1)]

@@ -23,7 +23,7 @@ from acceld.nki.source.syntax import elements
 from acceld.parsing import parse_expression
 
 _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
-"""The comparison that holds when the two operands of a comparison are swapped."""
+"""The comparison that gives the same result when its two operands are swapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class Unportable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The part of a tile that a mask keeps: first position (``starts``) and end (``stops``, exclusive) along each axis.
+    """The part of a tile that a mask keeps: by axis, the first kept position (``starts``) and the end (``stops``,
+    exclusive).
 
     ``guards`` are the mask's conditions on loop variables alone. Axes are counted from the last axis, which is 1.
     """
@@ -70,7 +71,7 @@ def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.Call:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An instruction that can be emitted.
+    """An instruction of the new kernel that is not emitted yet.
 
     ``emit(dst, clip)`` emits the instruction with the destination ``dst``. ``uses`` are the expressions that the
     instruction reads.
@@ -85,8 +86,8 @@ class Op:
     """An operand that has the shape of the result."""
     dma: bool = False
     data: ast.expr | None = None
-    """The operand whose axes the mask limits, if the result has other axes. Then only the partitions of the result are
-    cropped.
+    """The operand whose axes the mask limits, if the result has other axes than that operand. Then only the partitions
+    of the result are cropped.
     """
 
 
@@ -106,7 +107,9 @@ class Values(ABC):
         """Names of the tiles that the translation has declared."""
         self.notes: list[tuple[int, str]] = []
         self.widths: dict[str, int | None] = {}
-        """By variable that holds a masked size: the size without the mask; None if that is not a plain number."""
+        """The size of an axis without its mask, by the variable that holds the size under the mask; None if it is not a
+        plain number.
+        """
 
     @abstractmethod
     def op(self, node: ast.expr) -> Op | None:
@@ -125,7 +128,7 @@ class Values(ABC):
 
     @abstractmethod
     def _filled(self, node: ast.Call, word: str) -> None:
-        """Raise Unportable for a call that fills a tensor and can not be translated."""
+        """Raise Unportable if a call fills a tensor in a way that can not be translated."""
 
     def _fresh(self, base: str) -> str:
         number, made = 1, base
@@ -140,7 +143,7 @@ class Values(ABC):
         return name(variable)
 
     def _variable(self, node: ast.expr) -> Fact | None:
-        """Return the facts about a variable, from a place that reads or assigns the variable.
+        """Return the facts about the variable ``node``, which the source reads or assigns there.
 
         Return None if the trace found no facts.
         """
@@ -172,8 +175,8 @@ class Values(ABC):
         return self.facts.of(target)
 
     def _shape_of(self, target: ast.Subscript) -> tuple[int, ...] | None:
-        """Return the shape of a subscript that is assigned to, if its index has only numbers for sizes; else
-        None.
+        """Return the shape of the part that the subscript ``target`` selects, if all sizes in its index are numbers;
+        else None.
         """
         base = self.facts.of(target.value)
         items = elements(target)
@@ -212,8 +215,8 @@ class Values(ABC):
         return (*shape, *dims[len(items) :])
 
     def _column(self, column: Fact, other: Fact) -> bool:
-        """Tell whether ``column`` has one element a partition and is combined with all elements of ``other`` in that
-        partition.
+        """Tell whether ``column`` has one element in each partition and ``other`` has the same partitions with more
+        elements. An operation then combines that one element with the whole row.
         """
         if not column.shape or not other.shape:
             return False
@@ -222,8 +225,8 @@ class Values(ABC):
     # values
 
     def value(self, node: ast.expr, clip: Clip | None = None) -> ast.expr:
-        """Translate an expression to the current API. Statements that compute the tiles that the expression needs are
-        appended to ``out``.
+        """Translate an expression to the current API. Statements that it needs first, such as instructions that compute
+        its tiles, are appended to ``out``.
         """
         clip = clip or Clip()
         fact = self.facts.of(node)
@@ -244,7 +247,7 @@ class Values(ABC):
         return fact is None or fact.kind != "tile"
 
     def _generic(self, node: ast.expr) -> ast.expr:
-        """Return an expression that no instruction computes, with its parts translated."""
+        """Translate the parts of an expression that no instruction computes, and return the expression."""
         word = self.names.of(node)
         if word:
             return self._named(node, word)
@@ -307,7 +310,7 @@ class Values(ABC):
         return node if kept == node.keywords else ast.Call(node.func, node.args, kept)
 
     def _with_parts(self, node: ast.expr) -> ast.expr:
-        """Return a copy of an expression with its parts translated.
+        """Return a copy of an expression whose parts are translated.
 
         Raises Unportable if a tile is computed in a part of a conditional expression or of a comprehension.
         """
@@ -351,7 +354,7 @@ class Values(ABC):
         return node
 
     def part(self, tile: ast.expr, fact: Fact | None, clip: Clip) -> ast.expr:
-        """Return the part of a whole tile that ``clip``, made from a mask, keeps."""
+        """Return the part of the whole tile ``tile`` that ``clip`` keeps."""
         if not clip.axes:
             return tile
         rank = len(fact.shape) if fact is not None and fact.shape else max(clip.axes)
@@ -368,9 +371,9 @@ class Values(ABC):
         return ast.Subscript(tile, ast.Tuple(items, ast.Load()), ast.Load())
 
     def subscript(self, node: ast.Subscript, clip: Clip) -> ast.expr:
-        """Return an index of a tensor for the current API.
+        """Translate the subscript of a tensor to the current API.
 
-        Index grids become slices that ``clip`` limits. Block dimensions stand at their new positions.
+        Index grids become slices that ``clip`` limits. Block dimensions move to their new positions.
         """
         items = elements(node)
         grids = [self.grid(one) for one in items]
@@ -436,8 +439,8 @@ class Values(ABC):
         return isinstance(node, ast.Call) and self.names.of(node.func) == "nl.ds" and len(node.args) == 2
 
     def _sliced(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Return an index of slices. The result is an access pattern instead if an axis of the tile is in two index
-        grids, or if positions along several axes do not nest.
+        """Translate an index of index grids to slices; or to an access pattern, if two index grids share an axis of the
+        tile or positions along several axes do not nest.
         """
         seen: set[int] = set()
         for grid in grids:
@@ -487,7 +490,7 @@ class Values(ABC):
         return self._range(start, size, atom.stride)
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:
-        """Return a slice of ``size`` elements from ``start`` on, ``stride`` apart."""
+        """Return a slice of ``size`` elements from ``start`` on, with ``stride`` from one element to the next."""
         if stride.number == 1 or size.number == 1:
             if start.number is not None and size.number is not None:
                 return ast.Slice(ast.Constant(start.number), ast.Constant(start.number + size.number))
@@ -607,7 +610,7 @@ class Values(ABC):
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
-        """Return the grid with its axes at the positions that an index such as ``nl.arange(n)[:, None]`` gives them."""
+        """Return the grid with its axes where an index such as ``nl.arange(n)[:, None]`` puts them."""
         items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
@@ -685,7 +688,8 @@ class Values(ABC):
         self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
 
     def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
-        """Return (True, limit) if a comparison limits the end of an axis, and (False, limit) if it limits the start.
+        """Return the limit that a comparison sets to an axis, after True if the limit is the end of the axis, or False
+        if it is the start.
 
         The comparison is between zero and ``base`` plus the positions in ``atom``. Raises Unportable for a test of
         equality.
@@ -704,8 +708,8 @@ class Values(ABC):
         return word.startswith("less"), self._divided(bound + Linear(1) if beyond else bound, stride)
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return the part of a tile that a mask keeps, if the mask is a variable or a conditional expression that
-        depends on loop variables alone; None for any other mask.
+        """Return the part of a tile that a mask keeps; None unless the mask is a variable or a conditional expression
+        that depends on loop variables alone.
         """
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
@@ -760,9 +764,9 @@ class Values(ABC):
 
 
 def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:
-    """Return the axis of the tile, among the ``free`` axes, to which an index that selects one position belongs; 0 if
-    the index belongs to no axis. ``order`` has the axes of the indices before this index, ``later`` has the indices
-    after it.
+    """Return the axis of the tile to which an index that selects a single position belongs, one of the ``free`` axes; 0
+    if no axis belongs to it. ``order`` has the axes of the indices before this index, ``later`` has the indices after
+    it.
     """
     single = next((a.axis for a in grid.atoms), 0)
     if single:

@@ -14,7 +14,7 @@ class Symbol:
     """One symbol of an affine form: a loop variable, or an index range ``nl.arange(extent)`` along axis ``axis`` of a
     tile with ``axes`` axes.
 
-    A quotient or remainder of a loop variable is a symbol of its own, whose ``variable`` is that loop variable.
+    A quotient or a remainder of a loop variable is a symbol too; its ``variable`` is that loop variable.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Symbol:
 
     @property
     def in_columns(self) -> bool:
-        """Tell whether the symbol is an index range along the last axis."""
+        """Tell whether the symbol is an index range along the tile's last axis."""
         return self.is_range and self.axis == self.axes - 1
 
     @property
@@ -90,7 +90,7 @@ class Affine:
 
     @property
     def start(self) -> Affine:
-        """Return the form without its index ranges: where an access begins."""
+        """Return the form without its index ranges, which is the position where an access begins."""
         return Affine(self.constant, tuple((symbol, factor) for symbol, factor in self.terms if not symbol.is_range))
 
     def substituted(self, values: Mapping[str, Affine]) -> Affine:

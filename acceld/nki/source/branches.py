@@ -29,7 +29,7 @@ def decided(kernel: KernelModule) -> KernelModule:
     """Return the kernel in which each ``if`` statement whose condition is known is replaced by the statements that
     run.
     """
-    for _ in range(_ROUNDS):  # a decided branch may define what another condition needs
+    for _ in range(_ROUNDS):  # repeat, because a decided branch may define names that another condition needs
         if not re.search(r"^\s*if\b", kernel.source, re.MULTILINE):
             break
         lines = lines_of(kernel.source)
@@ -55,7 +55,7 @@ def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
 
 
 def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
-    """Change ``lines`` so that only the part of the ``if`` statement ``node`` that runs remains. Return True if
+    """Change ``lines`` so that, of the ``if`` statement ``node``, only the branch that runs remains. Return True if
     ``lines`` changed.
 
     If the condition of ``node`` is not known, or the statement can not be changed line by line, the ``if`` statements
@@ -108,14 +108,14 @@ def _has_plain_lines(node: ast.If, lines: list[str]) -> bool:
 
 
 def _dedent(lines: list[str], first: int, last: int, step: int) -> None:
-    """Move lines ``first`` + 1 to ``last``, counted from 1, to the left by ``step`` columns."""
+    """Move lines ``first + 1`` to ``last`` (counted from 1) to the left by ``step`` columns."""
     for number in range(first, last):
         if lines[number][:step].isspace() and lines[number].strip():
             lines[number] = lines[number][step:]
 
 
 def _comment_out(lines: list[str], first: int, last: int) -> None:
-    """Turn lines ``first`` + 1 to ``last``, counted from 1, into comments."""
+    """Turn lines ``first + 1`` to ``last`` (counted from 1) into comments."""
     for number in range(first, last):
         text = lines[number].lstrip()
         if text:

@@ -62,7 +62,7 @@ def _names_once(source: str) -> set[str]:
 
 
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:
-    """Return the comment lines right above ``item``, indented by ``indent``; empty if there are none."""
+    """Return the comment lines right above ``item``, each with the indentation ``indent``; empty if there are none."""
     return "".join(f"{indent}{line}\n" for line in kernel.comments_above(item) if line is not None)
 
 
@@ -124,8 +124,8 @@ def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | No
 
 
 def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], declaration: str, statement: str) -> Edits:
-    """Return edits that put ``declaration`` before the loop ``outer``, and then ``statement`` inside copies of
-    ``loops``.
+    """Return edits that insert ``declaration`` before the loop ``outer``, followed by copies of ``loops`` with
+    ``statement`` inside.
     """
     indent = outer.indent
     lines = [indent + declaration]
@@ -162,9 +162,9 @@ def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
 
 
 def named_inside(node: ast.AST, loop: Loop) -> bool:
-    """Tell whether ``node`` uses a name of an index that is defined inside ``loop``.
+    """Tell whether ``node`` uses the name of an index that is defined inside ``loop``.
 
-    Such a node can not be moved before the loop, where the name has no value.
+    Such a node can not be moved before the loop, because the name has no value there.
     """
     defined = set()
     for statement in loop.statements():

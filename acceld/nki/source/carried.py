@@ -1,4 +1,4 @@
-"""Find numbers and indices that an iteration of a loop takes from the iteration before."""
+"""Find numbers and indices that one iteration of a loop takes over from the previous iteration."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _BODIES = ("body", "orelse", "finalbody")
 
 
 def carried_names(loop: Loop) -> set[str]:
-    """Return the names of numbers and indices that the body of ``loop`` may read before it binds them, such as ``off`` in
-    ``off = off + 128``. Names of tiles are left out.
+    """Return the names of numbers and indices that an iteration of ``loop`` may read before it binds them, such as
+    ``off`` in ``off = off + 128``. Names of tiles are left out.
     """
     bound = {
         one.id
@@ -41,7 +41,7 @@ def _read_first(body: Sequence[ast.stmt], bound: set[str], done: set[str]) -> se
         heads = [getattr(statement, field, None) for field in ("iter", "test", "subject")]
         found |= set().union(*(_names(head, ast.Load) for head in heads if head is not None)) & bound - done
         own = _names(statement.target, ast.Store) if isinstance(statement, ast.For) else set()
-        for part in inner:  # a part may not run, so what it binds may keep its value from before
+        for part in inner:  # an inner block may not run, so the names that it binds may keep their old values
             found |= _read_first(part, bound, done | own)
     return found
 

@@ -1,4 +1,4 @@
-"""Prove that parts of a kernel do not affect each other.
+"""Prove that parts of a kernel do not affect each other's results.
 
 Each function here tests one condition. It returns the empty text if the condition holds. Otherwise it returns
 the reason: the line that is in the way, and the change that would help.
@@ -13,8 +13,8 @@ from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, n
 
 
 def understood(items: Sequence[Item], *, names: bool = False) -> str:
-    """Return a reason if a statement is neither an operation nor a declaration nor a marker; the empty text
-    otherwise.
+    """Return the empty text if all statements in ``items`` are operations, declarations or markers; else a reason that
+    names the statement which is not.
 
     With ``names``, statements that name an index and ``return`` statements are allowed too.
     """
@@ -26,7 +26,9 @@ def understood(items: Sequence[Item], *, names: bool = False) -> str:
 
 
 def parallel(loops: Iterable[Loop]) -> str:
-    """Return a reason if iterations of one of ``loops`` may depend on each other; the empty text otherwise."""
+    """Return the empty text if the iterations of each of ``loops`` are independent; else a reason that names the loop
+    whose iterations may depend on each other.
+    """
     loop = next((loop for loop in loops if loop.kind != "affine_range"), None)
     if loop is None:
         return ""
@@ -34,8 +36,8 @@ def parallel(loops: Iterable[Loop]) -> str:
 
 
 def same_range(loop: Loop, variables: Iterable[str]) -> str:
-    """Return a reason if the range of ``loop`` depends on one of the loop variables ``variables``; the empty
-    text otherwise.
+    """Return the empty text if the range of ``loop`` does not depend on any of the loop variables ``variables``; else
+    the reason.
     """
     used = sorted({name.id for name in names_in(loop.node.iter)} & set(variables))
     return (
@@ -46,8 +48,8 @@ def same_range(loop: Loop, variables: Iterable[str]) -> str:
 
 
 def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[str] = ()) -> str:
-    """Return a reason if ``second`` writes tiles that ``first`` reads or writes, or reads tiles that ``first``
-    writes; the empty text otherwise.
+    """Return the empty text if the parts ``first`` and ``second`` of a kernel are independent; else a reason:
+    ``second`` writes a tile that ``first`` reads or writes, or reads a tile that ``first`` writes.
 
     ``second`` may read the tiles ``handed``.
     """
@@ -65,8 +67,8 @@ def _user(items: Sequence[Item], name: str) -> int:
 
 
 def one_result(statements: Iterable[Statement]) -> str:
-    """Return a reason if a statement writes a second result, such as a sum in ``reduce_res``; the empty text
-    otherwise.
+    """Return the empty text if no statement writes a second result, such as a sum in ``reduce_res``; else a reason that
+    names the statement.
     """
     one = next((one for one in statements if one.second is not None), None)
     return (

@@ -21,10 +21,10 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 class ExpressionReader(ParsedText):
-    """Read expressions, with the values of all names that the statements read so far have defined.
+    """Read expressions in statements. The values of the names in them come from the statements that were read before.
 
-    For example, suppose that ``f = nl.arange(512)[None, :]`` precedes a loop over ``c``. Then ``512 * c + f``
-    is read as an affine form of ``c`` and of an index range of 512 columns.
+    For example, suppose that ``f = nl.arange(512)[None, :]`` precedes a loop over ``c``. Then ``512 * c + f`` is read
+    as an affine form of ``c`` and of an index range of 512 columns.
     """
 
     def __init__(self, source: str) -> None:
@@ -32,19 +32,21 @@ class ExpressionReader(ParsedText):
         self.shapes: dict[str, tuple[int, ...] | None] = {}
         """Shapes of the kernel's parameters by name; None for scalars."""
         self.aliases: dict[str, ast.expr] = {}
-        """Names that stand for an index expression or a number, with that expression."""
+        """The expression of an index or number by the name that stands for it."""
         self.settings: dict[str, bool | None] = {}
-        """Names that stand for True, False or None, with that value."""
+        """The value (True, False or None) of each name that stands for one of these."""
         self.constants: dict[str, int] = {}
-        """Names that were unpacked from a shape, with the extent."""
+        """The extent by the name that a statement unpacked from a shape, such as ``rows`` in ``rows, columns =
+        x.shape``.
+        """
         self.other_shapes: set[str] = set()
-        """Names that stand for an argument or a tensor in HBM in another shape, which ``reshape`` gave."""
+        """Names of arguments and of tensors in HBM that ``reshape`` gave another shape."""
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
         """Names that may have more than one meaning."""
         self.doubts: dict[str, int] = {}
-        """For an ambiguous name, the first line that made it ambiguous. Names that no single statement made ambiguous
-        are missing.
+        """The first line that made a name ambiguous, by name. A name that no single statement made ambiguous is
+        missing.
         """
         self.loop_variables: set[str] = set()
         self.trips: dict[str, int | None] = {}
@@ -104,9 +106,7 @@ class ExpressionReader(ParsedText):
         return None if compare is None or one is None or other is None else compare(one, other)
 
     def _is_none(self, node: ast.expr) -> bool | None:
-        """Return True for a name that stands for None, False for a name that stands for another value; None if
-        the value is not known.
-        """
+        """Tell whether an expression is None; None if that is not known, as for a name without a known value."""
         if not isinstance(node, ast.Name):
             return None
         if node.id in self.settings:
@@ -142,7 +142,7 @@ class ExpressionReader(ParsedText):
         return None
 
     def _cast(self, call: ast.Call, argument: ast.expr) -> float | None:
-        """Return the value of a call that casts a number or takes its square root; None for other calls."""
+        """Return the value of a call that casts ``argument`` or takes its square root; None for other calls."""
         callee = self.text(call.func)
         if (callee.endswith(".type") and "dtype" in callee) or callee.startswith("np.float"):
             return self.number(argument)
@@ -240,7 +240,7 @@ class ExpressionReader(ParsedText):
         return least >= 0
 
     def is_number(self, node: ast.expr) -> bool:
-        """Tell whether an expression stands for a number, known or not. Then the expression stands for no tile."""
+        """Tell whether an expression stands for a number, of known or unknown value, and not for a tile."""
         match node:
             case ast.Constant(value=int() | float()):
                 return True

@@ -1,7 +1,7 @@
-"""Find the work in a loop that gives equal results in every iteration.
+"""Find the statements in a loop that give equal results in every iteration.
 
-The proof uses dependences and the elements that accesses reach. A statement *stays* if it has to remain in the
-loop. A buffer has a *place* for each iteration of a loop if one of its indices is exactly the loop's variable.
+The proof uses dependences and the elements that accesses reach. A statement *stays* if it has to remain in the loop. A
+buffer has a *place* for each iteration of a loop if one of its indices is exactly the loop's variable.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ _MOVES = (*TRANSFERS, "memset")
 
 @dataclass
 class Invariants:
-    """The statements of one loop that could run once, before the loop."""
+    """The loop-invariant statements of one loop, which could run once before the loop."""
 
     loop: Loop
     statements: list[Statement] = field(default_factory=list)
-    """The statements that can move before the loop, in order. They read nothing that the rest of the loop writes."""
+    """The loop-invariant statements, in order. They read nothing that the rest of the loop writes."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Buffers of moved statements that no longer need the index over the loop's variable, with the position of that
-    index.
+    """The buffers of moved statements that lose their dimension over the loop's variable, each with the position of
+    that index.
     """
     made: frozenset[str] = frozenset()
-    """Names of the buffers and tiles that the moved statements make for the rest of the loop."""
+    """Names of the buffers and tiles that the moved statements write and the rest of the loop uses."""
     reasons: dict[Statement, str] = field(default_factory=dict)
-    """Statements that do not use the loop's variable but have to stay in the loop, with the reason."""
+    """The reason why a statement that does not use the loop's variable has to stay in the loop, by statement."""
 
 
 def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
-    """Return the statements in ``loop`` whose values and positions do not depend on the loop's variable.
+    """Return the statements in ``loop`` that could run once before it, because neither their values nor their positions
+    depend on the loop's variable.
 
-    An index does not count as a dependence if it gives each iteration its own place in a buffer that only this
-    loop uses. Before the loop, the buffer does not need that dimension.
+    An index over the loop's variable is no dependence if it gives each iteration its own place in a buffer that only
+    this loop uses. Before the loop, the buffer does not need that dimension.
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]
@@ -79,11 +80,11 @@ def _spread(
     stay: dict[Statement, str],
     reason_of: Callable[[Statement, set[str]], str | None],
 ) -> None:
-    """Add to ``stay`` each statement that has to stay in the loop because of others that stay, until no further
-    statement is found.
+    """Add to ``stay`` each of ``ops`` that has to stay in the loop because of statements that already stay, until no
+    statement is added any more.
 
-    ``reason_of`` gets a statement and the names of buffers that staying statements write. It returns the
-    reason, or None if the statement may move.
+    ``reason_of`` gets a statement and the names of buffers that staying statements write. It returns the reason, or
+    None if the statement may move.
     """
     changed = True
     while changed:
@@ -119,7 +120,7 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     names = {name.id for name in names_in(statement.node)}
     tiles = {access.name for access in accesses(statement)}
     if (names - tiles) & kernel.ambiguous:
-        return ""  # an index that means another number elsewhere
+        return ""  # an index whose name has another value outside of the loop
     named, varying = _named_inside(loop)
     used = names & named
     if used & varying:
@@ -192,7 +193,8 @@ def _held(
 def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, readers: Sequence[Statement]) -> bool:
     """Tell whether the tile that ``statement`` writes is complete before ``readers`` read it in each iteration.
 
-    The tile must be in SBUF and belong to the loop's own body. Then the tile can be made once, before the loop.
+    The tile must be in SBUF and be declared in the loop's own body. Then the tile can be computed once, before the
+    loop.
     """
     target, writers = statement.made, kernel.writers(statement.made.name)
     if kernel.space_of(target.name) != "sbuf" or not all(inside(one, loop) for one in kernel.readers(target.name)):
@@ -215,7 +217,7 @@ def _place(loop: Loop, statement: Statement) -> int:
 def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
     """Return the statements in ``loop`` that compute or load the same values in every iteration.
 
-    The position that they write may differ between iterations.
+    The positions to which they write may differ between iterations.
     """
     same: set[Statement] = set()
     changed = written([loop])

@@ -1,4 +1,4 @@
-"""Join the tiles that several iterations use into one tile.
+"""Join the tiles that several iterations of a loop use into one wider tile.
 
 Two tiles lie *side by side* if the columns of one follow those of the other in the same partitions. Functions here find
 out whether tiles lie side by side, or change the buffer's layout so that they do.
@@ -26,17 +26,17 @@ class Joined:
     access: Access
     loops: tuple[Loop, ...]
     folded: tuple[int, ...]
-    """Positions of the indices before the partition index that become columns, in the order of their loops from the
-    outermost.
+    """Positions of the block indices (before the partition index) that become columns, in the order of their loops from
+    the outermost.
     """
     partition: int
-    """Position of the index over partitions."""
+    """Position of the partition index in the access."""
     rows: int
     """Number of partitions."""
     widths: tuple[int, ...]
     """Number of elements along each index after the partition index."""
     starts: tuple[Affine, ...]
-    """First element along each index after the partition index. The element may depend on other loops."""
+    """The first element along each index after the partition index. It may depend on the variables of other loops."""
 
     @property
     def name(self) -> str:
@@ -128,9 +128,9 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
 
 
 def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
-    """Return the index over columns in a layout that has the tiles of all ``places`` side by side.
+    """Return the column index in a layout that has all tiles side by side.
 
-    ``dim`` is the index inside of one tile, which has ``columns`` columns. Each entry of ``places`` has the index of a
+    ``dim`` is the index inside one tile, which has ``columns`` columns. Each entry of ``places`` has the index of a
     dimension that becomes columns, and its extent. The last entry varies fastest.
     """
     form = dim.form
@@ -142,8 +142,8 @@ def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
 
 
 def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
-    """Return the number of consecutive elements that an index reaches in all iterations, and the first of these
-    elements. The result is None if the elements have gaps between them.
+    """Return how many consecutive elements an index reaches in all iterations of ``loops``, and the first element. The
+    result is None if there are gaps between the elements.
     """
     assert dim.form is not None
     width, trips = dim.extent or 1, {loop.variable: loop.trips or 0 for loop in loops}
@@ -162,12 +162,12 @@ def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
         width *= count
     rest = [(s, factor) for s, factor in dim.form.terms if not s.is_range and s.variable not in trips]
     if any(symbol.name != symbol.variable for symbol, _ in rest):
-        return None  # a quotient can not be written as text
+        return None  # the range depends on a quotient, which can not be written as text
     return width, Affine(dim.form.constant, tuple(rest))
 
 
 def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
-    """Return the reason why the buffer's tiles can not be laid side by side; the empty text if they can."""
+    """Return the empty text if the buffer's tiles can be laid side by side; else the reason."""
     if not one.folded:
         return ""
     found = all_accesses(kernel, one.name)

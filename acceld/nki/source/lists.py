@@ -34,12 +34,16 @@ from acceld.nki.source.spans import is_alone, parsed
 from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called, elements, is_straight, names_in, root
 
 _NO_PLACE = (ast.Slice, ast.Tuple, ast.UnaryOp, ast.Sub)
-"""Nodes of an index that is no number, or that may be negative and then counts from the end of a list."""
+"""Nodes that may not occur in an index of a list: they are not a number, or may give a negative number, which counts
+from the end of the list.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Describe a list: its name, the loop that fills it, and the statements that make it and append to it."""
+    """One list of tiles or of lists: its name, the loop that fills it, and the statements that create it and append to
+    it.
+    """
 
     name: str
     made: ast.Assign
@@ -55,7 +59,9 @@ class _Level:
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """Describe a tile in a list, or in a list of lists: the lists, outermost first, and the tile's declaration."""
+    """One tile that a loop declares and appends to a list, or to a list in a list: the lists, outermost first, and the
+    tile's declaration.
+    """
 
     levels: tuple[_Level, ...]
     tile: str
@@ -74,7 +80,8 @@ def with_stacked_tiles(source: str) -> str:
 
     Return ``source`` itself if it does not parse, or has no such list.
     """
-    if ".append(" not in source or ".ap(" in source:  # a pattern gives strides, which an axis more would change
+    # an access pattern (.ap) gives strides, which an additional axis would change
+    if ".append(" not in source or ".ap(" in source:
         return source
     try:
         tree = parsed(source)
@@ -89,7 +96,7 @@ def with_stacked_tiles(source: str) -> str:
 
 
 def _stacks(text: SourceText, function: ast.FunctionDef) -> Iterator[_Stack]:
-    """Yield each tile whose lists can be replaced by one tile, with these lists."""
+    """Yield each tile in lists that one tile with an axis for each list can replace."""
     bound = [node.id for node in names_in(function) if isinstance(node.ctx, ast.Store)]
     for body in blocks(function.body):
         for at in range(len(body)):
@@ -111,7 +118,9 @@ def _stacks(text: SourceText, function: ast.FunctionDef) -> Iterator[_Stack]:
 
 
 def _level(block: Sequence[ast.stmt]) -> _Level | None:
-    """Return the list that the first statement of a block makes empty and a later loop of the block fills; else None."""
+    """Return the list that the first statement of ``block`` creates empty and a later loop of the block fills; None if
+    there is no such list.
+    """
     made = block[0]
     if not isinstance(made, ast.Assign) or not isinstance(made.value, ast.List) or made.value.elts:
         return None
@@ -126,7 +135,7 @@ def _level(block: Sequence[ast.stmt]) -> _Level | None:
 
 
 def _appended(statement: ast.Expr, name: str) -> str:
-    """Return the name that ``name.append(...)`` appends; empty for other statements."""
+    """Return the name of the element that the statement ``name.append(element)`` appends; empty for other statements."""
     match statement.value:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr="append"), args=[ast.Name(id=element)]):
             return element if found == name else ""
@@ -172,7 +181,7 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
     changed |= {node.id for one in between for node in names_in(one) if isinstance(node.ctx, ast.Store)}
     sizes = [stack.declaration.value, *(level.loop.iter for level in stack.levels)]
     if changed.intersection(node.id for size in sizes for node in names_in(size)):
-        return False  # the one tile is declared where the list is made, and its size is not known there
+        return False  # the one tile would be declared where the list is created, and its size is not known there yet
     for level in stack.levels:
         bound = [node.id for node in names_in(level.loop) if isinstance(node.ctx, ast.Store)]
         if bound.count(level.variable) != 1:
@@ -190,12 +199,12 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
 
 
 def _gone(stack: _Stack) -> list[ast.stmt]:
-    """Return the statements that become comments."""
+    """Return the statements that become comments: those that create inner lists, declare the tile and append to lists."""
     return [*(level.made for level in stack.levels[1:]), stack.declaration, *(level.append for level in stack.levels)]
 
 
 def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list[ast.expr]]]:
-    """Return the uses of the tile, by its own name or by indices of its lists: each node with these indices.
+    """Return each use of the tile, by its own name or by indices of its lists, with these indices.
 
     The statement that appends the tile to its list is left out.
     """
@@ -217,7 +226,8 @@ def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list
 
 
 def _use(node: ast.AST, stack: _Stack) -> tuple[ast.expr, list[ast.expr]] | None:
-    """Return a node that is the tile or a part of the tile, with the indices of lists by which the node names the tile.
+    """Return ``node`` and the indices by which it selects the tile from its lists, if ``node`` is the tile or a part of
+    the tile.
 
     Return None for any other node.
     """

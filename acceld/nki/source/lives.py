@@ -51,7 +51,7 @@ _LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "uni
 
 
 def with_own_tiles(source: str) -> str:
-    """Return ``source`` with a tile of its own for each result that is written over a whole tile in use.
+    """Return ``source`` with a new tile for each result that overwrites a whole tile that is in use.
 
     Return ``source`` itself if it does not parse, or if there is no such result.
     """
@@ -82,18 +82,21 @@ def with_own_tiles(source: str) -> str:
 
 
 def _declared(statement: ast.stmt) -> str:
-    """Return the name of the tile on the chip that a statement declares; empty for other statements."""
+    """Return the name of the on-chip tile that a statement declares; empty for other statements."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(attr=function)) as call):
             space = next((one.value for one in call.keywords if one.arg == "buffer"), None)
             on_chip = isinstance(space, ast.Attribute) and space.attr in ("sbuf", "psum")
-            own = any(one.arg in ("name", "address") for one in call.keywords)  # a second tile can not share them
+            # a second tile can not have the same name or address
+            own = any(one.arg in ("name", "address") for one in call.keywords)
             return name if function in DECLARATIONS and on_chip and not own else ""
     return ""
 
 
 def _plain_names(function: ast.FunctionDef) -> set[str]:
-    """Return the names that are assigned once, and that all other statements only pass to calls, as a whole or in part."""
+    """Return the names that are assigned once and that all other statements only pass to calls, as whole tiles or as
+    parts.
+    """
     stores, other = Counter[str](), set[str]()
     stack: list[tuple[ast.AST, bool]] = [(function, False)]
     while stack:
@@ -106,7 +109,7 @@ def _plain_names(function: ast.FunctionDef) -> set[str]:
         elif is_argument and type(node) is ast.Subscript and type(node.value) is ast.Name:
             stack.append((node.slice, False))
         else:
-            # an argument of a call of nl or nisa: such a call keeps no second name of a tile
+            # True for an argument of a call of nl or nisa, which makes no second name for a tile
             inside = (
                 root(node.func) in NO_TILES
                 if isinstance(node, ast.Call)
@@ -157,13 +160,13 @@ def _separate(
 
 
 def _overwritten(statement: ast.stmt) -> str:
-    """Return the name of the tile of which a statement writes every element; empty for other statements."""
+    """Return the name of the tile that a statement overwrites completely; empty for other statements."""
     destination = _destination(statement)
     return destination.id if destination is not None else ""
 
 
 def _destination(statement: ast.stmt) -> ast.Name | None:
-    """Return the node of the tile of which a statement writes every element; None for other statements."""
+    """Return the node that names the tile which a statement overwrites completely; None for other statements."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=function)) as call) if function in _OVERWRITES:
             given = {one.arg: one.value for one in call.keywords}
@@ -174,8 +177,8 @@ def _destination(statement: ast.stmt) -> ast.Name | None:
 
 
 def _free_line(text: SourceText, body: Sequence[ast.stmt], lines: set[int]) -> int | None:
-    """Return the number of the last blank line between two statements of ``body``. If there is no blank line, return that
-    of the last line with only a comment. Return None if there is neither. Lines in ``lines`` are left out.
+    """Return the number of a line that can take a new declaration: the last blank line between two statements of
+    ``body``, else the last line with only a comment, else None. Lines in ``lines`` are already taken.
     """
     found: list[tuple[bool, int]] = []
     for before, after in pairwise(body):

@@ -14,9 +14,9 @@ from acceld.nki.source.syntax import Access, Statement, names_in
 
 
 def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement | str:
-    """Return the statement that made exactly the elements that ``access`` reads, earlier in the same loop body.
+    """Return the statement that computed exactly the elements which ``access`` reads, earlier in the same loop body.
 
-    If no single statement made them, or if it has a second result, the function returns the reason as text.
+    If no single statement computed them, or if that statement has a second result, the result is the reason as text.
     """
     name = access.name
     problem = one_name(kernel, [name])
@@ -55,7 +55,7 @@ def last_writer(kernel: KernelModule, reader: Statement, access: Access) -> Stat
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
     """Return the empty text if ``reader`` is the only statement that reads the result of ``made``, and reads it once;
-    else the reason why this is not so.
+    else the reason.
     """
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
@@ -74,8 +74,8 @@ def uses(reader: Statement, name: str) -> int:
 
 
 def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
-    """Return a reason if one of ``names`` may have a second name, or occurs in a statement that is not understood; the
-    empty text otherwise.
+    """Return the empty text if each of ``names`` is certainly the only name of its tile, and occurs only in statements
+    that are understood; else the reason.
     """
     doubtful = sorted(kernel.ambiguous & set(names))
     if not doubtful:
@@ -86,17 +86,15 @@ def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return a reason if the two statements have different masks; the empty text otherwise."""
+    """Return the empty text if the two statements have the same mask; else the reason."""
     if kernel.mask(made) == kernel.mask(reader):
         return ""
     return f"the instructions in lines {made.line} and {reader.line} have different masks: give both the same mask"
 
 
 def keeps_float32(kernel: KernelModule, made: Statement) -> str:
-    """Return a reason if the statement rounds its result to a type narrower than float32; the empty text
-    otherwise.
-
-    The type of the tile that the statement writes counts too.
+    """Return the empty text if the result of a statement stays float32; else a reason: the statement, or the tile that
+    it writes, has a narrower type.
     """
     for dtype in (kernel.text_of(made, "dtype"), kernel.declared_dtype(made.made.name)):
         owner = dtype.removesuffix(".dtype")
@@ -106,8 +104,8 @@ def keeps_float32(kernel: KernelModule, made: Statement) -> str:
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:
-    """Return a reason if a statement between ``first`` and ``last`` writes one of the tiles ``names``; the
-    empty text otherwise.
+    """Return the empty text if no statement between ``first`` and ``last`` writes one of the tiles ``names``; else the
+    reason.
     """
     used = {node.id for one in (first, last) for node in names_in(one.node)}
     for statement in kernel.statements:
@@ -123,7 +121,7 @@ def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last
 
 
 def same_body(made: Statement, reader: Statement) -> str:
-    """Return a reason unless ``reader`` follows ``made`` in the same loop body; else the empty text."""
+    """Return the empty text if ``reader`` follows ``made`` in the same loop body; else the reason."""
     if reader.parent is made.parent and reader.start > made.start:
         return ""
     return f"the instruction in line {reader.line} does not follow the one in line {made.line} in the same loop body: move it there"

@@ -21,7 +21,8 @@ _PSUM_BYTES = 16 * 1024
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
-    """Return the source in which ``loop`` keeps several copies of the tiles ``names`` that its iterations declare.
+    """Return the source in which ``loop`` rotates over several copies of the tiles ``names`` that its iterations
+    declare.
 
     Each tile is declared once, before the loop, with a new dimension of ``places`` elements. The iterations use the
     elements in turn, so a tile keeps its values for ``places`` - 1 further iterations.

@@ -48,7 +48,7 @@ def spelled_out(source: str) -> str:
     """Return ``source`` with names of views, dtypes and indices replaced by their values; ``source`` itself if
     it does not parse.
     """
-    for _ in range(_ROUNDS):  # each round replaces the names whose values contain no name that can be replaced
+    for _ in range(_ROUNDS):  # a round replaces only names whose values contain no other replaceable name
         try:
             tree = parsed(source)
         except (SyntaxError, ValueError):
@@ -66,7 +66,7 @@ def spelled_out(source: str) -> str:
 
 @dataclass(slots=True)
 class _Definition:
-    """One statement ``name = value``.
+    """One assignment ``name = value`` whose name may be replaced by the value.
 
     ``ends`` is the end of the block with the statement. Uses of the name up to that end may be replaced.
     """
@@ -94,7 +94,7 @@ class _Function:
 
     parameters: frozenset[str]
     is_kernel: bool
-    """True for a kernel, whose arguments are tensors and numbers; another function may get lists."""
+    """True for a kernel, whose arguments are tensors and numbers. Any other function may also get lists."""
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
     """For each name, the places where the name is bound, each with the assignment or loop that binds it; None for any
     other statement.
@@ -104,7 +104,7 @@ class _Function:
     elsewhere: set[str] = field(default_factory=set)
     """Names that occur in an inner scope or in a formatted string."""
     changed: set[str] = field(default_factory=set)
-    """Names of objects that the function changes: it assigns an element, or calls a method such as ``append``."""
+    """Names of objects that the function modifies, by an assignment to an element or a method such as ``append``."""
 
 
 def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set[str], *, is_kernel: bool) -> bool:
@@ -139,8 +139,8 @@ def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set
 
 
 def _sizes(function: ast.FunctionDef) -> set[str]:
-    """Return the parameters of a function that can only be integers, because a loop's range or a tile's shape names
-    them.
+    """Return the parameters of a function that can only be integers, because the range of a loop or the shape of a tile
+    uses them.
     """
     calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args)
     sizes: set[str] = set()
@@ -160,7 +160,8 @@ def _names(function: ast.FunctionDef, is_kernel: bool) -> _Function:
     def walk(node: ast.AST, around: ast.AST, statement: ast.stmt | None) -> None:
         if isinstance(node, _SCOPES):
             found.elsewhere |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-            found.elsewhere |= {getattr(node, "name", ""), *getattr(node, "names", ())}  # names of global are texts
+            # a ``global`` statement has its names as strings, not as nodes
+            found.elsewhere |= {getattr(node, "name", ""), *getattr(node, "names", ())}
             return
         if isinstance(node, ast.Name):
             if isinstance(node.ctx, ast.Load):
@@ -228,7 +229,9 @@ def _is_index(node: ast.expr, indices: set[str] | frozenset[str]) -> bool:
 
 
 def _definitions(body: Sequence[ast.stmt], in_loop: bool, text: SourceText) -> Iterator[tuple[_Definition, bool]]:
-    """Yield each statement ``name = value`` that has its lines for itself, with True if the statement is inside a loop."""
+    """Yield each assignment ``name = value`` that shares its lines with no other statement, with True if the assignment
+    is inside a loop.
+    """
     for statement in body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_alone(text, statement):
@@ -247,12 +250,12 @@ def _stands_for_value(one: _Definition, in_loop: bool, names: _Function, indices
     if in_loop and _is_index(value, indices):
         return not isinstance(value, ast.Constant | ast.Name)
     if isinstance(value, ast.Call):
-        return _is_part(value, indices)  # a range of an axis: nl.ds
+        return _is_part(value, indices)  # nl.ds, a range along an axis
     return isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and _is_view(value, names, indices)
 
 
 def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) -> bool:
-    """Tell whether ``value`` is a part of a tensor or tile, and so shares the elements of that tensor or tile."""
+    """Tell whether ``value`` is a view: a part of a tensor or tile that shares its elements."""
     assert isinstance(value.value, ast.Name)
     base = value.value.id
     tensors = names.parameters - names.changed if names.is_kernel else frozenset()  # another function may get lists

@@ -52,8 +52,8 @@ def first_line(kernel: KernelModule, item: Item) -> int:
 
 
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:
-    """Return every access of ``name`` with its statement; None if the name also occurs outside of understood
-    accesses.
+    """Return every access of the buffer ``name`` with its statement; None if the name also occurs in other ways than in
+    an access that is understood.
     """
     found = kernel.uses.get(name, [])
     declared = name in kernel.buffers
@@ -61,12 +61,11 @@ def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Acces
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
-    """Return the position of the one index that gives each iteration of ``loop`` its own place in the buffer
+    """Return the position of the one index by which each iteration of ``loop`` has its own place in the buffer
     ``name``.
 
-    In every access that index must be exactly the loop's variable, and the buffer must be declared before the
-    loop. The result is None without such an index, or if the buffer is used outside of the loop or may have a
-    second name.
+    In every access that index must be exactly the loop's variable, and the buffer must be declared before the loop. The
+    result is None without such an index, or if the buffer is used outside of the loop or may have a second name.
     """
     buffer = kernel.buffers.get(name)
     if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
@@ -116,9 +115,7 @@ def without_element(kernel: KernelModule, elements: Sequence[ast.expr], place: i
 
 
 def tile_bytes(kernel: KernelModule, access: Access) -> int | None:
-    """Return the bytes that the tile of an access takes in each partition, as float32; None if its shape is
-    unknown.
-    """
+    """Return the bytes in each partition that the tile of an access takes as float32; None if its shape is unknown."""
     shape = kernel.extents(access)
     return None if shape is None else prod(shape[1:]) * ELEMENT_BYTES
 

@@ -17,15 +17,15 @@ _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 
 
 def normalized(source: str) -> str:
-    """Return ``source`` with names replaced by their values, one tile in place of a list of tiles, and a tile of its own
-    for each result. Every line keeps its number.
+    """Return ``source`` in normal form: names are replaced by their values, lists of tiles by one tile each, and each
+    result has its own tile. Every line keeps its number.
     """
     return _steps(source)[-1]
 
 
 def _steps(source: str) -> tuple[str, str, str]:
-    """Return ``source`` before the steps of normalization, with returned expressions and lists of tiles written out,
-    and after all steps.
+    """Return (``source``, ``source`` with returned expressions and lists of tiles written out, ``source`` after all
+    steps of normalization).
     """
     written = _if_valid(with_returns_written_out(source), source)
     stacked = _if_valid(with_stacked_tiles(written), written)
@@ -63,7 +63,7 @@ def as_before(original: str, changed: str) -> str:
 
 
 class _Lines:
-    """Hold the lines of a rewritten kernel, with the text before normalization of each line that the rewrite kept."""
+    """The lines of a rewritten kernel. A line that the rewrite kept also has its text before normalization."""
 
     def __init__(self, original: str, normal: str, changed: str, wanted: str) -> None:
         before, after = lines_of(original), lines_of(normal)
@@ -87,8 +87,8 @@ class _Lines:
         """Names that normalization replaced or made."""
 
     def with_names(self, back: Collection[str]) -> str | None:
-        """Return the rewritten kernel, in which a kept line has its text before normalization if ``back`` has all names
-        that normalization replaced or made in the line.
+        """Return the rewritten kernel with some original lines: those that the rewrite kept and in which normalization
+        replaced or made only names in ``back``.
 
         Return None if that kernel has another normal form than the rewritten kernel.
         """

@@ -19,20 +19,22 @@ from acceld.nki.source.signatures import positional
 from acceld.nki.source.syntax import DECLARATIONS, LOOPS, NO_TILES, bindings, called, names_in, numbers, root
 
 _RESULTS = frozenset({"dst", "dst_idx", "reduce_res", "dst_scale"})
-"""Parameters of instructions that name a tile to be written."""
+"""Parameters of instructions that take a tile to be written."""
 _ADDS = frozenset({"nc_matmul", "nc_matmul_mx", "dma_copy", "dma_compute", "tensor_copy_predicated"})
 """Instructions that may keep elements of their destination, or add to them."""
 _WITH_STATE = frozenset({"dropout", "rng", "rand2", "rand_get_state", "sendrecv", "tensor_scalar_cumulative"})
-"""Instructions whose effect depends on more than their operands."""
+"""Instructions whose effect depends on more than their operands, such as the state of a random generator."""
 _PURE = frozenset({"abs", "float", "int", "isinstance", "len", "max", "min"})
-"""Functions of Python that change nothing."""
+"""Python's builtin functions without side effects."""
 _OTHERWISE_NAMED = frozenset({"shape", "dtype"})
-"""Attributes of a tile whose use reads no element of the tile."""
+"""Attributes of a tile that can be read without reading the tile's elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFunction:
-    """Hold the names of a function's parameters: all, those of tiles that the function reads, and those it writes."""
+    """The names of a function's parameters: all of them, the tiles that the function reads, and the tiles that it
+    writes.
+    """
 
     parameters: tuple[str, ...]
     reads: frozenset[str]
@@ -40,15 +42,15 @@ class OwnFunction:
 
 
 def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
-    """Return each plain function of a file whose effect is fully understood, by name.
+    """Return the plain functions of a file whose reads and writes are all known, by name.
 
-    Such a function has no decorator and returns nothing. All that it does is declare tiles, compute sizes, loop over
-    ranges, branch, and call instructions or other such functions.
+    Such a function has no decorator and returns nothing. It only declares tiles, computes sizes, loops over ranges,
+    branches, and calls instructions or other such functions.
     """
     once = bindings(module)
     defined = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef) and once[one.name] == 1}
     if len(defined) < 2:
-        return {}  # the kernel alone
+        return {}  # the kernel is the only function of the file
     known = frozenset(numbers(module))
     found: dict[str, OwnFunction] = {}
     changed = True
@@ -70,7 +72,7 @@ class _Reader:
     known: frozenset[str]
     """Names of numbers in the file."""
     roots: dict[str, str] = field(default_factory=dict)
-    """For each name of a tile or of a part of a tile: the parameter or the declared name that the part belongs to."""
+    """The parameter or declared tile to which a name of a tile, or of a part of a tile, belongs."""
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
     _keeps_lanes: bool = False
@@ -85,7 +87,7 @@ class _Reader:
         names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
         local = {*parameters, *(one.id for one in names if isinstance(one.ctx, ast.Store))}
         if not {one.id for one in names} <= {*local, *NO_TILES, *_PURE, *LOOPS, *self.known, *self.others}:
-            return None  # it may use what other code changes
+            return None  # the function may use variables that other code changes
         self._keeps_lanes = any(isinstance(one, ast.Constant) and one.value == 255 for one in ast.walk(node)) or any(
             one.arg == "shuffle_mask" and root(one.value) in parameters
             for one in ast.walk(node)
@@ -118,7 +120,9 @@ class _Reader:
         return False
 
     def _named(self, name: str, value: ast.expr) -> bool:
-        """Take note of what ``name = value`` makes ``name`` stand for. Return False if that is not understood."""
+        """Record which tile, part or number ``name`` stands for after ``name = value``. Return False if ``value`` is
+        not understood.
+        """
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in DECLARATIONS:
             root = name
         else:
@@ -146,7 +150,7 @@ class _Reader:
     def _effects(
         self, call: ast.Call, parameters: Sequence[str], writes: frozenset[str], reads: frozenset[str] | set[str]
     ) -> bool:
-        """Take note of what a call reads and writes. Return False if an argument is not understood.
+        """Record what a call reads and writes. Return False if an argument is not understood.
 
         ``parameters`` are those of the called function. The function writes the parameters in ``writes``. It reads all
         others, and those in ``reads``. A written argument must be a tile with a name, or a part of one.
@@ -167,7 +171,7 @@ class _Reader:
         return len(call.args) <= len(parameters)
 
     def _read(self, node: ast.expr) -> bool:
-        """Take note of the tiles that an expression reads. Return False if a call in the expression could change one."""
+        """Record the tiles that an expression reads. Return False if a call in the expression could change a tile."""
         calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and not self._root(one)]
         if any(isinstance(one.func, ast.Name) and one.func.id not in _PURE for one in calls):
             return False

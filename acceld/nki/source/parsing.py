@@ -68,7 +68,7 @@ class SourceReader(ExpressionReader):
         given = self.function.args
         self.parameters = [one.arg for one in (*given.posonlyargs, *given.args)]
         self.given = tuple(shapes), tuple(dtypes)
-        """Shapes or values of the arguments, and their dtypes."""
+        """The shapes or values of the kernel's arguments, and the arguments' dtypes."""
         facts = dict(zip(self.parameters, shapes, strict=False))
         self.shapes = {name: None if isinstance(one, int) else one for name, one in facts.items()}
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
@@ -77,7 +77,8 @@ class SourceReader(ExpressionReader):
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
         loops = (one for one in walked(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
-        if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults
+        # ``shapes`` has an entry for each argument that is passed, so the other parameters have their defaults
+        if shapes:
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
             self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
         self._bound.update(one.arg for one in ast.walk(given) if isinstance(one, ast.arg))
@@ -119,7 +120,7 @@ class SourceReader(ExpressionReader):
             if name in self._bound or name in self._counted:
                 continue
             if any(one.id in self._bound or one.id in self.parameters for one in names_in(value)):
-                continue  # another thing in the module than in the function
+                continue  # the function binds the same name to another value
             match value:
                 case ast.Constant(value=bool() | None as setting):
                     self.settings[name] = setting
@@ -158,8 +159,8 @@ class SourceReader(ExpressionReader):
         return items
 
     def _opaque(self, node: ast.AST, parent: Loop | None) -> Statement:
-        """Return ``node`` as a statement that is not understood. Every name in it counts as one that the
-        statement may bind, alias or change.
+        """Return ``node`` as a statement that is not understood. The statement counts as one that may bind, alias or
+        change every name in it.
         """
         statement = self._record(node, parent)
         statement.mentions = self._mentioned(node)
@@ -200,7 +201,8 @@ class SourceReader(ExpressionReader):
             case ast.Expr(value=ast.Constant(value=str()) | ast.JoinedStr()):
                 statement.kind = "marker"
             case ast.Expr(value=ast.Call(func=ast.Name()) as call) if self._takes_numbers(call):
-                statement.kind = "marker"  # such as a function that asserts: a call without a tile changes no tile
+                # a call without a tile as an argument, such as a function that asserts, changes no tile
+                statement.kind = "marker"
             case ast.Expr(value=ast.Call() as call):
                 self._operation(statement, None, call)
             case ast.Assign(targets=[target], value=value):
@@ -249,7 +251,7 @@ class SourceReader(ExpressionReader):
             self._reads(statement)
 
     def _copies(self, target: ast.expr, value: ast.expr) -> bool:
-        """Tell whether ``target = value`` writes the values of tiles into a declared tile."""
+        """Tell whether the assignment ``target = value`` copies or computes the values of tiles into a declared tile."""
         into = self.access(target)
         if into is None or into.name not in self.buffers:
             return False
@@ -356,7 +358,7 @@ class SourceReader(ExpressionReader):
             self._second_result(statement)
         self._reads(statement)
         if op == "nc_stream_shuffle" and not _is_whole_shuffle(statement.args.get("shuffle_mask")):
-            statement.augmented = True  # a lane of 255 leaves the old values
+            statement.augmented = True  # a lane of 255 leaves the old values in a partition
         if destination is not None and statement.target is None:
             self._doubt(statement, self._mentioned(destination))
         if any(self._may_change_tiles(one) for one in statement.args.values()):
@@ -411,7 +413,7 @@ class SourceReader(ExpressionReader):
         return name in self.parameters or (name in self.buffers and not self.buffers[name].space.endswith("hbm"))
 
     def _accumulates(self, statement: Statement, target: Access) -> bool:
-        """Tell whether a product of the current API may add to the values that its destination holds.
+        """Tell whether a matrix product of the current API may add to the values that its destination holds.
 
         Without ``accumulate`` the first product into a tile overwrites, and later products add.
         """
@@ -423,10 +425,9 @@ class SourceReader(ExpressionReader):
         return given is not None or not first or fresh is None or fresh.declaration.parent is not statement.parent
 
     def _second_result(self, statement: Statement) -> None:
-        """Set the second result of ``statement``: what an instruction writes to ``reduce_res``.
+        """Record in ``statement`` its second result, the tile that an instruction writes as ``reduce_res``.
 
-        The statement counts as not understood if the engine's registers keep a sum from one instruction to the
-        next.
+        The statement counts as not understood if the engine's registers keep a sum from one instruction to the next.
         """
         given = {
             name: self.text(statement.args[name]) for name in ("reduce_op", "reduce_cmd") if name in statement.args
@@ -471,7 +472,7 @@ class SourceReader(ExpressionReader):
 
 
 _PURE = frozenset({"abs", "float", "int", "isinstance", "len", "max", "min", "range"})
-"""Functions of Python that change nothing."""
+"""Python's builtin functions without side effects."""
 _COMPOUND = (
     *(ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match),
     *(ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef, ast.TryStar),
@@ -479,7 +480,7 @@ _COMPOUND = (
 
 
 def _is_whole_shuffle(mask: ast.expr | None) -> bool:
-    """Tell whether a shuffle writes all lanes: its mask is written out, and no lane is 255."""
+    """Tell whether a shuffle certainly writes all lanes: its mask is written out as numbers, and no lane is 255."""
     if mask is None or any(isinstance(one, ast.Name | ast.Call) for one in ast.walk(mask)):
         return False
     return not any(isinstance(one, ast.Constant) and one.value == 255 for one in ast.walk(mask))
@@ -548,8 +549,8 @@ def _plain_names(target: ast.AST) -> Iterator[str]:
 
 
 def _used_outside(function: ast.FunctionDef) -> set[str]:
-    """Return the variables of loops, and the names of numbers and indices that loops bind, that the function also reads
-    outside of all loops that bind them. There they keep their last value.
+    """Return the names that loops bind (loop variables, numbers and indices) and that the function also reads outside
+    of those loops, where they keep their last value.
     """
     loops = [one for one in ast.walk(function) if isinstance(one, ast.For)]
     bound = {id(loop): _bound_by(loop) for loop in loops}
@@ -585,7 +586,7 @@ def _bound_by(loop: ast.For) -> frozenset[str]:
 def _module_names(
     module: ast.Module, function: ast.FunctionDef, bound: Sequence[str]
 ) -> Iterator[tuple[str, ast.expr]]:
-    """Yield each name that the module's own statements bind exactly once, with its value.
+    """Yield each name that the module's top-level statements bind exactly once, with its value.
 
     ``bound`` are the names that the function binds. A name that the function binds too is left out, and so is a name
     that ``global`` or an augmented assignment may change.

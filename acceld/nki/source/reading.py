@@ -29,14 +29,14 @@ from acceld.nki.source.syntax import (
 )
 
 _PER_ROW = {"tensor_reduce": 1, "sum": 1, "max": 1, "bn_stats": 6, "bn_aggr": 2}
-"""For each operation that folds all columns of a partition: the number of columns of its result."""
+"""The number of columns of the result, by operation that reduces all columns of a partition."""
 _SHAPED = frozenset({*_PER_ROW, *PRODUCTS, "nc_transpose", "loop_reduce"})
 """Operations whose result has another shape than their operands."""
 
 _SIZES = (
     ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context,
 )  # fmt: skip
-"""Nodes of an expression of sizes, such as ``x.shape[1] // 512``."""
+"""Kinds of nodes of which an expression of sizes consists, such as ``x.shape[1] // 512``."""
 
 
 class KernelModule(SourceReader):
@@ -64,10 +64,10 @@ class KernelModule(SourceReader):
                 loop.kind = "affine_range"
 
     def _is_parallel(self, loop: Loop) -> bool:
-        """Tell whether the iterations of ``loop`` are proved to be independent.
+        """Tell whether it is proved that the iterations of ``loop`` are independent.
 
-        Each iteration may write only tiles that it declares itself, and elements of other buffers that no other iteration
-        writes or reads.
+        Each iteration may write only tiles that it declares itself, and elements of other buffers that no other
+        iteration writes or reads.
         """
         statements = loop.statements()
         if any(one.kind in ("other", "return") for one in statements) or carried_names(loop):
@@ -76,7 +76,7 @@ class KernelModule(SourceReader):
         return not written & self.ambiguous and all(self._is_apart(name, loop, statements) for name in written)
 
     def _is_apart(self, name: str, loop: Loop, statements: Sequence[Statement]) -> bool:
-        """Tell whether each iteration of ``loop`` uses elements of its own of the tile or tensor ``name``."""
+        """Tell whether no two iterations of ``loop`` use the same element of the tile or tensor ``name``."""
         uses = self.uses[name]
         if all(statement in statements for statement, _ in uses):
             if name in self.buffers:
@@ -95,20 +95,21 @@ class KernelModule(SourceReader):
         return any(_is_apart_along(axis, loop.variable, inside, self.trips) for axis in range(axes))
 
     def reread(self, source: str) -> KernelModule:
-        """Return another source of the same kernel, parsed for the same shapes and dtypes of arguments."""
+        """Return the source ``source`` of the same kernel, parsed for the same shapes and dtypes of arguments."""
         return kernel_module(source, self.api, *self.given, self.function.name)
 
     @cached_property
     def _asked(self) -> set[str]:
         """Return the names whose shapes are being computed now.
 
-        :meth:`_whole` gives None for a name in this set, so that no computation waits for itself.
+        :meth:`_whole` gives None for a name in this set, because the shape of a tile that is made from itself could not
+        be computed.
         """
         return set()
 
     @cached_property
     def statements(self) -> list[Statement]:
-        """Return all statements of the kernel, in order."""
+        """Return all statements of the kernel, in source order."""
         return list(flatten(self.items))
 
     @cached_property
@@ -122,11 +123,11 @@ class KernelModule(SourceReader):
 
     @property
     def bodies(self) -> list[list[Item]]:
-        """Return the items of the function's body, and those of the body of each loop."""
+        """Return the lists of items in the function's body and in the body of each loop."""
         return [self.items, *(loop.items for loop in self.loops)]
 
     def beside(self, item: Item) -> list[Item]:
-        """Return the items of the body that contains ``item``."""
+        """Return all items of the body that contains ``item``, with ``item`` among them."""
         return self.items if item.parent is None else item.parent.items
 
     @cached_property
@@ -176,7 +177,7 @@ class KernelModule(SourceReader):
             return "hbm" if space.endswith("hbm") else space
         writers = self.writers(name)
         if any(writer.kind == "other" for writer in writers):
-            return ""  # for example, what a function in the kernel's file returns
+            return ""  # for example a tile that a function in the kernel's file returns
         spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in writers}
         return spaces.pop() if len(spaces) == 1 else ""
 
@@ -191,7 +192,7 @@ class KernelModule(SourceReader):
         return statement.reads.get("value") if statement.op == "store" else None
 
     def is_zero(self, node: ast.expr | None) -> bool:
-        """Tell whether an operand is missing, is zero, or is a tile that is filled with zeros."""
+        """Tell whether an operand is missing, is the number zero, or is a tile that is filled with zeros."""
         if node is None or (isinstance(node, ast.Constant) and node.value is None) or self.number(node) == 0:
             return True
         access = self.access(node)
@@ -239,11 +240,11 @@ class KernelModule(SourceReader):
         return ""
 
     def folds_columns(self, statement: Statement) -> bool:
-        """Tell whether a reduction goes along the columns alone, by its argument ``axis``."""
+        """Tell whether a reduction reduces the columns alone, as its argument ``axis`` says."""
         return self.text_of(statement, "axis").strip("[](), ") in ("1", "-1")
 
     def is_column(self, access: Access) -> bool:
-        """Tell whether an operand is known to be one number in each partition."""
+        """Tell whether an operand is known to have one element in each partition."""
         shape = self.extents(access)
         return shape is not None and shape[-1] == 1
 
@@ -272,11 +273,9 @@ class KernelModule(SourceReader):
         return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
 
     def forms(self, access: Access) -> tuple[Affine | None, ...]:
-        """Return the indices of an access as affine forms. A slice, or an axis of a whole tile, is an index
-        range.
+        """Return the indices of an access as affine forms. A slice, or an axis of a whole tile, becomes an index range.
 
-        An index that is not understood is None in the tuple. For a whole tile of unknown shape the tuple is
-        empty.
+        An index that is not understood is None in the tuple. For a whole tile of unknown shape the tuple is empty.
         """
         if access.dims is None:
             dims = [Dim(Affine(), extent) for extent in self.extents(access) or ()]
@@ -304,7 +303,7 @@ class KernelModule(SourceReader):
         writers = self.writers(name)
         if not writers or writers[0].target is None or writers[0].target.name != name or name in self._asked:
             return None
-        self._asked.add(name)  # without this a tile that is made from itself would be asked for without end
+        self._asked.add(name)  # this ends the recursion for a tile that is made from itself
         try:
             return self.tile_shape(writers[0])
         finally:
@@ -366,34 +365,36 @@ class KernelModule(SourceReader):
         return None if left is None or right is None else (left, right)
 
     def size(self, node: ast.expr, number: int) -> str:
-        """Return the text of a size, for use anywhere from the kernel's first loop on.
+        """Return ``number`` as source text that is valid anywhere from the kernel's first loop on.
 
-        The text is that of ``node``, such as ``width // 512``, so that a rewritten kernel fits other shapes as well. If a
-        name in ``node`` may have another value elsewhere, the text is that of ``number``.
+        The text is the expression ``node``, such as ``width // 512``, so that a rewritten kernel fits other shapes as
+        well. If a name in ``node`` may have another value elsewhere, the text is the digits of ``number``.
         """
         plain = all(isinstance(one, _SIZES) for one in ast.walk(node))
         return self.text(node) if plain and all(one.id in self._steady for one in names_in(node)) else str(number)
 
     def count(self, loop: Loop) -> str:
-        """Return the text of a loop's number of iterations, as :meth:`size` does."""
+        """Return a loop's number of iterations as source text: an expression where :meth:`size` allows one, else
+        digits.
+        """
         assert isinstance(loop.node.iter, ast.Call) and loop.trips is not None
         return self.size(loop.node.iter.args[0], loop.trips)
 
     def multiple(self, loop: Loop, size: int) -> str:
-        """Return the text of ``size`` times a loop's number of iterations, as :meth:`count` writes that number."""
+        """Return ``size`` times a loop's number of iterations as source text."""
         count = self.count(loop)
         return str(size * int(count)) if count.isdecimal() else f"{size} * ({count})"
 
     def share(self, loop: Loop, divisor: int) -> str:
-        """Return the text of a loop's number of iterations, as :meth:`count` writes that number, divided by
-        ``divisor``. There must be no remainder.
+        """Return a loop's number of iterations divided by ``divisor`` as source text. The division must leave no
+        remainder.
         """
         count = self.count(loop)
         return str(int(count) // divisor) if count.isdecimal() else f"({count}) // {divisor}"
 
     @cached_property
     def _steady(self) -> set[str]:
-        """Return the names that have one value from the kernel's first loop on."""
+        """Return the names whose value does not change from the kernel's first loop on."""
         bound = Counter(node.id for node in names_in(self.function) if isinstance(node.ctx, ast.Store))
         first = next((at for at, one in enumerate(self.function.body) if isinstance(one, ast.For)), None)
         before = [one for one in self.function.body[:first] if isinstance(one, ast.Assign)]
@@ -412,8 +413,8 @@ class KernelModule(SourceReader):
 
 
 def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips: Mapping[str, int | None]) -> bool:
-    """Tell whether, along one axis, all accesses of a buffer stay in a range that each iteration of the loop ``variable``
-    moves on by at least the range's width.
+    """Tell whether, along axis ``axis``, the iterations of the loop ``variable`` use separate ranges: each iteration
+    moves on by at least the width of the range that all ``accesses`` cover.
     """
     steps, least, most = set[int](), set[int](), set[int]()
     for access in accesses:
@@ -433,7 +434,7 @@ def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips:
 def kernel_module(
     source: str, api: str, shapes: tuple[tuple[int, ...] | int | None, ...], dtypes: tuple[str, ...], entry: str
 ) -> KernelModule:
-    """Return ``source`` parsed. Results are cached, because rewrites in several steps read the same text again
-    and again.
+    """Return ``source``, parsed. Results are cached, because rewrites in several steps read the same text again and
+    again.
     """
     return KernelModule(source, api, shapes, dtypes, entry=entry)

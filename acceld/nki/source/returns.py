@@ -21,14 +21,16 @@ from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import NO_TILES, below, bindings, is_straight, numbers, uncached_names_in
 
 _ROUNDS = 4
-"""Greatest number of functions in a chain, each of which calls the next in its expression, that is written out."""
+"""Greatest length of a chain of functions, each of which calls the next one in its returned expression, that is written
+out.
+"""
 _ALLOWED = (
     *(ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp),
     *(ast.Call, ast.keyword),
 )
-"""Nodes of which a returned expression consists. None of them binds a name."""
+"""Kinds of nodes that a returned expression may have. None of them binds a name."""
 _SIMPLE = (ast.Name, ast.Constant, ast.Attribute, ast.Tuple, ast.BinOp, ast.UnaryOp)
-"""Nodes of arguments that may be evaluated several times, or not at all, with the same result."""
+"""Kinds of nodes of arguments that give the same result however often they are evaluated."""
 
 
 def with_returns_written_out(source: str) -> str:
@@ -60,7 +62,7 @@ def with_returns_written_out(source: str) -> str:
 
 
 def _name(statement: ast.stmt) -> str:
-    """Return the name of a function that only returns an expression; empty for other statements."""
+    """Return the name of a function that does nothing but return an expression; empty for other statements."""
     match statement:
         case ast.FunctionDef(name=name, decorator_list=[], body=[*rest, ast.Return(value=ast.expr() as value)]):
             documented = all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in rest)
@@ -70,7 +72,7 @@ def _name(statement: ast.stmt) -> str:
 
 
 def _is_steady(function: ast.FunctionDef, module: ast.Module, once: Counter[str]) -> bool:
-    """Tell whether the names in the expression and in the defaults have one value throughout the file."""
+    """Tell whether every name in the function's expression and defaults has one value throughout the file."""
     changed = {name for one in ast.walk(module) if isinstance(one, ast.Global) for name in one.names}
     parameters = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
     defaults = [one for one in (*function.args.defaults, *function.args.kw_defaults) if one is not None]
@@ -89,7 +91,8 @@ def _is_allowed(node: ast.AST) -> bool:
 def _write_out(
     text: SourceText, edits: Edits, node: ast.AST, functions: Mapping[str, ast.FunctionDef], own: set[str]
 ) -> bool:
-    """Add to ``edits`` the expressions of the outermost calls in ``node``. Return True if there is such a call.
+    """Add to ``edits`` the returned expressions in place of the outermost calls of ``functions`` in ``node``. Return
+    True if there is such a call.
 
     ``own`` has the names that have another meaning in ``node`` than in the file.
     """
@@ -143,7 +146,7 @@ def _is_simple(node: ast.AST) -> bool:
 
 
 class _Filled(ast.NodeTransformer):
-    """Replace the names in ``values`` by their values in an expression."""
+    """Replace names in an expression by their values in ``values``."""
 
     def __init__(self, values: Mapping[str, ast.expr]) -> None:
         self._values = values

@@ -36,10 +36,8 @@ def positional(api: str, module: str) -> Signatures:
 
 @cache
 def of_call(api: str, function: str) -> tuple[str, ...]:
-    """Return the positional parameters of the function that is called ``function`` in ``isa`` or ``language``; () if
-    neither module has the function.
-
-    If both modules have a function of this name, the function of ``isa`` is meant.
+    """Return the positional parameters of the function ``function`` of ``isa``, or else of ``language``; () if neither
+    module has the function.
     """
     found = positional(api, "isa").get(function)
     return positional(api, "language").get(function, ()) if found is None else found

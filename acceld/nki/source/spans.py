@@ -31,7 +31,7 @@ def parsed(source: str) -> ast.Module:
 
 
 def is_alone(text: SourceText, node: ast.stmt) -> bool:
-    """Tell whether a statement has its lines for itself, but for a comment behind it."""
+    """Tell whether no other statement shares the lines of ``node``. A comment may follow it."""
     start, end = text.span(node)
     after = text.source[end : text.after_line(end)].strip()
     return not text.source[text.line_start(start) : start].strip() and (not after or after.startswith("#"))
@@ -46,8 +46,8 @@ class ParsedText(SourceText):
         self._texts: dict[ast.AST, str] = {}
 
     def text(self, node: ast.AST) -> str:
-        """Return the source text of ``node`` with the parentheses around it. The text of a node that is not
-        from the source is made from the node.
+        """Return the source text of ``node``, including the parentheses around it. If the node is not part of the
+        source, its text is generated.
         """
         known = self._texts.get(node)
         if known is None:
@@ -92,7 +92,9 @@ class ParsedText(SourceText):
         return at
 
     def _calls(self, at: int) -> bool:
-        """Tell whether the parenthesis at ``at`` belongs to a call, as a parenthesis right after an operand does."""
+        """Tell whether the parenthesis at offset ``at`` opens the arguments of a call: it stands right after an
+        operand.
+        """
         before = self.source[self.line_start(at) : at].rstrip(_SPACE)
         word = _LAST_WORD.search(before)
         if word is not None:

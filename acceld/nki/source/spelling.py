@@ -1,4 +1,4 @@
-"""Write the parts of a kernel's text that differ between the two APIs: names of modules, instructions, engines,
+"""Write the parts of a kernel's text for which the two APIs use different names: modules, instructions, engines,
 indices.
 """
 
@@ -13,7 +13,7 @@ from acceld.nki.source.syntax import Statement
 
 
 def prefix(kernel: KernelModule, module: str) -> str:
-    """Return the name by which the kernel's file calls the module ``isa`` or ``language``, such as ``nisa`` or
+    """Return the name under which the kernel's file imports the module ``isa`` or ``language``, such as ``nisa`` or
     ``nl``.
 
     Raise RuleRefused if the kernel imports neither the module nor ``nki``.
@@ -80,7 +80,7 @@ def engine(kernel: KernelModule, name: str) -> str:
 
 
 def partitions(kernel: KernelModule, rows: int) -> str:
-    """Return the text of the partition dimension in the shape of a tile with ``rows`` partitions."""
+    """Return the text of the first dimension (the partitions) in the shape of a tile with ``rows`` partitions."""
     return str(rows) if kernel.api == "nki" else f"{prefix(kernel, 'language')}.par_dim({rows})"
 
 
@@ -97,7 +97,7 @@ def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int)
 
 
 def indexed(kernel: KernelModule, name: str, forms: Iterable[Affine | None]) -> str:
-    """Return the text of the part of the tile ``name`` that ``forms`` select, one form for each index.
+    """Return the text of a part of the tile ``name``, with the indices ``forms``.
 
     Raise RuleRefused unless each form is a position or one index range of neighboring elements.
     """

@@ -79,8 +79,8 @@ def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) ->
 
 
 def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str, edits: Edits) -> None:
-    """Add to ``edits`` the replacement of ``node`` by ``text``, in parentheses if the expression around the
-    node needs them.
+    """Add to ``edits`` the replacement of ``node`` by ``text``. Parentheses are added if the surrounding expression
+    needs them.
     """
     sum_of = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add)
     alone = not isinstance(parent, ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Subscript)

@@ -31,7 +31,9 @@ OPERATIONS = {
 }
 """Functions, by API, whose results and operands are understood. A call of any other function is opaque."""
 REDUCING = ("activation_reduce", "tensor_scalar_reduce")
-"""Functions that also reduce what they write, by default without what the engine's registers hold."""
+"""Functions that reduce their result in addition to writing it. By default the reduction starts anew, without the sum
+in the engine's registers.
+"""
 COPIES = ("copy", "tensor_copy")
 PRODUCTS = ("matmul", "nc_matmul")
 LOADS = ("load", "load_transpose2d", "dma_copy")
@@ -74,7 +76,7 @@ class Dim:
 
     @property
     def is_point(self) -> bool:
-        """Tell whether the index is understood and selects a single element."""
+        """Tell whether the index selects one known element."""
         return (
             self.form is not None and self.extent is None and not (self.full or self.unsized) and not self.form.ranges
         )
@@ -103,7 +105,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One use of a buffer or tile in an expression. ``dims`` is None if the whole buffer or tile is used."""
+    """One use of a buffer or tile in an expression. ``dims`` has the indices; None if the whole buffer or tile is used."""
 
     name: str
     dims: tuple[Dim, ...] | None
@@ -145,7 +147,7 @@ class Binary:
     right: str
 
     def other(self, argument: str) -> str | None:
-        """Return the name of the operand beside ``argument``; None if ``argument`` is not an operand."""
+        """Return the name of the other operand's argument; None if ``argument`` is not an operand."""
         return {self.left: self.right, self.right: self.left}.get(argument)
 
 
@@ -198,7 +200,9 @@ class Statement:
     """
 
     node: ast.AST
-    """The statement's node; a module of several statements if they share a line."""
+    """The statement's node of the syntax tree. If several statements share a line, the node is a module of these
+    statements.
+    """
     kind: str
     line: int
     start: int
@@ -211,7 +215,7 @@ class Statement:
     augmented: bool = False
     args: dict[str, ast.expr] = field(default_factory=dict)
     reads: dict[str, Access] = field(default_factory=dict)
-    """Accesses by argument, for arguments that consist of one access."""
+    """The accesses among the arguments by the argument's name, for arguments that are one access and nothing more."""
     mentions: list[Access] = field(default_factory=list)
     """All accesses that the statement reads, including those inside expressions."""
     second: Access | None = None

@@ -1,8 +1,8 @@
-"""Order instructions that write tiles at the same memory address.
+"""Order the instructions that write tiles to which the kernel gave addresses.
 
-A tile without an address is written to free memory; the model assumes that the compiler always finds free memory. A
-tile to which the kernel gave an address can lie only at that address. So every reader of the values that are stored at
-the address must finish before the tile is written.
+The model assumes that the compiler finds free memory for every tile without an address. A tile to which the kernel gave
+an address can lie only at that address. So every reader of the values that are stored at the address must finish before
+the tile is written.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from acceld.nki.timing.value_numbering import Stream
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One operand by which an instruction writes tiles with addresses.
+    """One destination of an instruction that writes tiles with addresses.
 
-    The lists ``blocks`` and ``turns`` have one entry for each execution: the number of the block that is
-    written, and the number of the iteration of the loops around the buffer's declaration.
+    The lists ``blocks`` and ``turns`` have one entry for each execution: the number of the block that is written, and
+    the number of the iteration of the loops around the buffer's declaration.
     """
 
     cells: CellAccess
@@ -33,15 +33,15 @@ class _Write:
 
 @dataclass(slots=True)
 class _Held:
-    """The tile that occupies a rectangle of memory now, and the value in each of its cells."""
+    """The tile that occupies a rectangle of memory now, and the number of the value in each of the tile's cells."""
 
     tile: tuple[int, int, int]
     values: dict[int, int]
 
 
 def wait_for_places(stream: Stream, prepared: Prepared) -> None:
-    """Add to ``stream.replaced`` of each event the values of other tiles at the addresses that the event
-    writes.
+    """Add to ``stream.replaced`` of each event the values of other tiles that the event overwrites, because they lie at
+    the same addresses.
     """
     program, trips = prepared.program, prepared.trips
     writes: dict[int, list[_Write | None]] = {}
@@ -67,8 +67,8 @@ class _Places:
         """For each rectangle of memory, all recorded rectangles that overlap it."""
 
     def written(self, writes: list[_Write | None], turn: int, outs: tuple[int, ...]) -> set[int]:
-        """Record the values that one execution writes, and return the values that were stored at their
-        addresses before.
+        """Record the values that one execution writes, and return the values of other tiles that were stored at the
+        same addresses before.
         """
         found: set[int] = set()
         position = 0
@@ -88,8 +88,8 @@ class _Places:
         return found
 
     def _freed(self, place: Rectangle, tile: tuple[int, int, int]) -> set[int]:
-        """Return the values of other tiles that overlap ``place``. Forget the tiles that lie entirely inside
-        ``place``.
+        """Return the values of other tiles that overlap ``place``. Tiles that lie entirely inside ``place`` are
+        forgotten.
         """
         found: set[int] = set()
         if place not in self._beside:

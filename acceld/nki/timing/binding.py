@@ -29,8 +29,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """The microseconds that one line takes of one engine in a chain of operations. Each operation waits for the
-    operation before it in the chain.
+    """The microseconds that one source line spends on one engine, summed over a chain of operations in which each waits
+    for the operation before it.
 
     The chain is the critical path, or the chain before the first operation of the busiest engine.
     """
@@ -42,7 +42,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The parts of a latency, by what the busiest engine does.
+    """The parts of a latency, divided by what the busiest engine does: start, work, waits, end.
 
     ``start_us + busy_us + waits_us + end_us + margin_us`` is the whole latency.
     """
@@ -51,17 +51,17 @@ class Binding:
     start_us: float
     """Time before the engine's first operation."""
     start: tuple[PathStep, ...]
-    """The chain of operations that the engine's first operation waits for: the longest steps first."""
+    """The steps of the chain of operations for which the engine's first operation waits, longest first."""
     busy_us: float
     waits_us: float
     """Sum of all waits between the engine's first and last operation, including waits that ``waits`` does not list."""
     waits: tuple[Wait, ...]
-    """The waits summed by source line: the longest first."""
+    """The waits, summed by source line, longest first."""
     end_us: float
     """Time after the engine's last operation."""
     cold_us: float
-    """Part of ``busy_us`` by which the tensor engine is slower because it had not yet been busy long enough to run at
-    its full rate.
+    """The part of ``busy_us`` that the tensor engine loses because it runs at a lower rate until it has been busy for
+    long enough.
     """
     margin_us: float = 0.0
     """Time that the model adds to its schedule, because real schedules are not perfect and two cores share one HBM."""
@@ -72,7 +72,7 @@ class Binding:
 
 
 def plain(record: Any) -> dict[str, Any]:
-    """Return the fields of a record by name. The record's class must have ``__slots__``.
+    """Return the fields of a record as a dict, by name. The record's class must have ``__slots__``.
 
     ``dataclasses.asdict`` would copy each value, which takes a tenth of the time that a small kernel's timeline takes.
     """
@@ -80,7 +80,7 @@ def plain(record: Any) -> dict[str, Any]:
 
 
 def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
-    """Return what ``engine`` does during a schedule; None if no operation runs on that engine."""
+    """Return the parts of a schedule's latency by what ``engine`` does; None if no operation runs on that engine."""
     wanted = next(number for number, one in enumerate(ENGINES) if one.value == engine)
     use = times.use_of(machine, wanted)
     if use is None:
@@ -99,8 +99,6 @@ def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
 
 
 def _steps(machine: Machine, times: Schedule, first: int) -> tuple[PathStep, ...]:
-    """Return the steps of the chain of operations for which operation number ``first`` waits, sorted by duration: the
-    longest step comes at the front.
-    """
+    """Return the steps of the chain of operations for which operation number ``first`` waits, longest first."""
     longest = sorted(times.before_us(machine, first).items(), key=lambda item: (-item[1], item[0]))
     return tuple(PathStep(line, ENGINES[engine].value, us) for (line, engine), us in longest[:MOST_STEPS])

@@ -1,8 +1,7 @@
-"""Divide buffers into cells that instructions read and write as a whole.
+"""Divide buffers into cells, the pieces that the model treats as read or written as a whole.
 
-A cell is the largest box such that every access to its buffer covers whole cells, in every iteration of every
-loop. If an access would cover more than MAX_CELLS cells, cells are made larger. A write may then cover only
-part of a cell.
+A cell is the largest box such that every access to its buffer covers whole cells, in every iteration of every loop. If
+an access would cover more than MAX_CELLS cells, cells are made larger. A write may then cover only part of a cell.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ first element to its last.
 """
 
 PSUM_BANK_BYTES = 2048
-"""A tile in PSUM takes at least one bank of each partition (all chips)."""
+"""Bytes of a PSUM bank in each partition (all chips). A tile in PSUM takes at least one bank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +59,15 @@ class Grid:
     strides: tuple[int, ...]
     exact: bool
     cell_bytes: float
-    """Bytes by which one cell counts in every partition: ``row_bytes`` times the share of the tile's partitions that
-    the cell spans.
+    """Bytes of one cell, counted per partition of the whole tile: ``row_bytes`` times the share of the tile's
+    partitions that the cell spans.
     """
     row_bytes: int
-    """Bytes of one cell in a partition that the cell spans."""
+    """Bytes of one cell in each partition that the cell spans."""
 
 
 class Axes:
-    """Number the distinct tuples of tile axes, so that two tuples can be compared by their numbers.
+    """Give each distinct tuple of tile axes a number, so that two tuples can be compared by their numbers.
 
     A decoded program has few distinct tuples, so a look-up by identity usually succeeds.
     """
@@ -76,8 +75,8 @@ class Axes:
     def __init__(self) -> None:
         self._numbers: dict[tuple[TileDim, ...], int] = {}
         self._seen: dict[int, tuple[tuple[TileDim, ...], int]] = {}
-        """Tuples and their numbers by ``id``. The tuples are kept alive here, so that no other object can get the same
-        ``id``.
+        """Each seen tuple with its number, by the tuple's ``id``. The tuples are kept alive here, so that no other
+        object can get the same ``id``.
         """
 
     def number(self, axes: tuple[TileDim, ...]) -> int:
@@ -90,13 +89,15 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class CellAccess:
-    """The cells that one access covers: in execution ``i``, ``bases[i] + offset`` for each of ``offsets``."""
+    """The cells that one access covers. In execution ``i`` these are the cells ``bases[i] + offset``, for each of
+    ``offsets``.
+    """
 
     buffer: int
     bases: list[int]
     offsets: tuple[int, ...]
     partial: bool
-    """True if the access may skip some elements of these cells, so that a write keeps part of their old contents."""
+    """True if the access may skip some elements of these cells. A write then keeps part of their old contents."""
 
 
 def extent(access: Access, dim: int) -> Extent:
@@ -126,8 +127,8 @@ def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
 def make_grids(
     buffers: tuple[Buffer, ...], accesses: Mapping[int, Iterable[Access]], trips: Mapping[int, int]
 ) -> dict[int, Grid]:
-    """Return the division into cells of each buffer in ``accesses``, which has all accesses of the program by
-    buffer.
+    """Return the division into cells of each buffer in ``accesses``, which has all accesses of the program, by buffer
+    id.
     """
     grids: dict[int, Grid] = {}
     known: dict[object, Grid] = {}
@@ -136,7 +137,7 @@ def make_grids(
         buffer, distinct = buffers[number], {(one.start, axes.number(one.dims), one.indirect): one for one in found}
         key = buffer.shape, buffer.dtype, buffer.space, buffer.partition_axis, frozenset(distinct)
         grid = known.get(key)
-        if grid is None:  # buffers that an unrolled loop declares share one grid
+        if grid is None:  # equal buffers, as an unrolled loop declares them, share one grid
             grid = known[key] = _grid(buffer, distinct.values(), trips)
         grids[number] = grid
     return grids
@@ -184,10 +185,9 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Return the share of a tile's partitions that one cell spans; 0 in HBM.
+    """Return the share of a tile's partitions that one cell spans; 0 for a buffer in HBM.
 
-    In PSUM the share is scaled up for a tile that is smaller than a bank, because such a tile occupies a whole
-    bank.
+    In PSUM the share is scaled up for a tile that is smaller than a bank, because such a tile occupies a whole bank.
     """
     axis = buffer.partition_axis
     if axis < 0 or not buffer.elements:

@@ -22,15 +22,19 @@ FACTORS: Mapping[str, str] = {
     "transfers": "time of DMA transfers",
     "slack": "how much longer a schedule takes than the best one",
 }
-"""Quantity that each factor multiplies. A factor of 1 leaves the published model as it is."""
+"""The quantity of the model that each factor multiplies, by the factor's name. A factor of 1 leaves the published model
+as it is.
+"""
 RANGE = (0.75, 1.5)
-"""Least and greatest factor. A larger deviation is taken for an error of the model, not a property of the machine."""
+"""Least and greatest allowed factor. A larger deviation is taken for an error of the model, not a property of the
+machine.
+"""
 CONSTANTS: Mapping[str, str] = {
     "launch": "time of a launch in addition to the published model's",
     "transfer": "time that each DMA transfer takes of its engines beyond that of its rows",
 }
-"""Time that each constant adds, in microseconds. A constant of 0 leaves the published model unchanged. Only latencies
-of short kernels show these times clearly.
+"""The time that each constant adds, by the constant's name. Constants are in microseconds; 0 leaves the published model
+unchanged. Only latencies of short kernels show these times clearly.
 """
 CONSTANT_RANGE = (-10.0, 30.0)
 """Least and greatest constant in microseconds."""
@@ -45,7 +49,7 @@ class Calibration:
     kernels: int
     factors: Mapping[str, float]
     error_before_percent: float
-    """Mean error of the published model on the measured kernels."""
+    """Mean error of the published model on the measured kernels, in percent."""
     error_after_percent: float
     sdk: str = ""
     params_version: int = PARAMS_VERSION
@@ -74,7 +78,9 @@ class Calibration:
 
     @property
     def digest(self) -> str:
-        """Return the identity of this calibration. Evaluations with different calibrations are never compared."""
+        """Return a text that differs for any two different calibrations. Evaluations with different calibrations are
+        never compared.
+        """
         values = [self.factors[name] for name in FACTORS] + [self.constants[name] for name in CONSTANTS]
         return f"{self.params_version}.{self.kernels}.{'_'.join(f'{value:g}' for value in values)}"
 
@@ -105,7 +111,7 @@ class Calibration:
         try:
             return cls(**found)
         except (TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"this is not a calibration: {error}", hint="acceld calibrate makes one") from error
+            raise UsageError(f"the data are not a calibration: {error}", hint="acceld calibrate makes one") from error
 
 
 def read(state_folder: Path) -> tuple[Calibration, ...]:
@@ -143,8 +149,8 @@ def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
 
 
 def chosen(found: Iterable[Calibration], chip: str, api: str) -> Calibration | None:
-    """Return the calibration for a chip and API; None if ``found`` has none that was fitted with the current
-    parameters.
+    """Return the calibration for a chip and API; None if none in ``found`` was fitted for them with the parameters of
+    this version.
     """
     return next((one for one in found if (one.chip, one.api) == (chip, api) and one.current), None)
 

@@ -32,15 +32,15 @@ from acceld.nki.timing.timeline import timeline
 Floats = NDArray[np.float64]
 
 NOISE = 0.1
-"""Standard deviation of a kernel's error, as the logarithm of measured over predicted latency."""
+"""Standard deviation of the model's error on a kernel, as the logarithm of measured over predicted latency."""
 FEWEST = 5
-"""Least number of kernels for a calibration."""
+"""Least number of measured kernels for a calibration."""
 FEWEST_CHAINS = 4
-"""Least number of chains for which any correction is kept."""
+"""Least number of chains of kernels with which any correction is kept."""
 CONFIDENCE = 2.0
 """Least ratio of the mean gain on left-out chains to its standard error for which a correction is kept."""
 GREATEST_ERROR = math.log(2.0)
-"""Limit on a kernel's error (as a logarithm) in the fit. A larger error counts as this limit."""
+"""Limit on the model's error on a kernel (as a logarithm) in the fit. A larger error counts as this limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Correction:
     spread: float
     """Standard deviation of ``number`` between machines."""
     step: float
-    """Change of ``number`` with which a kernel is timed again to find the slope."""
+    """The change of ``number`` that is tried to find how much a kernel's predicted latency changes with it."""
     least: float
     greatest: float
 
@@ -98,7 +98,9 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
     """
     targets = {(one.program.chip, one.program.api) for one in samples}
     if len(targets) > 1:
-        raise UsageError("these kernels are of several chips or APIs", hint="calibrate each chip and API by itself")
+        raise UsageError(
+            "the measured kernels are of several chips or APIs", hint="calibrate each chip and API by itself"
+        )
     timed = [(one, us) for one in samples if (us := _latency(one.program, {})) is not None]
     if len(timed) < FEWEST:
         raise UsageError(
@@ -147,7 +149,7 @@ def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Fl
 
 
 def _left_out_errors(error: Floats, slopes: Floats, kept: list[int], chains: NDArray[np.str_]) -> Floats:
-    """Return the mean absolute error of each chain, predicted by a fit to all other chains."""
+    """Return, for each chain, the mean absolute error of a fit to all other chains."""
     left = []
     for chain in dict.fromkeys(chains):
         mine = chains == chain
@@ -170,7 +172,7 @@ def _latency(program: Program, values: Mapping[str, float]) -> float | None:
 
 
 def _slope(program: Program, latency_us: float, correction: Correction) -> float:
-    """Return the change of the logarithm of the latency per unit of the correction's number."""
+    """Return the derivative of the logarithm of the predicted latency with respect to the correction's number."""
     changed_us = _latency(program, {correction.name: correction.value(correction.step)}) or latency_us
     return math.log(changed_us / latency_us) / correction.step
 

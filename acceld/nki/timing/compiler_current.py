@@ -1,4 +1,4 @@
-"""Model the compiler of ``nki``, which runs the instructions as written.
+"""Model the compiler of ``nki``, which runs instructions as the kernel writes them.
 
 The compiler's only choice is the engine of an instruction that names no engine.
 """

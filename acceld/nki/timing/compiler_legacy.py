@@ -27,7 +27,7 @@ DEFAULT_ENGINES: dict[str, Engine] = {
     "sequence_bounds": Engine.GPSIMD,
     "quantize_mx": Engine.GPSIMD,
 }
-"""The default engine of operations that do not run on the vector engine by default."""
+"""The engine that runs an operation by default. Operations that are missing run on the vector engine."""
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
@@ -57,8 +57,8 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
 
 
 def is_slow(instruction: Instruction) -> bool:
-    """Tell whether an instruction is a tensor_scalar on many elements with an ALU function that only GpSimd
-    has.
+    """Tell whether an instruction is a tensor_scalar with an ALU function that only GpSimd has, on more than a few
+    elements.
 
     The result is False for few elements. On few elements such a function takes no longer than any other function, and
     no counters show which engine runs it.
@@ -72,18 +72,21 @@ def _elements(instruction: Instruction) -> int:
 
 
 MERGED_OPS = frozenset({"tensor_tensor", "tensor_reduce", "copy", "reciprocal"})
-"""Operations whose operands are all tiles. One such instruction can do the work of several iterations of a loop."""
+"""Operations whose operands are all tiles. One machine instruction can do the work of several iterations of a loop over
+such an operation.
+"""
 
 ELEMENTWISE_OPS = MERGED_OPS | frozenset({"activation", "tensor_scalar", "scalar_tensor_tensor", "select"})
 """Operations that compute each element of a partition in the same way. Operands that are not tiles of the same shape
-have one number for each partition.
+have one element in each partition.
 """
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return how many iterations of an innermost affine loop one machine instruction covers.
+    """Return how many iterations of ``loop``, an innermost affine loop, one machine instruction covers, by the position
+    of the instruction in ``loop.body``.
 
-    Keys are positions in ``loop.body``. An instruction without an entry covers a single iteration.
+    An instruction without an entry covers a single iteration.
     """
     nodes = [node for node in loop.body if isinstance(node, Instruction)]
     if loop.kind is not LoopKind.AFFINE or len(nodes) < len(loop.body):
@@ -145,7 +148,7 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
 
 
 def _grows(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Tell whether one instruction can do the work of ``node`` in several iterations of ``loop``."""
+    """Tell whether one machine instruction can do the work of ``node`` in several iterations of ``loop``."""
     if node.mask or len(node.dsts) != 1 or any(access.indirect for access in node.accesses):
         return False
     if node.op == "matmul":
@@ -172,7 +175,7 @@ def _private(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Tell whether ``access`` covers another tile in each iteration of ``loop``."""
+    """Tell whether ``access`` covers a different tile in each iteration of ``loop``."""
     return _private(access, loop, model) or any(term[0] == loop.id for start in access.start for term in start.terms)
 
 
@@ -186,13 +189,13 @@ def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _product_in_psum(node: Instruction, access: Access, model: CostModel) -> bool:
-    """Tell whether ``node`` is a product or transpose and ``access`` its result in PSUM."""
+    """Tell whether ``node`` is a matrix product or a transpose, and ``access`` is its result in PSUM."""
     written = access in node.dsts and node.op in ("matmul", "transpose")
     return written and model.buffers[access.buffer].space is Space.PSUM
 
 
 def _mergeable(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Tell whether the iterations of ``loop`` apply ``node`` to different elements of the same partitions."""
+    """Tell whether each iteration of ``loop`` applies ``node`` to other elements of the same partitions."""
     if node.op not in MERGED_OPS or node.mask or len(node.dsts) != 1 or node.engine is Engine.GPSIMD:
         return False
     for access in node.accesses:
@@ -209,7 +212,7 @@ def _tiles(node: Instruction) -> list[Access]:
 
 
 def _elements_of(node: Instruction) -> int:
-    """Return the number of elements a partition in the widest tile of ``node``."""
+    """Return the number of elements in each partition of the widest tile of ``node``."""
     return max(prod(access.shape[1:]) for access in node.accesses)
 
 

@@ -15,9 +15,7 @@ CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The work of one core: the program as this core runs it, and how many iterations of each loop are the
-    core's.
-    """
+    """The work of one core: the program as that core runs it, and the number of iterations of each loop on that core."""
 
     program: Program
     trips: Mapping[int, int]
@@ -77,7 +75,7 @@ class _Touch:
 
 
 def _touched(part: Part) -> dict[int, set[_Touch]]:
-    """Return, by buffer, the elements that a core reads or writes in memory that both cores can reach."""
+    """Return the elements that a core reads or writes in memory that both cores can reach, by buffer."""
     program = part.program
     loops = program.loops
     found: dict[int, set[_Touch]] = {}
@@ -106,7 +104,7 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 
 
 def _at(node: Node, places: Mapping[int, int]) -> Node:
-    """Return a copy of ``node`` in which some loops begin at a given iteration.
+    """Return a copy of ``node`` in which some loops start at a given iteration instead of 0.
 
     ``places`` has that iteration, by the loop's id. It is added to every use of the loop's variable.
     """

@@ -33,7 +33,8 @@ computes it (nl.rsqrt). No figure is published for power on GpSimd, nor for powe
 model uses the same rate for all of them.
 """
 FEW = 8
-"""Number of elements of a partition that an engine processes within its least interval, even at a quarter of its rate.
+"""Greatest number of elements in a partition that an engine processes within its least interval, even at a quarter of
+its rate.
 """
 ALL_QUARTERS = (1 << QUARTERS) - 1
 GATHERED_BYTES = 4096
@@ -51,10 +52,13 @@ class Cost:
     engine: Engine
     busy_us: float = 0.0
     passes: int = 0
-    """Passes through the tensor engine's array (a float32 product takes two hardware instructions of two passes each).
+    """Passes through the array of the tensor engine. A float32 product takes two hardware instructions of two passes
+    each.
     """
     flops: int = 0
-    """FLOPs as neuron-profile counts them: 2 x rows x columns x elements, and twice as many for float32 products."""
+    """FLOPs as neuron-profile counts them: 2 x contracted rows x stationary columns x moving columns, and twice as many
+    for float32 products.
+    """
     transpose_flops: int = 0
     bytes_moved: int = 0
     """Bytes that a DMA transfer moves; 0 for other instructions."""
@@ -62,14 +66,16 @@ class Cost:
     row_bytes: int = 0
     """Contiguous bytes that each DMA descriptor moves."""
     rows: float = 1.0
-    """Share of the tensor engine's rows that are occupied."""
+    """Share of the tensor engine's rows that a product occupies."""
     late_us: float = 0.0
-    """Time after the end of a transfer until readers see its bytes, in addition to the latency that every transfer has.
+    """Time that readers have to wait after the end of a transfer, in addition to the latency that every transfer has.
     """
     quarters: int = 0
-    """The quarters of the DMA engines that a transfer uses, as bits; 0 for all four."""
+    """The quarters of the DMA engines that a transfer uses, one bit for each; 0 if it uses all four."""
     added: tuple[tuple[Engine, float], ...] = ()
-    """Engine and time of each instruction that the compiler adds: after a broadcast or a load, or before a store."""
+    """Engine and microseconds of each instruction that the compiler adds, after a broadcast or a load, or before a
+    store.
+    """
 
     @property
     def added_us(self) -> float:
@@ -79,7 +85,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Compute what instructions cost on a chip. Methods raise MissingRule for an operation without a rule."""
+    """Compute the cost of instructions on one chip. Methods raise MissingRule for an operation without a rule."""
 
     chip: ChipSpec
     params: TimelineParams
@@ -153,7 +159,7 @@ class CostModel:
         return clocks.get(engine, chip.base_ghz)
 
     def instruction_us(self, engine: Engine, elements: float) -> float:
-        """Return the time in microseconds of an instruction that takes one cycle an element, for ``elements`` a
+        """Return the microseconds of an instruction that takes one cycle for each of ``elements`` elements in a
         partition.
         """
         if engine is Engine.SCALAR:
@@ -173,12 +179,12 @@ class CostModel:
     # DMA
 
     def quarters(self, tile: Access, descriptors: int) -> tuple[int, int]:
-        """Return which quarters of the DMA engines move ``tile``, as bits (0 for all), and how many engines are
-        used.
+        """Return (the quarters of the DMA engines that move ``tile``, the number of engines in use). The quarters are
+        bits; 0 stands for all.
 
-        Each engine serves eight partitions of SBUF and takes eight descriptors at a time (AWS's page "DMA
-        overview"). Rows that are divided into many descriptors use all engines. A tile of at most 32 partitions
-        is taken to begin at a multiple of 32.
+        Each engine serves eight partitions of SBUF and takes eight descriptors at a time (AWS's page "DMA overview").
+        Rows that are divided into many descriptors use all engines. A tile of at most 32 partitions is taken to begin
+        at a multiple of 32.
         """
         chip, buffer = self.chip, self.buffers[tile.buffer]
         rows = tile.shape[0] if buffer.space is not Space.HBM else chip.partitions
@@ -190,10 +196,10 @@ class CostModel:
         return sum(bits) % ALL_QUARTERS, engines
 
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
-        """Return the time of a transfer that all DMA engines share: ``descriptors`` rows of ``row_bytes``
+        """Return the microseconds of a transfer that all DMA engines share: ``descriptors`` rows of ``row_bytes``
         bytes.
 
-        Long rows are limited by a rate of their own, which is lower for elements of less than four bytes.
+        The rate of long rows has a limit, which is lower for elements of less than four bytes.
         """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
@@ -233,7 +239,7 @@ class CostModel:
         )  # fmt: skip
 
     def _gather_us(self, packets: int) -> float:
-        """Return the time in which GpSimd makes the descriptors of a transfer of ``packets`` packets whose
+        """Return the microseconds in which GpSimd writes the descriptors of a transfer of ``packets`` packets whose
         addresses are in memory.
         """
         return self.params.gather_us + packets * self.params.gather_packet_us
@@ -263,7 +269,7 @@ class CostModel:
         return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
 
     def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
-        """Return the bytes that are contiguous in both tiles and run in the same direction."""
+        """Return the number of bytes that are contiguous in both tiles along the same axes."""
         there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
         if len(there) == len(here):
             counts = shape if len(shape) == len(dst.dims) else dst.shape
@@ -318,7 +324,7 @@ class CostModel:
         data = _tile(instruction.srcs[0])
         partitions, free = data.shape[0], prod(data.shape[1:])
         dtype = self.dtype(data)
-        # before trn2 a transpose is a product, and integers are multiplied as float32
+        # before trn2 a transpose is computed as a product, and integers are multiplied as float32
         whole = self.chip.generation < 3 and dtype not in FLOAT_DTYPES
         wide = DTYPE_BYTES[dtype] >= 4 or whole
         passes = self.params.transpose_passes if wide else 1
@@ -378,7 +384,7 @@ class CostModel:
             if len(instruction.dsts) > 1:
                 cycles += self.params.min_interval_cycles
             if self._doubled(instruction):
-                # the fixed part does not shrink with the rate: each element counts in full for it
+                # the fixed part does not become shorter at the double rate, so it depends on twice the cycles
                 fixed = self.params.overhead_factor * min(2 * cycles, self.params.double_rate_cycles)
                 return (max(self.params.min_interval_cycles, cycles) + fixed) / self.chip.vector_ghz / 1000
             return self._vector_us(cycles)
@@ -424,7 +430,8 @@ class CostModel:
         raise MissingRule(f"no cost rule for {op} (line {instruction.line})", hint="add one in acceld.nki.timing.cost")
 
     def _two_operand_factor(self, instruction: Instruction, n: float, handed_over: bool) -> float:
-        merged = n > prod(instruction.dsts[0].shape[1:])  # one instruction covers the columns of several iterations
+        # True if one machine instruction covers the columns of several iterations
+        merged = n > prod(instruction.dsts[0].shape[1:])
         tiles = [src for src in instruction.srcs if isinstance(src, Access) and (merged or prod(src.shape[1:]) > 1)]
         in_psum = [self.buffers[tile.buffer].space is Space.PSUM for tile in tiles]
         if handed_over or any(in_psum) or len(tiles) < 2:
@@ -432,7 +439,7 @@ class CostModel:
         simple = instruction.attr("op") in ("add", "multiply", "subtract")
         if self.chip.fast_16bit_vector:
             return 0.5 if instruction.op == "tensor_tensor" and self._all_narrow(instruction) else 1.0
-        # merged columns of width 1 are not known to be neighbors in memory
+        # columns of width 1 that were merged may not be neighbors in memory
         known = not merged or prod(instruction.dsts[0].shape[1:]) > 1
         fast = simple and known and self._all_bfloat16(instruction) and self._neighbors(instruction)
         return 1.0 if fast else 2.0
@@ -458,7 +465,7 @@ class CostModel:
         if not isinstance(data, Access) or not self._all_narrow(instruction):
             return 1.0
         if any(access.buffer in self.recast for access in instruction.accesses):
-            return 1.0  # the fast mode is not documented to keep the bits of halves of 32-bit values
+            return 1.0  # no document says that the fast mode keeps the bits of halves of 32-bit values
         if any(self.buffers[a.buffer].space is Space.PSUM for a in (data, instruction.dsts[0])):
             gain /= 2
         return gain if self._neighbors(instruction) else gain / 2
@@ -519,7 +526,7 @@ def recast_buffers(program: Program) -> frozenset[int]:
 
 
 def _reached(begin: Iterable[int], edges: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return the nodes of a graph that are reached from the nodes ``begin``. These nodes are included."""
+    """Return the nodes of a graph that can be reached from the nodes ``begin``, these included."""
     found, left = set(begin), list(begin)
     while left:
         new = [one for one in edges.get(left.pop(), ()) if one not in found]
@@ -529,7 +536,7 @@ def _reached(begin: Iterable[int], edges: Mapping[int, Iterable[int]]) -> set[in
 
 
 _HALF = 2
-"""Bytes of a half of a 32-bit value."""
+"""Bytes of half a 32-bit value."""
 _SCALAR_OPS = frozenset({"activation", "activate2", "copy", "tensor_scalar", "reciprocal", "loop_reduce", "memset"})
 _VECTOR_SINGLE = frozenset(
     "copy tensor_scalar activation activate2 transpose shuffle bn_stats dropout range_select max8 find_index8 "
@@ -549,7 +556,7 @@ def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
 
 
 def _element_steps(access: Access, buffer: Buffer) -> list[int]:
-    """Return the distance in elements between neighbors along each axis of a tile.
+    """Return the distance, in elements, between neighbors along each axis of a tile.
 
     The distance is 0 across partitions, along an axis of one element, and where a gather makes it unknown.
     """
@@ -592,14 +599,14 @@ def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> 
     strides = buffer.strides
     gathered = {item.axis for item in access.indirect if item.index is not None}
     if any(item.index is not None and item.index.shape == access.shape for item in access.indirect):
-        return itemsize  # each element has an index of its own
+        return itemsize  # a gather reads each element at an index of its own
     moves = []
     for position, (dim, count) in enumerate(zip(access.dims, counts, strict=True)):
         if count == 1 or position in gathered or (buffer.space is not Space.HBM and position == 0):
             continue
         moves.append((abs(sum(step * stride for step, stride in zip(dim.steps, strides, strict=True))), count))
     run = 1
-    for step, count in sorted(move for move in moves if move[0]):  # a step of 0 repeats the same row
+    for step, count in sorted(move for move in moves if move[0]):  # moves with a step of 0 repeat the same row
         if step != run:
             break
         run *= count

@@ -43,14 +43,14 @@ UNSHARED = (
     | FREE_OPS
     | REGISTER_OPS
 )
-"""Operations whose executions value numbering never merges."""
+"""Operations whose executions are never merged, even if they have equal operands."""
 
 _SKIPPED_LANE = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The use of an engine's accumulators by one instruction, in the first ``partitions`` partitions.
+    """The way in which one instruction uses its engine's accumulators, in the first ``partitions`` partitions.
 
     ``reads`` is True if the instruction adds to what the accumulators held before.
     """
@@ -75,14 +75,14 @@ class Template:
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
-    """For operands whose cells do not tell all elements apart: the buffer, and the number of the first element in each
-    execution.
+    """For operands whose cells do not tell all elements apart: the buffer, and the position of the operand's first
+    element in each execution.
 
     Such operands lie in HBM that the program never writes, or in a buffer whose cells are coarser than its accesses.
     """
     signature: int
-    """A number that is equal for instructions that compute the same from the same values; -1 for an instruction that is
-    never merged.
+    """A number that two instructions share if they compute the same function, so that equal operands give equal
+    results; -1 for an instruction that is never merged.
     """
     accumulates: bool
     executions: int
@@ -98,10 +98,10 @@ class Template:
 
     is_store: bool = False
     traffic: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """Bytes of one partition: SBUF read, SBUF written, PSUM read, PSUM written."""
+    """Bytes that one execution moves in one partition: SBUF read, SBUF written, PSUM read, PSUM written."""
     invariant_only: bool = False
-    """True for an instruction that was inserted for a function of nki.language. Two executions are merged only if their
-    operands were made before the outermost loop.
+    """True for an instruction that the front end inserted for a function of nki.language. Two of its executions are
+    merged only if their operands were computed before the outermost loop.
     """
     clears: bool = False
     """True for a lazy memset, which runs no instruction and makes the buffer undefined."""
@@ -110,11 +110,12 @@ class Template:
     sequential: bool = False
     """True if one of the loops around the instruction is sequential."""
     keeps: list[bool] | None = None
-    """For each execution, True if its mask leaves part of the destinations unchanged; None if no execution does."""
+    """True for each execution whose mask leaves part of the destinations unchanged; None if there is no such execution.
+    """
     accumulator: Accumulator | None = None
     other: list[Cost] | None = None
-    """Costs on the other engine that the compiler may choose; None if there is no choice. The order is that of
-    ``costs``.
+    """The costs on the other engine that the compiler may choose, in the order of ``costs``; None if there is no
+    choice.
     """
     positions: list[Sequence[object]] = field(default_factory=list)
     """For each pattern of the instruction, a list with one entry for each execution: the pattern's base. The entry of a
@@ -131,7 +132,9 @@ class Prepared:
     """Templates by the instruction's number in program order."""
     grids: Mapping[int, Grid]
     trips: Mapping[int, int]
-    """Number of iterations of each loop that are expanded; fewer than the loop has if the rest is extrapolated."""
+    """The number of iterations of each loop that are expanded. This is less than the loop's own number if the rest is
+    extrapolated.
+    """
 
 
 def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[int, int]) -> Prepared:
@@ -147,7 +150,8 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     for node, _ in nodes:
         if node.op == "memset" and node.attr("lazy"):
             for dst in node.dsts:
-                accesses[dst.buffer]  # the buffer needs a grid, but this access does not determine it
+                # the buffer gets an entry, because it needs a grid, but this access has no influence on the grid
+                accesses[dst.buffer]
             continue
         for access in node.accesses:
             if access.buffer in written:
@@ -194,7 +198,8 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
 
 @dataclass(slots=True)
 class _RegisterValues:
-    """Number the values of registers, so that an instruction waits for the values that it needs.
+    """Number the values that registers have, so that the schedule makes an instruction wait for the values that it
+    reads.
 
     Each value has a cell of its own. An instruction reads a register when the instruction starts, so a write of a later
     value to the register does not wait for the instruction. ``reads`` and ``writes`` give the cells in each execution,
@@ -204,7 +209,7 @@ class _RegisterValues:
     reads: dict[int, list[list[int]]] = field(default_factory=dict)
     writes: dict[int, list[int]] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)
-    """By register: the cell of the register's present value."""
+    """The cell of the present value of each register, by register."""
     made: int = 0
 
     @classmethod
@@ -216,7 +221,7 @@ class _RegisterValues:
         return found
 
     def _using(self, body: Sequence[Node], numbers: Iterator[int], trips: Mapping[int, int]) -> list[_Step]:
-        """Return the instructions of ``body`` that use registers, as (number, instruction), and the loops around them, as
+        """Return the instructions of ``body`` that use registers, as (number, instruction), nested in their loops, as
         (iterations, content).
         """
         steps: list[_Step] = []
@@ -282,12 +287,12 @@ class _Operands:
         self._numbers: dict[object, int] = {}
         self._axes = Axes()
         self._buffers: dict[int, tuple[int, int]] = {}
-        """For each buffer, a number that equal buffers share, and the partition axis (-1 in HBM)."""
+        """A number that equal buffers share, and the partition axis (-1 in HBM), by buffer id."""
         self._cells: dict[object, tuple[CellAccess, object, int]] = {}
         self._inputs: dict[object, tuple[object, int]] = {}
 
     def cells(self, access: Access, space: tuple[tuple[int, int], ...]) -> tuple[CellAccess, object, int]:
-        """Return the cells of ``access`` in each execution, the layout of the access, and the number of its
+        """Return the cells that ``access`` covers in each execution, the layout of the access, and the number of its
         form.
         """
         key = self._key(access), access.start, space
@@ -304,8 +309,8 @@ class _Operands:
         return cells, layout, form
 
     def read_only(self, access: Access) -> tuple[object, int]:
-        """Return the layout and the number of the form of an access to a buffer that the program only reads. Such a
-        buffer has no cells.
+        """Return the layout and the number of the form of an access to a buffer that the program only reads and that
+        therefore has no cells.
         """
         key = self._key(access)
         known = self._inputs.get(key)
@@ -314,7 +319,9 @@ class _Operands:
         return known
 
     def _key(self, access: Access) -> tuple[object, ...]:
-        """Return a key that accesses of one form share. Accesses with equal keys may have different cells."""
+        """Return a key that is equal for all accesses of one form. Accesses with equal keys may still cover different
+        cells.
+        """
         found = self._buffers.get(access.buffer)
         if found is None:
             one, grid, model = self.model.buffers[access.buffer], self.grids.get(access.buffer), self.model
@@ -364,7 +371,7 @@ class _Form:
 
 
 class _Templates:
-    """Make the templates of a program's instructions, and share what instructions of one form have in common."""
+    """Create the templates of a program's instructions. Instructions of one form share what they have in common."""
 
     def __init__(
         self,
@@ -384,9 +391,7 @@ class _Templates:
         self.costs: dict[object, Cost] = {}
 
     def template(self, number: int, node: Instruction, around: _Around, merged: int) -> Template:
-        """Return the template of instruction ``number``. One machine instruction covers ``merged`` of its
-        iterations.
-        """
+        """Return the template of instruction ``number``, of which one machine instruction covers ``merged`` iterations."""
         space = around.space
         if node.op == "memset" and node.attr("lazy"):
             return Template(
@@ -415,7 +420,7 @@ class _Templates:
             layouts.append(layout)
             forms.append(form)
         if node.op == "bitcast" and self.views.get(node.dsts[0].buffer) == node.srcs[0]:
-            reads.clear()  # a view reads nothing by itself; its readers read the tile
+            reads.clear()  # the declaration of a view reads nothing; the readers of the view read the viewed tile
         if self.views and node.op != "bitcast":
             viewed = [tile for src in node.srcs if isinstance(src, Access) for tile in self._viewed(src.buffer)]
             reads += [operands.cells(tile, space)[0] for tile in viewed]
@@ -461,7 +466,7 @@ class _Templates:
         )  # fmt: skip
 
     def _viewed(self, buffer: int) -> Iterator[Access]:
-        """Yield the tiles of which ``buffer`` is a view: a tile, and the tiles of which that tile is a view."""
+        """Yield the tile of which ``buffer`` is a view, the tile of which that tile is a view, and so on."""
         seen: set[int] = set()
         while buffer in self.views and buffer not in seen:
             seen.add(buffer)
@@ -556,7 +561,7 @@ CHOICES = {
     ("copy", Engine.VECTOR): Engine.SCALAR,
     ("memset", Engine.VECTOR): Engine.GPSIMD,
 }
-"""For an operation and the engine that the compiler usually chooses, the other engine that it may choose."""
+"""The other engine that the compiler may choose, by operation and the engine that it usually chooses."""
 
 
 def _elsewhere(
@@ -589,10 +594,10 @@ def _priced(
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
-    """Return, for each pattern of ``node``, what the pattern contributes in each execution.
+    """Return, for each pattern of ``node``, a list with the pattern's part in each execution.
 
-    An operand or a selection contributes the pattern's base. A mask contributes the pattern's coefficients and base,
-    but None in executions in which the mask excludes nothing (``cut`` is False).
+    For an operand or a selection that part is the pattern's base. For a mask it is the pattern's coefficients and base;
+    it is None in executions in which the mask excludes nothing (``cut`` is False).
     """
     patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
     found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
@@ -605,8 +610,8 @@ def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[
 
 
 def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
-    """Return the loops in whose iterations ``load`` always makes a new tile, even if an earlier iteration
-    loaded the same data.
+    """Return the loops whose iterations each load a new tile with ``load``, even if an earlier iteration loaded the
+    same data.
 
     The result is () if all tiles of the load fit SBUF. A tile declared inside a loop has room for one
     iteration. To reuse such a tile in the next iteration of an outer loop, the compiler needs room for the
@@ -627,7 +632,7 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
 
 def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
-    """Return, for each buffer that is a view of another dtype, the tile that it views.
+    """Return the tile that a view shows, by the view's buffer id. A view has another dtype than its tile.
 
     An instruction that reads or writes the view reads or writes the tile. So a later write to the tile waits for the
     readers of the view, and a write to the view waits for the readers of the tile.
@@ -642,7 +647,7 @@ def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
 
 
 def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:
-    """Return, for each buffer, the loops on whose iteration the buffer's contents depend."""
+    """Return the loops on whose iteration a buffer's contents depend, by buffer id."""
     found: dict[int, set[int]] = defaultdict(set)
     for node, _ in nodes:
         loops = {loop for pattern in node.mask for loop, _ in pattern.base.terms}
@@ -659,8 +664,7 @@ def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set
 def _computed_within(
     node: Instruction, engine: Engine, cost: Cost, model: CostModel, varying: Mapping[int, set[int]]
 ) -> tuple[int, ...]:
-    """Return the loops in whose iterations ``node`` always computes its tile again, even if the values are
-    equal.
+    """Return the loops whose iterations each compute the tile of ``node`` again, even if the values are equal.
 
     The compiler does not keep a tile that changes in an inner loop for the next iteration of an outer loop, if
     computing the tile takes less time than a transfer takes to start.
@@ -674,7 +678,7 @@ def _computed_within(
 
 
 def _writes_in_part(node: Instruction) -> bool:
-    """Tell whether the operation itself leaves some elements of a destination unchanged."""
+    """Tell whether the operation leaves some elements of a destination unchanged, even without a mask."""
     if any(leaves_result(node, number) for number in range(len(node.dsts))):
         return True
     if node.op == "shuffle":
@@ -695,7 +699,7 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 
 
 def _cost_key(access: Access, model: CostModel) -> object:
-    """Return a key that is equal for accesses that have the same effect on the cost of an instruction."""
+    """Return a key that is equal for accesses with the same effect on the cost of an instruction."""
     buffer, number = model.buffers[access.buffer], access.buffer
     # The partitions of a transfer's tile decide which DMA engines move it.
     place = access.start[buffer.partition_axis].const if buffer.space is not Space.HBM else 0
@@ -737,7 +741,7 @@ def _input_layout(access: Access, model: CostModel) -> object:
 def shape_variants(
     node: Instruction, space: tuple[tuple[int, int], ...]
 ) -> tuple[list[int] | None, list[tuple[int, ...]]]:
-    """Return, for each execution, the index of its shape inside its mask, and the list of distinct shapes.
+    """Return, for each execution, the index of the shape that its mask leaves, and the list of these distinct shapes.
 
     An index is -1 if the mask excludes the whole execution. The first result is None if all executions have the first
     shape.
@@ -833,10 +837,11 @@ def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, floa
 def _keeps_values(
     number: int, nodes: Sequence[tuple[Instruction, object]], only: Mapping[int, int], filled: Mapping[int, float]
 ) -> bool:
-    """Tell whether the chain of tensor_scalars that ends with instruction ``number`` changes no value.
+    """Tell whether the chain of tensor_scalars that ends with instruction ``number`` computes the identity: its results
+    equal its operands.
 
-    The compiler folds such a chain into the instruction that reads it. ``only`` maps each tile that is written
-    once to the number of its writer. A factor within a few roundings of 1 counts as 1.
+    The compiler folds such a chain into the instruction that reads it. ``only`` maps each tile that is written once to
+    the number of its writer. A factor within a few roundings of 1 counts as 1.
     """
     factor, summand = 1.0, 0.0
     while True:
@@ -857,15 +862,15 @@ def _keeps_values(
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> tuple[set[int], set[int]]:
-    """Find the tiles that the legacy compiler leaves in PSUM from the instruction that writes a tile to the instruction
-    that reads the tile.
+    """Return which tiles the legacy compiler keeps in PSUM between the instruction that writes a tile and the
+    instruction that reads it.
 
     The first result has the numbers of the broadcasts that write such a tile, and of the instructions that read such a
     tile. The second result has the buffers that the compiler moves to PSUM.
 
-    Such a tile has one reader, fits a PSUM bank, and has no address in the kernel. It is the result of a
-    broadcast to all partitions, or of a tensor_scalar whose call names no engine and which runs on the scalar engine. At
-    any time there are at most as many such tiles as banks that the kernel's own tiles leave free. In a sequential loop
+    Such a tile has one reader, fits a PSUM bank, and has no address in the kernel. It is the result of a broadcast to
+    all partitions, or of a tensor_scalar whose call names no engine and which runs on the scalar engine. At any time
+    there are at most as many such tiles as banks that the kernel's own tiles leave free. In a sequential loop
     broadcasts are copied to SBUF, as the one measured kernel with such a loop shows.
     """
     if model.params.small_operand_elements == 0 or not any(_may_stay(node) for node, _ in nodes):
@@ -887,7 +892,7 @@ def _handed_over(
     only = {buffer: made[0] for buffer, made in writers.items() if len(made) == 1}
 
     def may_stay(buffer: int) -> bool:
-        """Return True if a tile with a single writer may stay in PSUM, by the tile's size and by its writer."""
+        """Tell whether the size and the only writer of a tile allow it to stay in PSUM."""
         made, tile = only[buffer], program.buffers[buffer]
         writer, loops = nodes[made]
         movable = tile.space is Space.SBUF and tile.address is None
@@ -906,7 +911,7 @@ def _handed_over(
     ]
     found: set[int] = set()
     left: set[int] = set()
-    held: list[int] = []  # readers of the tiles that are in PSUM now; each tile has a bank
+    held: list[int] = []  # the readers of the tiles that are kept in PSUM now; each tile takes one bank
     declared = _declared_banks(program, model, nodes) if pairs else np.zeros(0, np.int64)
     for made, number in sorted(pairs):
         held = [reader for reader in held if reader >= made]

@@ -39,14 +39,14 @@ window.
 """
 
 _Gap = tuple[float, float, int, int]
-"""A time in which an engine is idle: begin, end, position in the engine's queue, and the operation before the gap (-1
-for none).
+"""One time in which an engine is idle, as (begin, end, position in the engine's queue, operation before the gap; -1 if
+there is no such operation).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The time of one engine from its first to its last operation, in microseconds."""
+    """The activity of one engine from its first to its last operation. Times are in microseconds."""
 
     first: int
     """The operation that starts first."""
@@ -62,20 +62,20 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Start and end of each machine operation in microseconds, and the operation whose end determined each start."""
+    """The result of scheduling: start and end of each machine operation in microseconds, and the operation that each
+    one waited for.
+    """
 
     start_us: list[float]
     end_us: list[float]
     cause: list[int]
-    """For each operation, the operation whose end determined its start; -1 if no operation did."""
+    """For each operation, the operation whose end determined its start; -1 if it waited for no operation."""
     total_us: float
     throttled_us: float = 0.0
-    """Additional busy time of the tensor engine because it ran at half its rate, in microseconds."""
+    """Microseconds by which the tensor engine is busy for longer because it ran at half its rate."""
 
     def path_us(self, machine: Machine) -> dict[tuple[int, int], float]:
-        """Return the microseconds of each (line, engine) on the critical path: the chain of operations that
-        ends last.
-        """
+        """Return the microseconds of each (line, engine) on the critical path, the chain of operations that ends last."""
         spent: dict[tuple[int, int], float] = defaultdict(float)
         until = max(self.end_us, default=0.0)
         at = self.end_us.index(until) if self.end_us else -1
@@ -106,7 +106,9 @@ class Schedule:
         return Use(numbers[0], begin, free, idle, waits)
 
     def before_us(self, machine: Machine, number: int) -> dict[tuple[int, int], float]:
-        """Return the microseconds of each (line, engine) in the chain of operations for which an operation waits."""
+        """Return the microseconds of each (line, engine) in the chain of operations for which operation ``number``
+        waits.
+        """
         spent: dict[tuple[int, int], float] = defaultdict(float)
         until, at = self.start_us[number], self.cause[number]
         while at >= 0:
@@ -118,7 +120,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class _Server:
-    """The queue of one engine, or of a part of the DMA engines, up to the operation that is placed now."""
+    """The queue of one engine, or of a part of the DMA engines, with the operations that were placed so far."""
 
     end: float = 0.0
     """The time at which the last operation ends, in microseconds."""
@@ -129,8 +131,8 @@ class _Server:
     gaps: deque[_Gap] = field(default_factory=deque)
 
     def issue(self, window: int) -> int:
-        """Count one more operation, and return its position in the queue. Forget gaps that are more than ``window``
-        operations before it.
+        """Count one more operation, and return its position in the queue. Gaps that are more than ``window`` operations
+        before it are forgotten.
         """
         position = self.issued
         self.issued = position + 1
@@ -140,10 +142,10 @@ class _Server:
         return position
 
     def run(self, number: int, ready: float, busy: float, why: int, issued: int) -> tuple[float, float, int]:
-        """Place an operation in the first gap in which it fits, or else at the end; return its begin, end and cause.
+        """Place an operation in the first gap that is long enough, or else at the end; return its begin, end and cause.
 
-        ``issued`` is the operation's position in the queue. Until ``ready`` the operation waits for the operation
-        ``why``.
+        ``issued`` is the operation's position in the queue. The operation waits for the operation ``why`` until
+        ``ready``.
         """
         last, gaps = self.end, self.gaps
         position = _fitting(gaps, ready, busy) if ready < last and gaps else -1
@@ -182,17 +184,19 @@ class _Server:
 
 @dataclass(slots=True)
 class _Throttle:
-    """Follow the average use of a tensor engine that throttles, and lengthen the operations that it runs slowly."""
+    """The average use of a tensor engine that throttles. The engine runs at half its rate while the average is low."""
 
     ramp_us: float
     half_use: float
     use: float = 0.0
     until: float = 0.0
     lost_us: float = 0.0
-    """Additional busy time so far because the engine ran at half its rate."""
+    """Microseconds by which the engine has been busy for longer because it ran at half its rate."""
 
     def busy_us(self, at: float, busy: float, rows: float) -> float:
-        """Return how long an operation takes that starts at ``at`` and uses the share ``rows`` of the array's rows."""
+        """Return how long an operation takes that starts at ``at``, would take ``busy`` at the full rate, and uses the
+        share ``rows`` of the array's rows.
+        """
         if at > self.until:
             self.use *= exp((self.until - at) / self.ramp_us)
         if self.use < self.half_use:
@@ -206,7 +210,7 @@ class _Throttle:
 def schedule(
     machine: Machine, params: TimelineParams, chip: ChipSpec, not_before: Mapping[int, float] | None = None
 ) -> Schedule:
-    """Return start and end of every operation of ``machine``.
+    """Return the schedule of ``machine``: start and end of every operation.
 
     ``not_before`` has the earliest start of some operations, in microseconds by number. Operations that run on
     another engine than usual are changed in ``machine``.
@@ -259,7 +263,8 @@ def schedule(
 
 
 def _is_sooner(one: _Server, busy: float, other: _Server, usual: float, ready: float) -> bool:
-    """Return True if an operation would wait for the engine ``other``, and would end sooner on the engine ``one``.
+    """Tell whether an operation would have to wait for the engine ``other``, and would end sooner on the engine
+    ``one``.
 
     The operation takes ``busy`` microseconds on ``one`` and ``usual`` on ``other``.
     """
@@ -270,7 +275,9 @@ def _is_sooner(one: _Server, busy: float, other: _Server, usual: float, ready: f
 def _transferred(
     queues: Iterable[_Server], number: int, ready: float, busy: float, why: int, window: int
 ) -> tuple[float, float, int]:
-    """Place a transfer in all of ``queues``; return its first begin, its last end, and the cause of the last end."""
+    """Place a transfer in all of ``queues``. Return its earliest begin, its latest end, and the cause of the latest
+    end.
+    """
     first, finish, reason = -1.0, -1.0, why
     for queue in queues:
         begin, done, cause = queue.stream(number, ready, busy, why, queue.issue(window))
@@ -281,10 +288,10 @@ def _transferred(
 
 
 def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:
-    """Return, for each set of quarters of the DMA engines, the queues that a transfer over the set occupies.
+    """Return the queues that a transfer occupies, by the set of quarters of the DMA engines that it uses.
 
-    A set is given as bits; 0 stands for all quarters. Quarters that are always used together form one queue.
-    Queues are numbered from ``engines`` on.
+    A set is given as bits; 0 stands for all quarters. Quarters that are always used together form one queue. Queues are
+    numbered from ``engines`` on.
     """
     used = sorted({ALL_QUARTERS, *quarters.values()})
     together: dict[tuple[int, ...], int] = {}
@@ -298,24 +305,24 @@ def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, .
 
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
-    """Return the engine choices for operations whose usual engine has more work than any other engine."""
+    """Return the choices of another engine, for the operations whose usual engine has the most work of all engines."""
     work = machine.engine_us()
     busiest = work.index(max(work))
     return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}
 
 
 def _note(holes: deque[_Gap], hole: _Gap) -> None:
-    """Add a gap that ends later than all other gaps. If there are more than MOST_GAPS gaps, drop the oldest gap."""
+    """Append a gap that ends later than all gaps in ``holes``. Beyond MOST_GAPS gaps, the oldest gap is dropped."""
     holes.append(hole)
     if len(holes) > MOST_GAPS:
         holes.popleft()
 
 
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
-    """Return the index of the first gap in which an operation fits; -1 if the operation fits in no gap.
+    """Return the index of the first gap that is long enough for an operation; -1 if no gap is.
 
-    The search runs backwards to the first gap that ends late enough, because most gaps end before the operation
-    is ready.
+    The search runs backwards to the first gap that ends late enough, because most gaps end before the operation is
+    ready.
     """
     count = position = len(holes)
     while position and holes[position - 1][1] >= ready:
@@ -337,8 +344,8 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. The rest of the transfer runs
-    after ``last``.
+    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. What does not fit there runs after
+    ``last``.
     """
     later: list[_Gap] = []
     while holes and holes[-1][1] > ready:
@@ -368,8 +375,8 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
 
 
 def _replace(holes: deque[_Gap], position: int, before: _Gap, after: _Gap) -> None:
-    """Replace the gap at ``position``, in which an operation was placed, by the gaps ``before`` and ``after`` that are
-    left of it.
+    """Replace the gap at ``position``, in which an operation was placed, by the gaps that remain before and after the
+    operation.
     """
     del holes[position]
     if after[1] - after[0] > SHORTEST_GAP_US:

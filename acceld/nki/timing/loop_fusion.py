@@ -1,9 +1,9 @@
-"""Fuse loops as the legacy compiler does: a loop that makes values in SBUF with a later loop that uses them.
+"""Fuse loops as the legacy compiler does: a loop that writes values to SBUF and a later loop that uses them become one
+loop.
 
-Two affine loops with equal numbers of iterations are fused under one condition. In every buffer that one of the
-loops writes, iteration i of the second loop may touch only what iteration i of the first loop touches. Loads
-between the loops move before the fused loop. Values are then used soon after they are made, and need not be
-spilled.
+Two affine loops with equal numbers of iterations are fused under one condition. In every buffer that one of the loops
+writes, iteration i of the second loop may touch only what iteration i of the first loop touches. Loads between the
+loops move before the fused loop. Values are then used soon after they are written, and need not be spilled.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Fuser:
         return loop
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return ``nodes`` with their loops fused: outer loops first, then the loops inside them."""
+        """Return ``nodes`` with their loops fused. Outer loops are fused before the loops inside them."""
         work = list(nodes)
         at = 0
         while at < len(work):
@@ -104,7 +104,7 @@ class _Fuser:
         return True
 
     def _same_iteration(self, a: Access, loop_a: int, b: Access, loop_b: int) -> bool:
-        """Tell whether two accesses can share an element only if both loops are in the same iteration."""
+        """Tell whether two accesses share elements only where both loops are in the same iteration."""
         if a.indirect or b.indirect:
             return False
         for dim, (start_a, start_b) in enumerate(zip(a.start, b.start, strict=True)):
@@ -151,7 +151,9 @@ def _only_loads(node: Node) -> bool:
 
 
 def _renamed(node: Node, old: int, new: int) -> Node:
-    """Return ``node``, a part of the body of loop ``old``, as a part of the body of loop ``new``."""
+    """Return ``node`` with loop ``old`` replaced by loop ``new``: a part of the body of ``old`` becomes a part of the
+    body of ``new``.
+    """
 
     def renamed(loop: int) -> int:
         return new if loop == old else loop

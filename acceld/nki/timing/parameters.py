@@ -19,7 +19,7 @@ PARAMS_VERSION = 11
 class TimelineParams:
     """The parameters of the performance model for one compiler.
 
-    Overheads are in cycles of the engine that they belong to.
+    Overheads are in cycles of the engine that has them.
     """
 
     model: str
@@ -104,9 +104,9 @@ class TimelineParams:
     half_use: float = 0.55
     """Average use of the tensor engine below which it runs at half its rate, on chips that throttle it."""
     most_use: float = 1.0
-    """Greatest share of its cycles in which the tensor engine takes a column; 1 if nothing limits it. trn1 with the
-    current compiler: 0.875. Profiles of foxl-ai/kiln name this limit, and 768 chained products take 2.45 columns a
-    nanosecond at every width.
+    """Greatest share of its cycles in which the tensor engine can take a column; 1 if nothing limits the share. trn1
+    with the current compiler: 0.875. Profiles of foxl-ai/kiln name this limit, and 768 chained products take 2.45
+    columns a nanosecond at every width.
     """
     pair_cycles: int = 0
     """Cycles of a vector instruction that reads two tiles of SBUF, in addition to two cycles for each column."""
@@ -115,7 +115,9 @@ class TimelineParams:
     the descriptors. trn1: foxl-ai/kiln counts 128 packets for each of 256 transfers of 128 rows of 6528 B.
     """
     compared: bool = True
-    """True if latencies of whole kernels on the chip were compared with predictions, so that an interval is known."""
+    """True if latencies of whole kernels on the chip were compared with predictions, so that the error of a prediction
+    is known as an interval.
+    """
 
     # changed by a calibration; factors of 1 and times of 0 are the published model
     overhead_factor: float = 1.0
@@ -123,9 +125,9 @@ class TimelineParams:
     transfer_factor: float = 1.0
     """Factor on the time of each DMA transfer."""
     each_transfer_us: float = 0.0
-    """Time for which each transfer occupies its DMA engines in addition to the time of its rows."""
+    """Microseconds for which each transfer occupies its DMA engines, in addition to the time of its rows."""
     calibrated_on: int = 0
-    """Number of this machine's kernels that the calibration was fitted on; 0 for the published model."""
+    """Number of this machine's kernels to which the calibration was fitted; 0 for the published model."""
 
     # choices of structure
     value_numbering: bool = True
@@ -137,7 +139,7 @@ class TimelineParams:
     eliminate_dead: bool = True
     """True if the compiler drops instructions whose results are never stored."""
     spills: bool = True
-    """True if the model limits values in SBUF to its capacity."""
+    """True if the model limits the values in SBUF to its capacity; values that do not fit are spilled."""
     alternates_copies: bool = True
     """True if copies and clears that name no engine always alternate between two engines.
 
@@ -155,7 +157,7 @@ class TimelineParams:
     (legacy, later chips). Source: the counters of two kernels.
     """
     small_operand_elements: int = 8
-    """Greatest number of elements for which a tensor_scalar that names no engine runs on the vector engine (legacy).
+    """Greatest number of elements of a tensor_scalar that names no engine for which the vector engine runs it (legacy).
     With more elements the scalar engine runs it.
     """
 
@@ -169,8 +171,8 @@ class TimelineParams:
         return {name: getattr(self, name) for name in self.__slots__}
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
-        """Return a copy in which the parameter ``name`` is multiplied by ``factor``, to examine how a
-        prediction depends on it.
+        """Return a copy in which the parameter ``name`` is multiplied by ``factor``. It serves to examine how a
+        prediction depends on the parameter.
         """
         value = getattr(self, name) * factor
         return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})

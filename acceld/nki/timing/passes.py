@@ -1,8 +1,8 @@
-"""Choose between compiled code and Python for the three passes over all executions: numbering of values,
-allocation of SBUF, and scheduling.
+"""Choose between compiled code and Python for the three passes over all executions: numbering of values, allocation of
+SBUF, and scheduling.
 
-Compiled code and Python give the same results to the last bit. Compiled code runs if it was built. Compiled code that
-was built from another version of its source is not used.
+Both give the same results to the last bit. Compiled code runs if it was built from the present version of its source;
+else Python runs.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ SOURCE = Path(__file__).with_name("native.pyx")
 
 
 def is_of_this_source(built_from: str) -> bool:
-    """Tell whether ``built_from`` is the digest of the source of the compiled passes. The answer is True, too, if the
-    source is not installed.
+    """Tell whether ``built_from`` is the digest of the source from which the compiled passes should be built. The
+    answer is also True if the source is not installed.
     """
     return not SOURCE.is_file() or hashlib.sha256(SOURCE.read_bytes()).hexdigest() == built_from
 

@@ -33,15 +33,15 @@ ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DM
 INDEX = {engine: position for position, engine in enumerate(ENGINES)}
 _DMA, _VECTOR = INDEX[Engine.DMA], INDEX[Engine.VECTOR]
 HOPELESS = 4.0
-"""A value that the kernel computes again is not kept if the kernel writes more than this many times SBUF's size before
+"""A value that the kernel computes again is dropped if the kernel writes more than this many times SBUF's size before
 it computes the value again.
 """
 
 MAX_PENDING = 100
-"""Longest chain of postponed repeats; a repeat that would make the chain longer is executed at once."""
+"""Longest chain of postponed repeats. A repeat that would make the chain longer is executed at once."""
 
 END = 1 << 62
-"""Number that stands for the next use of a value that is not used again."""
+"""The next use of a value that is not used again, as a number greater than every event's."""
 
 SMALL_BYTES = 64.0
 """Bytes of each partition below which a value is dropped only if no larger value can be dropped. Dropping a small value
@@ -59,13 +59,19 @@ class Machine:
     line: list[int] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     choices: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """By operation: another engine that may run it, and its time on that engine. The schedule chooses."""
+    """Another engine that may run an operation, and the time on that engine, by operation. The schedule chooses between
+    the engines.
+    """
     rows: dict[int, float] = field(default_factory=dict)
-    """By operation: the share of the tensor engine's rows that a product occupies, if less than all."""
+    """The share of the tensor engine's rows that a product occupies, by operation; an operation that occupies all rows
+    is missing.
+    """
     quarters: dict[int, int] = field(default_factory=dict)
-    """By operation: the quarters of the DMA engines that a transfer uses, as bits, if not all four."""
+    """The quarters of the DMA engines that a transfer uses, as bits, by operation; a transfer that uses all four is
+    missing.
+    """
     late_us: dict[int, float] = field(default_factory=dict)
-    """By operation: time after the end of a transfer until readers see its bytes, in addition to the latency that every
+    """Time that readers have to wait after the end of a transfer, by operation, in addition to the latency that every
     transfer has.
     """
     hbm_read_bytes: int = 0
@@ -86,11 +92,13 @@ class Machine:
     sbuf_peak: float = 0.0
     psum_peak: float = 0.0
     spilled_lines: dict[int, int] = field(default_factory=dict)
-    """Spilled bytes by the line that computed the spilled value."""
+    """Spilled bytes by the source line that computed the spilled value."""
     dropped: tuple[int, ...] = ()
     """Numbers, in program order, of the instructions that are left out because their results never reach a store."""
     became: bytearray = field(default_factory=bytearray)
-    """For each event: 0 if it is left out, 1 if it became an operation, 2 if its values were already in place."""
+    """The fate of each event: 0 if it is left out, 1 if it became an operation, 2 if its values were already in SBUF or
+    PSUM.
+    """
 
     def add(self, engine: int, busy: float, waits: tuple[int, ...], line: int, kind: str) -> int:
         """Append an operation and return its number."""
@@ -123,7 +131,7 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
 
 @dataclass(slots=True)
 class _Operation:
-    """Hold what executions of one instruction with the same cost have in common.
+    """The properties that all executions of one instruction with the same cost have in common.
 
     ``count`` says how many of these executions were scheduled.
     """
@@ -134,7 +142,7 @@ class _Operation:
     line: int
     name: str
     added: list[tuple[int, float]]
-    """Engine and time of each operation that the compiler adds."""
+    """Engine and microseconds of each operation that the compiler adds."""
     choice: tuple[int, float] | None
     """Another engine that may run the operation, and its time on that engine."""
     count: int = 0
@@ -147,7 +155,7 @@ class _Operation:
 
 
 def _operations(template: Template) -> list[_Operation]:
-    """Return one record for each cost that an execution of the instruction may have."""
+    """Return one record for each cost that the executions of ``template``'s instruction may have."""
     choices: list[tuple[int, float] | None] = [None] * len(template.costs)
     if template.other is not None:
         choices = [(INDEX[other.engine], other.busy_us) for other in template.other]
@@ -179,21 +187,22 @@ class _Planner:
         """Worth of keeping each value: the time per byte to reload it, or to spill and reload it if it was not loaded.
         """
         self.upcoming = [END] * values
-        """Next use of each value: twice the number of the event that reads it, or twice the number plus 1 of the event
-        that computes it again.
+        """The next use of each value: twice the number of the event that reads it, or twice the number plus 1 of the
+        event that computes it again.
         """
         self.earlier: dict[int, list[int]] = {}
-        """By value: earlier readers that may end after the last reader, because another engine runs the reader after
-        them, or because both are transfers.
+        """Earlier readers of a value that may end after the last reader, by value: another engine runs the last reader,
+        or both are transfers.
         """
         self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
         self.saved = [-1] * values
         """The operation that saved each value to HBM; -1 if the value was not saved."""
         self.maker = [-1] * values
-        """The operation after which each value is in SBUF, PSUM or HBM; -1 before there is such an operation."""
+        """The operation after which each value is in SBUF, PSUM or HBM; -1 if no operation has produced the value yet.
+        """
         self.last = [-1] * values
-        """The last operation that reads each value; -1 before there is such an operation."""
+        """The last operation that reads each value; -1 if no operation has read it yet."""
         self.pending = [-1] * values
         """The skipped repeat that computes each value again, for values that are not in place; -1 for other values."""
         self.depth = [0] * values
@@ -214,17 +223,22 @@ class _Planner:
             [[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]]
         )
         self.held: dict[int, float] = {}
-        """By event: freed bytes of a load that wait until the load's other pieces are freed too."""
+        """Return the space in PSUM for each line that writes there: all of PSUM if there is a single line, half of PSUM
+        for each of several lines.
+
+        Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by name.
+        """
         self.owed = 0.0
-        """Bytes that were allocated while too few bytes were released. Bytes that are released later pay them first."""
+        """Bytes that were allocated although they were not free. Bytes that are released later make up for them first.
+        """
         self.psum_released = self._psum_shares()
         """Space in PSUM that the instructions of each line may use, as pieces of (bytes, last reader)."""
         self.psum_used = 0.0
         self.now = -1
 
     def _psum_shares(self) -> dict[int, deque[list[float]]]:
-        """Return the space in PSUM for each line that writes there: all of PSUM for a single line, half of PSUM for
-        each of several lines.
+        """Return the space in PSUM for each line that writes there: all of PSUM for a single line; if there are
+        several, at least half of PSUM for each.
 
         Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by name.
         """
@@ -308,7 +322,7 @@ class _Planner:
                 waits += [last[value], *reversed(self.earlier.get(value, ()))]
         dying: list[list[float]] = []
         if event == now and END in self.afterwards[event]:
-            # results may take the space of operands that are not used again
+            # a result may take the space of an operand that is not used again
             for value, after in zip(ins, self.afterwards[event], strict=False):
                 if after == END and resident[value]:
                     pieces = len(self.released)
@@ -328,7 +342,7 @@ class _Planner:
             pending[value] = -1
             depth[value] = 0
         number = self._emit(operation, waits)
-        for piece in dying:  # the next user of the freed space waits for this operation, which still reads the space
+        for piece in dying:  # whoever takes the freed space next waits for this operation, which still reads there
             piece[1] = float(number)
         engines = machine.engine
         for value in ins:
@@ -348,7 +362,7 @@ class _Planner:
             saved[value] = -1
 
     def _emit(self, operation: _Operation, waits: list[int]) -> int:
-        """Append an operation, and the operations that the compiler adds to it.
+        """Append an operation, with those that the compiler adds to it.
 
         Return the number of the operation after which the results are ready.
         """
@@ -413,11 +427,11 @@ class _Planner:
                     self._touch(value, after & 1)
 
     def _settle(self, value: int) -> None:
-        """Free ``value`` if it is not used again; otherwise record its present use."""
+        """Record the next use of ``value`` after the present event; free it if there is no next use."""
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Record a use of ``value``. The time of the use decides how soon the value is dropped.
+        """Record a use of ``value`` now. A value that was used recently is dropped later than others.
 
         ``repeated`` is 1 if the kernel loads or computes the value again before the next use.
         """
@@ -433,7 +447,8 @@ class _Planner:
         if value in self.cold:
             del self.cold[value]
         worth = self.age + (self._cost_to_remake(value) / self.bytes[value] if repeated else self.keeping[value])
-        if worth != self.worth[value]:  # if the worth is unchanged, the heap has the value's entry already
+        # the heap already has an entry of the value with this worth unless the worth has changed
+        if worth != self.worth[value]:
             self.worth[value] = worth
             self.order += 1
             heappush(self.warm, (worth, self.order, value))
@@ -447,7 +462,7 @@ class _Planner:
 
     @cached_property
     def written(self) -> list[float]:
-        """Return, for each event, the bytes of a partition that the kernel has written into SBUF before the event."""
+        """Return the bytes that the kernel has written into each partition of SBUF before each event."""
         total = 0.0
         volume = []
         for outs in self.stream.outputs:
@@ -458,18 +473,18 @@ class _Planner:
         return volume
 
     def _transfer_us(self, kind: Kind) -> float:
-        """Return an estimate of the time to move a value between HBM and SBUF, from which the worth of values
-        follows.
+        """Return an estimate of the microseconds to move a value between HBM and SBUF, from which the worth of values
+        is computed.
         """
         return kind.row * 128 / self.chip.dma_bytes_per_us
 
     def _cost_to_reload(self, kind: Kind) -> float:
-        """Return the time to restore a dropped value that the kernel does not compute again."""
+        """Return the microseconds to restore a dropped value that the kernel does not compute again."""
         transfer = self._transfer_us(kind)
         return transfer if kind.loaded else 2 * transfer
 
     def _cost_to_remake(self, value: int) -> float:
-        """Return the time to restore a dropped value that the kernel computes again."""
+        """Return the microseconds to restore a dropped value that the kernel computes again."""
         transfer = self._transfer_us(self.stream.kind(value))
         if self._hopeless(value):
             return transfer
@@ -477,7 +492,7 @@ class _Planner:
 
     @cached_property
     def remake(self) -> list[float]:
-        """Return, for each value, the time to compute or load it again, with the loads and PSUM values that
+        """Return, for each value, the microseconds to compute or load it again, with the loads and PSUM values that
         this needs.
         """
         stream = self.stream
@@ -510,9 +525,9 @@ class _Planner:
             self.psum_released[self.line[value]].append([size, float(operation)])
 
     def _give_back(self, value: int, size: float, operation: int) -> None:
-        """Make the space of a value available again.
+        """Release the space of a value.
 
-        The pieces of one load are freed together, when the last of them has been dropped.
+        The pieces of one load are released together, when the last of them has been dropped.
         """
         if self.loaded[value]:
             event = self.stream.value_event[value]
@@ -650,8 +665,7 @@ class _Planner:
 
 
 def _take(released: deque[list[float]], size: float, waits: list[int]) -> float:
-    """Take ``size`` bytes, first of the space that was released first. Add the last readers of that space to
-    ``waits``.
+    """Take ``size`` bytes of the released space, oldest first, and add the last readers of that space to ``waits``.
 
     Return the number of bytes that were not available.
     """
@@ -672,5 +686,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return a list with the figure of each value. ``figures`` has one figure for each kind of values."""
+    """Return a list with the figure of each value, where ``figures`` has one figure for each kind of values."""
     return [figures[kind] for kind in stream.value_kind]

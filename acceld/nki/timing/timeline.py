@@ -68,14 +68,14 @@ FIGURE_CLASS: Mapping[str, str] = {
     "written_write_bytes": "exact",
     "dma_descriptors": "exact",
 }
-"""Class of each figure. exact: the figure follows from the program alone. modelled: the figure depends on what the
+"""The class of each figure. exact: the figure follows from the program alone. modelled: the figure depends on what the
 compiler is assumed to do. predicted: the figure depends on an assumed schedule too.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class HotSpot:
-    """The microseconds that one line of the kernel takes of one engine."""
+    """The microseconds for which one line of the kernel occupies one engine."""
 
     line: int
     engine: str
@@ -110,7 +110,9 @@ class Timeline:
     """Bytes of all loads as written in the source, before the compiler merges or repeats loads."""
     written_write_bytes: int
     dma_descriptors: Mapping[int, int]
-    """Number of DMA descriptors of the transfers as written in the source, by the contiguous bytes of a descriptor."""
+    """Number of DMA descriptors of the transfers as written in the source, by the number of contiguous bytes that a
+    descriptor moves.
+    """
     sbuf_peak_bytes_per_partition: int
     psum_peak_banks: int
     pe_passes: int
@@ -181,7 +183,7 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     if params is None:
         params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
-        # the other core may use results that this core's program does not
+        # keep dead instructions, because the other core may use their results
         params = replace(params, eliminate_dead=False)
     if params.fuse_loops:
         program = fuse(program)
@@ -219,8 +221,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers that the instructions ``dropped`` have in the program as it was read: without the
-    instructions that :func:`compiler_legacy.sums_apart` added.
+    """Return the numbers of the instructions ``dropped`` in the kernel's own program, without the instructions that
+    :func:`compiler_legacy.sums_apart` added to it.
     """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
     if not added:
@@ -229,8 +231,8 @@ def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
 
 
 def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
-    """Return the program with fused loops, and what the performance model does with each execution of each
-    instruction.
+    """Return the program with fused loops, and whether the performance model counts, leaves out or merges each
+    execution of each instruction.
 
     The second result maps an instruction's number in program order to one turn (:mod:`acceld.nki.ir.turns`) for
     each execution: counted, left out or merged. An instruction without an entry counts in full. The mapping is
@@ -290,10 +292,11 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 
 
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
-    """Return the runs of two cores. The core that reaches an exchange or a barrier first waits for the other core.
+    """Return the runs of two cores that wait for each other: at each exchange or barrier, the core that comes first
+    waits for the other core.
 
-    Each round schedules both cores again and moves the meetings. After round n the first n meetings have their final
-    times, because the operations before them no longer change.
+    Each round schedules both cores again and moves the exchanges and barriers. After round n the first n of them have
+    their final times, because the operations before them no longer change.
     """
     meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
     common = min(map(len, meetings))
@@ -316,11 +319,11 @@ def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
 
 
 def _on_one_stack(ran: list[_Run], chip: ChipSpec) -> list[_Run]:
-    """Return the runs of two cores, each at least as long as their common stack of HBM needs to move the bytes of both
-    cores.
+    """Return the runs of two cores, extended if the stack of HBM that they share needs more time to move the bytes of
+    both.
 
-    Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s
-    in long rows.
+    Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s in long
+    rows.
     """
     moved = sum(run.figures[name] for run in ran for name in ("hbm_read_bytes", "hbm_write_bytes"))
     least = moved / chip.hbm_bytes_per_us
@@ -366,7 +369,7 @@ def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
 
 
 def _dma_busy(machine: Machine, total_us: float) -> float:
-    """Return the busy time of the busiest quarter of the DMA engines. ``total_us`` is the sum over all
+    """Return the busy microseconds of the busiest quarter of the DMA engines. ``total_us`` is the sum over all
     transfers.
     """
     if not machine.quarters:
@@ -380,7 +383,9 @@ def _dma_busy(machine: Machine, total_us: float) -> float:
 
 
 def _extended(first: dict[str, float], second: dict[str, float], steps: float) -> dict[str, float]:
-    """Return each figure extrapolated linearly: ``first`` plus ``steps`` times its difference to ``second``."""
+    """Return each figure extrapolated linearly: the value in ``first`` plus ``steps`` times the difference between
+    ``second`` and ``first``. The result is never less than in ``second``.
+    """
     return {name: max(second[name], value + (second[name] - value) * steps) for name, value in first.items()}
 
 
@@ -389,7 +394,8 @@ def _executions(body: tuple[Node, ...], trips: Mapping[int, int]) -> int:
 
 
 def _shorter(program: Program, full: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Return numbers of iterations for which the program has at most ``budget`` executions, as far as possible.
+    """Return a number of iterations for each loop with which the program has at most ``budget`` executions, if
+    possible.
 
     Outer loops are shortened before inner loops.
     """
@@ -487,8 +493,8 @@ class _Written:
 
 
 def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
-    """Return counts of instructions, bytes and passes of the program as written, before the compiler changes
-    it.
+    """Return the numbers of instructions, bytes and array passes of the program as the source has it, before the
+    compiler changes it.
     """
     counts: dict[str, int] = defaultdict(int)
     rows: Counter[int] = Counter()
@@ -540,7 +546,7 @@ def _binding(
 
 
 NOTED_SHARE = 0.01
-"""Least share of the latency for which an unproven part is named."""
+"""Least share of the latency that an unproven part must have to be named."""
 
 
 def _issued(transfers: int, params: TimelineParams) -> tuple[str, ...]:

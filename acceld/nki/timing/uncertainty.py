@@ -19,8 +19,8 @@ from enum import StrEnum
 
 UNVALIDATED = "unvalidated"
 MOSTLY = 0.6
-"""Least busy share of the busiest engine for which a kernel is bound by that engine. With less, the kernel counts as
-waiting.
+"""Least share of the latency for which a kernel's busiest engine must be busy, if the kernel is to count as bound by
+that engine. With less, the kernel counts as waiting.
 """
 
 
@@ -49,12 +49,14 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The uncertainty of a predicted latency: its interval, and the measured kernels behind the interval."""
+    """The uncertainty of a predicted latency: its interval, and the measured kernels from which the interval was
+    computed.
+    """
 
     kind: str
     """``predicted``, or ``data_dependent`` if there is no latency."""
     interval_percent: float | None
-    """Half width of the interval; None for a kernel that no measured kernel resembles."""
+    """Half the width of the interval, in percent; None for a kernel that no measured kernel resembles."""
     validated_on: str
     """The measured kernels behind the interval in words, or ``unvalidated``."""
     starts_us: float | None = None

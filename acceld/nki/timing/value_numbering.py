@@ -21,7 +21,7 @@ from acceld.nki.timing.buffer_pieces import CellAccess
 from acceld.nki.timing.expansion import Prepared, Template
 
 PLACES = 2
-"""Number of places between which the legacy compiler alternates a tile that is written again while it is in scope.
+"""Number of memory places that a tile alternates between if it is written again while it is in scope (legacy compiler).
 
 Two places agree with the measured limits of nki-samples' pooling kernels, in which a load starts twice in the time of a
 load and a reduction. One place does not agree with them, and neither do as many places as fit SBUF.
@@ -36,7 +36,7 @@ class Kind:
     bytes: float
     """Bytes of each value in one partition; 0 in HBM."""
     row: int
-    """Bytes of a value's row in one partition."""
+    """Bytes in one partition of a row of the value."""
     space: Space
     loaded: bool
 
@@ -54,15 +54,15 @@ class Stream:
     """Values that each event overwrites in place; () if the compiler gives the results a new place."""
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
-    """Number of each event among the executions of its instruction, where masked executions count too."""
+    """Number of each event among the executions of its instruction, counting those that a mask excludes."""
     kinds: list[Kind] = field(default_factory=list)
     value_kind: list[int] = field(default_factory=list)
-    """For each value, the index of its kind in ``kinds``."""
+    """The index in ``kinds`` of each value's kind."""
     value_event: list[int] = field(default_factory=list)
-    """The event that first made each value."""
+    """The event that first computed each value."""
 
     def kind(self, value: int) -> Kind:
-        """Return the record that ``value`` shares with the other values of the same access."""
+        """Return the kind of ``value``, which all values have in common that one access of an instruction writes."""
         return self.kinds[self.value_kind[value]]
 
 
@@ -73,18 +73,19 @@ def expand(prepared: Prepared, *, numbering: bool) -> Stream:
     if expander.scattered:
         expander = _Expander(prepared, numbering, expander.scattered)
         stream = expander.run()
-    if expander.scattered:  # the second pass found more scattered values, which repeats of the first pass had hidden
+    # the second pass found more scattered values, which repeats in the first pass had hidden; so number once more
+    if expander.scattered:
         stream = _Expander(prepared, numbering, prepared.templates).run()
     return stream
 
 
 _Moved = dict[int, tuple[int, int, int]]
-"""By cell of a buffer whose value lies in another cell: the buffer with that other cell, the distance between the two
-cells, and the number of the instruction whose repeat gave the cell its value.
+"""For each cell whose value lies in another cell: the buffer with that other cell, the distance between the two cells,
+and the number of the instruction whose repeat gave the cell its value.
 """
 _Cells = tuple[dict[int, int], list[int], tuple[int, ...], _Moved]
-"""Data that an access looks up: values by cell, the first cell of each execution, the offsets of further cells, and the
-cells whose values lie elsewhere.
+"""The tables that an access looks up: values by cell, the first cell of each execution, the offsets of further cells,
+and the cells whose values lie elsewhere.
 """
 
 
@@ -98,11 +99,11 @@ class _Site:
     kinds: list[int]
     """Index of the kind of the values that each access writes."""
     signature: int
-    """A number that is equal for instructions that compute the same from the same values and ``given``; -1 for an
-    instruction that is never merged.
+    """A number that two instructions share if they compute the same results from equal values and equal ``given``; -1
+    for an instruction that is never merged.
     """
     given: list[tuple[object, ...]] | None
-    """For each execution, the numbers that depend on loop variables; None if the instruction has no such numbers."""
+    """The numbers of each execution that depend on loop variables; None if the instruction has no such numbers."""
     in_place: bool = False
     """True if an execution counts as a repeat only of an execution that wrote the same cells."""
     executed: int = 0
@@ -124,7 +125,7 @@ class _Expander:
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
         self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
-        """By loop: the cells of the buffers that are declared in the loop."""
+        """The cells of the buffers that are declared in a loop, by the loop."""
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(self.cells[buffer.id])
@@ -133,8 +134,7 @@ class _Expander:
         self.rewritten: set[int] = set()
         """Buffers that were written again while they were in scope."""
         self.places: dict[tuple[int, int], deque[tuple[int, ...]]] = {}
-        """The newest values written to each place of a rewritten buffer, oldest first. Keys are (buffer, first cell).
-        """
+        """The newest values written to each place of a rewritten buffer, oldest first, by (buffer, first cell)."""
         self.outermost = 0
         """Number of the first event of the current outermost loop."""
         self.signatures: dict[object, int] = {}
@@ -240,8 +240,8 @@ class _Expander:
         stream.turn.append(at)
 
     def _values_read(self, site: _Site, at: int) -> tuple[int, ...]:
-        """Return the values that execution ``at`` reads: in its operands, in destinations to which it adds, and in an
-        accumulator.
+        """Return the values that execution ``at`` reads: those of its operands, of destinations to which it adds, and
+        of an accumulator.
         """
         template = site.template
         read: list[int] = []
@@ -290,7 +290,7 @@ class _Expander:
 
     @staticmethod
     def _written(site: _Site, at: int, outs: tuple[int, ...]) -> list[int]:
-        """Write the values ``outs`` into the cells of execution ``at``, and return the values that were there."""
+        """Replace the values in the cells of execution ``at`` by ``outs``, and return the replaced values."""
         overwritten: list[int] = []
         position = 0
         for cells, bases, offsets, moved in site.writes:
@@ -307,7 +307,7 @@ class _Expander:
         return overwritten
 
     def _move(self, template: Template, at: int, outs: tuple[int, ...]) -> None:
-        """Record which cells of a repeat have values that were first written elsewhere."""
+        """Record which cells that a repeat writes have a value that was first written to another cell."""
         position = 0
         for access in template.writes:
             base, moved = access.bases[at], self.moved[access.buffer]
@@ -329,16 +329,15 @@ class _Expander:
         raise ValueError("no cell holds the value of an accumulator")
 
     def _read_together(self, cells: list[int], moved: _Moved) -> None:
-        """Check whether the values of ``cells``, which one access reads together, lie side by side.
-
-        If not, record the instructions whose repeats took those values from elsewhere.
+        """Record the instructions whose repeats scattered the values of ``cells``, if these values, which one access
+        reads together, do not lie side by side.
         """
         places = [moved.get(cell) for cell in cells]
         if len({place and place[:2] for place in places}) > 1:
             self.scattered.update(place[2] for place in places if place)
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
-        """Return the numbers of new values: one for each cell that the execution writes, and one for its
+        """Return numbers for the new values of an execution: one for each cell that it writes, and one for its
         accumulator if it uses one.
         """
         kinds, events = self.stream.value_kind, self.stream.value_event
@@ -355,8 +354,7 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites: the values that were written to its cells :data:`PLACES`
-        writes ago.
+        """Return the values that this execution overwrites, those written to its cells :data:`PLACES` writes ago.
 
         Only a tile that is written again while it is in scope has so few copies. For other tiles, which rotate through
         SBUF, the result is ().

@@ -1,4 +1,4 @@
-"""Identify the performance model. Predictions of two models with different identities are never compared."""
+"""Identify the performance model by a text, its version. Predictions with different versions are never compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acceld.nki.timing.parameters import PARAMS_VERSION
 
 _SIMULATOR = Path(__file__).parents[1]
 _ASIDE = ("port",)
-"""Folders of the simulator whose code has no effect on predictions."""
+"""Folders of the simulator whose code does not affect predictions."""
 
 
 @cache
@@ -47,7 +47,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def model_of(calibration: Calibration | None) -> str:
-    """Return the identity of the performance model with the corrections of ``calibration``; None stands for no
-    calibration.
+    """Return the identity of the performance model with the corrections of ``calibration``. With None, the model is not
+    calibrated.
     """
     return model_version() if calibration is None else f"{model_version()}.c{calibration.digest}"

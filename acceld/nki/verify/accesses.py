@@ -20,7 +20,7 @@ _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
 _CONTROL = having(Trait.CONTROL)
 _QUARTERS = 4
-"""Number of equal groups into which the partitions are divided: 4 groups of 32 of the 128 partitions.
+"""Number of equal groups (quarters) of partitions: 4 groups of 32 of the 128 partitions.
 
 A tensor of at most 32 partitions begins at a multiple of 32. A tensor of 33 to 64 partitions begins at a multiple of
 64.
@@ -28,7 +28,7 @@ A tensor of at most 32 partitions begins at a multiple of 32. A tensor of 33 to 
 
 
 class Accesses:
-    """Check every tile that an instruction accesses against its buffer and the chip."""
+    """Check every tile that an instruction accesses against the declaration of its buffer and the limits of the chip."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report, self.rules = report, rules
@@ -190,7 +190,8 @@ class Accesses:
     def _surely_outside(
         self, instruction: Instruction, access: Access, axes: AxisMap | None, d: int, size: int
     ) -> bool:
-        """Tell whether it is proved that an index which the mask includes is out of bounds in some iteration.
+        """Tell whether it is proved that some iteration accesses an index which the mask includes and which is out of
+        bounds.
 
         Return False, too, if the proof would take too long.
         """
@@ -277,7 +278,9 @@ class Accesses:
             return
         self._start_partition(instruction, access, buffer, count)
         if self.rules.legacy and not self.rules.strict:
-            return  # the legacy compiler splits such expressions; calls of nisa were checked when they were traced
+            # no limit applies: the legacy compiler splits such expressions, and calls of nisa were checked while
+            # tracing
+            return
         axes = free_axes(access, buffer)
         if axes > FREE_AXES:
             self.report.add(
@@ -308,8 +311,8 @@ class Accesses:
             )
 
     def _values(self, start: Affine, modulus: int) -> Iterator[int]:
-        """Yield values of ``start`` that have every remainder modulo ``modulus`` which occurs in some
-        iteration.
+        """Yield, for each remainder modulo ``modulus`` that ``start`` has in some iteration, one value of ``start``
+        with it.
 
         If no loop changes the remainder, the only value is the constant.
         """
@@ -337,7 +340,8 @@ class Accesses:
                 first += dst.start[d].scale(width)
                 ends += [(dim.count - 1) * dim.steps[d] * width for dim in dst.dims[1:]]
             low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + item
-            wide = prod(dst.shape[1:]) * item > bank  # another check has refused this already
+            # another check has already refused a product that is wider than a bank
+            wide = prod(dst.shape[1:]) * item > bank
             if not wide and any((place + low) % bank + high - low > bank for place in self._values(first, bank)):
                 self.report.add(
                     "psum_bank",
@@ -394,7 +398,8 @@ class Accesses:
         )
 
     def _places(self, number: int) -> list[range]:
-        """Return the ranges of partitions that a tensor may occupy, counted in quarters of all partitions.
+        """Return the ranges of partitions that a tensor with ``number`` partitions may occupy, counted in quarters of
+        all partitions.
 
         A tensor occupies a single quarter, two adjacent quarters, or all four.
         """
@@ -413,7 +418,7 @@ def free_bytes(buffer: Buffer) -> int:
 
 
 def tile_bytes(access: Access, buffer: Buffer) -> int:
-    """Return the bytes of a tile's elements in one partition. Elements that the access reads repeatedly count
+    """Return the bytes of a tile's elements in one partition. An element that the access reads several times counts
     once.
     """
     moving = [dim for dim in access.dims[1:] if any(dim.steps)]

@@ -1,7 +1,8 @@
-"""Check what the current API's tool chain is reported to refuse on trn1, and not on later chips.
+"""Check rules of the current API that hold only on trn1: what its tool chain is reported to refuse there, and not on
+later chips.
 
-AWS does not document ``nki`` for trn1. Each rule here is a refusal that foxl-ai/kiln reports of nki 0.6.0 and neuronx-cc 2.27
-(SDK 2.32), with the tracer's text or the compiler's error number.
+AWS does not document ``nki`` for trn1. Each rule here is a refusal that foxl-ai/kiln reports of nki 0.6.0 and
+neuronx-cc 2.27 (SDK 2.32), with the tracer's text or the compiler's error number.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _TAKES_RUN_TIME_ADDRESSES = frozenset({"dma_copy", "dma_compute", "dma_transpose
 
 
 class CurrentOnTrn1(InstructionCheck):
-    """Check an instruction of the current API for trn1. For other APIs and chips, find nothing."""
+    """Check an instruction of the current API against the rules for trn1. For other APIs and chips, nothing is
+    reported.
+    """
 
     def check(self, instruction: Instruction, around: tuple[Loop, ...]) -> None:
         """Check the rules of the instruction's operation, and of the loops ``around`` it."""
@@ -87,7 +90,9 @@ class CurrentOnTrn1(InstructionCheck):
 
 
 def _moves(access: Access, loops: set[int]) -> bool:
-    """Tell whether an access begins where only run time knows: by a register, or by a counter of one of ``loops``."""
+    """Tell whether the position of an access is known only at run time: a register gives it, or the variable of one of
+    ``loops`` does.
+    """
     if any(one.register is not None for one in access.indirect):
         return True
     return any(loop in loops for start in access.start for loop, _ in start.terms)

@@ -1,6 +1,7 @@
-"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large programs.
+"""Note what is legal but is known to compile wrongly or slowly: large programs, and statements that AWS's users
+reported.
 
-A kernel with notes is not refused, because kernels with such forms have also run on chips.
+A kernel with notes is not refused, because kernels with such statements have also run on chips.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ def _of_legacy(program: Program) -> Iterator[Notice]:
     loop writes as a whole although the tile is declared outside of the loop.
     """
     written: dict[tuple[int, int], bool] = {}
-    """By loop and buffer: True while the first use in an iteration of the loop was a write of the whole buffer."""
+    """True while the first use of a buffer in an iteration of a loop was a write of the whole buffer, by loop and
+    buffer.
+    """
     for instruction, around in program.walk():
         for loop in around:
             if loop.kind is LoopKind.AFFINE:

@@ -19,7 +19,7 @@ class TooMany(Exception):
 
 @dataclass
 class Report:
-    """The findings of one verification, each combination of rule, line and message once.
+    """The findings of one verification. Each combination of rule, line and message occurs once.
 
     ``noted`` counts repeated findings too. ``noted`` grows whenever a check finds something, even if ``findings`` stays
     the same.
@@ -42,7 +42,9 @@ class Report:
             raise TooMany
 
     def tick(self) -> None:
-        """Add a finding and raise TooMany if the deadline has passed. Long checks call this now and then."""
+        """Raise TooMany after adding a finding if the verification has passed its deadline. Long checks call this now
+        and then.
+        """
         if time.monotonic() > self.deadline:
             self.add(
                 "verify_deadline",
@@ -57,7 +59,7 @@ class Report:
         return self.program.buffers[access.buffer]
 
     def name(self, access: Access) -> str:
-        """Return the text that names an access in messages, such as ``x[128, 512]``."""
+        """Return the name and shape of an access for messages, such as ``x[128, 512]``."""
         buffer = self.buffer(access)
         shape = ", ".join(str(n) for n in access.shape)
         return f"{buffer.name or f'buffer {buffer.id}'}[{shape}]"

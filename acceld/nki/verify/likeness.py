@@ -1,4 +1,4 @@
-"""Find instructions for which one check is enough, because they differ only in their position in the program.
+"""Find instructions that differ only in their position in the program, so that checking one of them is enough.
 
 A kernel with unrolled loops has each instruction many times: on different buffers of one kind, and at different
 positions in the kernel's arguments.
@@ -12,7 +12,7 @@ from acceld.nki.ir.def_use import Use, uses_of
 from acceld.nki.ir.program import Access, Instruction, Loop, Program, Space
 
 LARGEST = 2**62
-"""Limit on the magnitude of integers in a program."""
+"""Limit on the absolute value of integers in a program."""
 
 
 class Likeness:
@@ -87,15 +87,15 @@ class Likeness:
 
 
 class Uses:
-    """The uses of each buffer, in program order. The uses of a buffer are computed when :meth:`of` is called."""
+    """The uses of each buffer, in program order. They are computed only when :meth:`of` asks for them."""
 
     def __init__(self, likeness: Likeness) -> None:
         self._likeness = likeness
         self._walked: dict[int, tuple[Instruction, tuple[Loop, ...], int | None]] = {}
         self._made: dict[int, list[Use]] = {}
         self._places: dict[int, list[tuple[int, int]]] = {}
-        """By buffer: the position of each instruction that uses the buffer, and the number of the operand that lies in
-        the buffer.
+        """The uses of a buffer, by buffer: the position of each instruction that uses it, and the number of the operand
+        that lies in it.
         """
 
     def add(self, instruction: Instruction, loops: tuple[Loop, ...], position: int, like: int | None) -> None:

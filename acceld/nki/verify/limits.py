@@ -29,7 +29,7 @@ class RuleBook:
 
     @property
     def block_dimensions(self) -> bool:
-        """Tell whether on-chip tensors may have block dimensions, which stand before the partition dimension.
+        """Tell whether on-chip tensors may have block dimensions, which come before the partition dimension.
 
         Compilers accept them up to SDK 2.24 and refuse them from 2.25 on (AWS's migration guide for block dimensions).
         """

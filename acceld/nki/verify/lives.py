@@ -1,4 +1,4 @@
-"""Find pairs of tiles that have a common address and are in use at the same time.
+"""Find reads of a tile that another tile at the same address has overwritten.
 
 The executions of instructions are followed in program order. An execution that writes a tile overwrites the other tiles
 at the same address. A finding is a read of a part of a tile that another tile has overwritten.
@@ -32,7 +32,7 @@ _MOST_SUMS = 1 << 24
 Env = dict[int, int]
 _Span = tuple[int, int]
 _Parts = tuple[Array, Array | slice, Array | slice]
-"""The owners of all parts of a memory, and the rows and the columns of the parts that an access reaches."""
+"""The owner of each part of a memory, with the rows and the columns of the parts that one access reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,17 @@ class Lives:
         self.tiles = {number: rectangles(self.program.buffers[number]) for number in sharing(self.program)}
         self.left = MOST_EXECUTIONS
         self.owners: dict[tuple[str, int], Array] = {}
-        """By memory and core: the number of the tile that last wrote each part; 0 if no tile wrote the part."""
+        """The number of the tile that last wrote each part, by memory and core; 0 if no tile wrote the part."""
         self.numbers: dict[tuple[int, int, int], tuple[tuple[int, ...], int]] = {}
-        """By buffer, block and core: the current iteration of the loops around the declaration, and the number of the
-        tile that the declaration made in that iteration.
+        """The current iteration of the loops around a declaration, and the number of the tile that the declaration made
+        in that iteration, by buffer, block and core.
         """
         self.current: set[int] = set()
         """Numbers of the tiles that are in scope."""
         self.lost: dict[int, set[tuple[_Span, _Span]]] = {}
-        """By tile: the parts that other tiles have overwritten."""
+        """The parts of a tile that other tiles have overwritten, by the tile's number."""
         self.named: list[tuple[int, int]] = [(0, 0)]
-        """By the tile's number: its buffer, and the line that last wrote the tile."""
+        """The buffer of a tile and the line that last wrote the tile, by the tile's number."""
         self.core = 0
 
     def check(self) -> None:
@@ -104,7 +104,7 @@ class Lives:
                     axis = self.program.buffers[use.access.buffer].partition_axis
                     start = use.access.start[axis]
                     steps = [step for dim in use.access.dims if (step := dim.steps[axis]) and dim.count > 1]
-                    if steps == [1]:  # consecutive partitions count as one part
+                    if steps == [1]:  # consecutive partitions can be joined into one part
                         steps = [next(dim.count for dim in use.access.dims if dim.steps[axis] and dim.count > 1)]
                     elif not steps:
                         steps = [1]
@@ -153,7 +153,8 @@ class Lives:
         ]
         if not touches:
             return None
-        touches.sort(key=lambda touch: touch.use.writes)  # an instruction reads its operands before it writes
+        # reads come first, because an instruction reads its operands before it writes
+        touches.sort(key=lambda touch: touch.use.writes)
 
         def run(env: Env) -> None:
             self.left -= 1
@@ -238,7 +239,7 @@ class Lives:
         return owners, _run(rows // self.row), _run(columns // self.column)
 
     def _read(self, node: Instruction, parts: _Parts, tile: int) -> None:
-        """Add a finding if ``tile`` has written a part among ``parts`` that another tile has overwritten since."""
+        """Add a finding if ``node`` reads, among ``parts``, a part of ``tile`` that another tile has overwritten."""
         if tile not in self.lost:
             return
         owners, rows, columns = parts
@@ -295,7 +296,7 @@ def _moved(steps: Sequence[int], strides: tuple[int, ...]) -> int:
 
 
 def _reached(moves: Sequence[tuple[int, int]], start: Array | None = None) -> Array:
-    """Return all positions that an access reaches, sorted.
+    """Return the sorted positions that an access reaches.
 
     Each pair (count, step) in ``moves`` adds 0 to count - 1 steps to a position. ``start`` has the positions to begin
     at; None for 0. If there are too many positions, the result is all numbers between the least and the greatest
@@ -318,7 +319,7 @@ def _span(numbers: Array | slice) -> _Span:
 
 
 def _run(numbers: Array) -> Array | slice:
-    """Return the numbers sorted and without repetitions. Consecutive numbers are returned as a slice."""
+    """Return the distinct numbers, sorted; as a slice if they are consecutive."""
     found = np.unique(numbers)
     if found.size and found[-1] - found[0] + 1 == found.size:
         return slice(int(found[0]), int(found[-1]) + 1)
@@ -341,7 +342,7 @@ def _pattern(pattern: Pattern, shape: tuple[int, ...], env: Env) -> Array:
 
 
 def _of_tile(inside: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Return a boolean array over a tile: True for each element that is used at some point inside the mask."""
+    """Return a boolean array over a tile that is True for each element which is used at some point inside the mask."""
     left = tuple(axis for axis in range(inside.ndim) if axis not in axes)
     reduced = inside.any(axis=left) if left else inside
     order = sorted(axis for axis in axes if axis >= 0)

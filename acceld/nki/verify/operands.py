@@ -73,7 +73,7 @@ class Operands(InstructionCheck):
             for operand in (*instruction.srcs, *instruction.dsts)
         )
         masks = tuple(pattern.coefs for pattern in instruction.mask)
-        # what a view may read depends on the elements themselves, not on the tiles' shapes alone
+        # whether a bitcast is legal depends on the accessed elements, not only on the shapes of the tiles
         exact = instruction.accesses if instruction.op == "bitcast" else ()
         return instruction.op, instruction.engine, tiles, instruction.attrs, masks, *exact
 
@@ -126,7 +126,7 @@ class Operands(InstructionCheck):
         return bool(distance.const) if not distance.terms else any(loop in moving for loop, _ in distance.terms)
 
     def _placed(self, access: Access) -> bool:
-        """Tell whether the first partition of a tensor is certain.
+        """Tell whether it is certain at which partition a tensor begins.
 
         That is so if the tensor has an address, or if it takes more than half of the partitions.
         """
@@ -134,7 +134,7 @@ class Operands(InstructionCheck):
         return buffer.address is not None or 2 * buffer.shape[buffer.partition_axis] > self.rules.chip.partitions
 
     def _first(self, access: Access) -> Affine:
-        """Return the first partition of a tile as an affine expression."""
+        """Return the number of a tile's first partition as an affine expression."""
         buffer = self.report.buffer(access)
         return access.start[buffer.partition_axis] + (buffer.address[0] if buffer.address is not None else 0)
 
@@ -204,7 +204,7 @@ class Operands(InstructionCheck):
                 )
 
     def _names(self, instruction: Instruction) -> list[str]:
-        """Return the ALU functions of an instruction, without those that :meth:`_functions` refuses."""
+        """Return the ALU functions that an instruction names, except those that :meth:`_functions` refuses."""
         known = {} if self.rules.legacy else FUNCTIONS.get(instruction.op, {})
         named = {key: instruction.attr(key) for key in ("op", "op0", "op1") if instruction.attr(key) is not None}
         return [str(name) for key, name in named.items() if key not in known or name in known[key]]
@@ -435,7 +435,7 @@ EARLIER = {
     "square": "multiply the tile by itself with nisa.tensor_tensor, or use nisa.activation",
     "relu": "use nl.maximum with 0.0, or nisa.activation",
 }
-"""For each ALU function that the first NeuronCores lack: what to write for these."""
+"""Advice for an ALU function that the first NeuronCores lack: what to write in its place, by function."""
 _WAY: dict[tuple[Space, Space], str] = {
     (Space.HBM, Space.SBUF): "load it to SBUF first",
     (Space.PSUM, Space.SBUF): "copy it from PSUM to SBUF first",

@@ -15,7 +15,7 @@ _GATHER_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class InstructionCheck:
-    """Hold what checks of single instructions share: the report that collects findings, and the rules."""
+    """The report and the rules that a check of single instructions needs; the checks derive from this class."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         self.report, self.rules = report, rules
@@ -35,7 +35,7 @@ class InstructionCheck:
 
 
 class Operations(InstructionCheck):
-    """Check an instruction against the rules that only its operation has."""
+    """Check an instruction against the rules that only its own operation has."""
 
     def check(self, instruction: Instruction) -> None:
         """Check the rules that only the instruction's operation has.

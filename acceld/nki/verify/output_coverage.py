@@ -23,8 +23,8 @@ from acceld.nki.ir.program import Access, Buffer, Program, Role
 MOST_ELEMENTS = 2**26
 """Greatest number of elements of a buffer, and of marked elements in total. Nothing is reported for larger buffers."""
 FARTHEST = 4
-"""Limit on the span of an access's positions, as a multiple of the dimension's length. The positions of an access with
-a wider span are not computed one by one.
+"""Limit on how far the positions of an access may spread, as a multiple of the dimension's length. The positions of an
+access that spreads farther are not computed one by one.
 """
 
 Marks = NDArray[np.bool_]
@@ -83,7 +83,7 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return a boolean array over a buffer: True for elements that some write may reach. Return None if the computation
+    """Return a boolean array over a buffer that is True for elements which some write may reach; None if computing it
     would take too long.
     """
     marks = np.zeros(buffer.shape, np.bool_)
@@ -98,7 +98,7 @@ def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) ->
 
 
 def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> Marks:
-    """Return a boolean array over the indices of dimension ``d``: True for indices that the access reaches in
+    """Return a boolean array over the indices of dimension ``d`` that is True for indices which the access reaches in
     some iteration.
     """
     everywhere = np.ones(length, np.bool_)

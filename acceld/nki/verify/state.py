@@ -1,5 +1,5 @@
-"""Check values over time: the scope of buffers, reads of undefined elements, and iterations that overwrite each
-other.
+"""Check what happens to buffers over time: uses outside of their scope, reads of undefined elements, and iterations
+that overwrite each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Write:
 
 
 class State:
-    """Check how the uses of each buffer follow each other."""
+    """Check for each buffer the order of its uses."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report = report
@@ -43,8 +43,8 @@ class State:
         self._fine: set[object] = set()
 
     def check(self, buffer: Buffer, uses: Uses) -> None:
-        """Check the rules on all uses of ``buffer``. A buffer that is used in the same way as a buffer already checked
-        is skipped.
+        """Check all uses of ``buffer`` against the rules. A buffer is skipped if another buffer with the same uses was
+        already checked.
         """
         self.report.tick()
         form = uses.form(buffer.id) if buffer.space is not Space.HBM else None
@@ -66,7 +66,7 @@ class State:
         self._dependencies(buffer, scoped)
 
     def outputs(self, uses: Uses) -> None:
-        """Check that some instruction writes each output."""
+        """Add a finding for each output that no instruction writes."""
         for number in self.report.program.outputs:
             buffer = self.report.program.buffers[number]
             written = buffer.role is Role.INPUT or any(use.writes for use in uses.of(number))
@@ -87,8 +87,8 @@ class State:
         instruction.
         """
         pairs: dict[int, list[tuple[int, Use, Access]]] = {}
-        """By the view's buffer, for each copy between view and tile: the position in the program, the use that writes,
-        and the tile.
+        """The copies between a view and its tile, by the view's buffer: the position in the program, the use that
+        writes, and the tile.
         """
         for found in uses.values():
             for use in found:
@@ -132,7 +132,7 @@ class State:
         mine: Sequence[Use],
         tile_uses: Sequence[Use],
     ) -> None:
-        """Check that ``tile`` is not written between a copy of its view and the reads of that view.
+        """Add a finding if ``tile`` is written between the moment when its view is taken and the reads of that view.
 
         ``carried`` has the copies between tile and view, which may write the tile. ``mine`` has the reads of the view.
         """
@@ -162,7 +162,7 @@ class State:
         )
 
     def _meet(self, one: Access, other: Access) -> bool:
-        """Tell whether two accesses of a buffer may share an element in one iteration of their common loops."""
+        """Tell whether two accesses of a buffer may share an element in the same iteration of the loops around both."""
         if one.indirect or other.indirect:
             return True
         first, second = box(one), box(other)
@@ -187,7 +187,7 @@ class State:
         return False
 
     def _on_its_core(self, buffer: Buffer, use: Use) -> bool:
-        """Tell whether ``use`` is legal for its core: a core may use only on-chip tiles that it declares itself."""
+        """Tell whether ``use`` is legal on its core. A core may use only on-chip tiles that it declares itself."""
         if self.report.program.lnc == 1 or buffer.space is Space.HBM or buffer.role is Role.CONSTANT:
             return True
         if all(loop.kind is not LoopKind.SPMD or loop.id in buffer.scope for loop in use.loops):
@@ -225,7 +225,7 @@ class State:
         return tuple(lows), tuple(highs)
 
     def _defined(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        """Add a finding for each read that no write can precede. Some undefined reads are not found."""
+        """Add a finding for each read before which no write can have happened. Some undefined reads are not found."""
         writes = [
             _Write(use, order, *self._bounds(use.access))
             for order, use in enumerate(uses)
@@ -240,7 +240,9 @@ class State:
             if any(dim.count == 0 for dim in use.access.dims) or use.instruction.op in ("print", "barrier"):
                 continue
             if any(_on_another_core(write.use, use) for write in writes):
-                continue  # the other core may write first; only running the program shows if a barrier orders the two
+                # the other core may write first, and only a run of the program shows whether a barrier orders the write
+                # and the read
+                continue
             low, high = self._bounds(use.access)
             if exact:
                 fine = any(self._may_precede(buffer, write, order, use, low, high) for write in writes)
@@ -255,9 +257,7 @@ class State:
                 )
 
     def _accumulation_starts(self, uses: Sequence[Use]) -> None:
-        """Add a finding if products add to data of a fill or a copy, and no product overwrites the buffer
-        first.
-        """
+        """Add a finding if products add to values of a fill or a copy, which no product has overwritten before."""
         writes = [use for use in uses if use.writes]
         adding = [use for use in writes if _needs_value(use) and is_product(use.instruction)]
         started = any(is_product(use.instruction) and not _needs_value(use) for use in writes)
@@ -322,8 +322,8 @@ class State:
         )
 
     def _separate(self, region: Box, loop: Loop, use: Use) -> bool:
-        """Tell whether it is proved that each iteration of ``loop`` writes indices of its own in some
-        dimension.
+        """Tell whether it is proved that, in some dimension, each iteration of ``loop`` writes indices that no other
+        iteration writes.
         """
         others = [other for other in use.loops if other.id != loop.id]
         for start, extent in zip(region.starts, region.extents, strict=True):
@@ -383,8 +383,8 @@ def _on_another_core(one: Use, other: Use) -> bool:
 
 
 def _needs_value(use: Use) -> bool:
-    """Tell whether a use needs the values that the buffer held before. A product with accumulate 'auto' needs no such
-    values, because it starts its accumulation group by itself.
+    """Tell whether a use needs the values that the buffer held before. A product with accumulate 'auto' does not: its
+    first write to an element overwrites.
     """
     if not use.reads:
         return False
@@ -394,9 +394,7 @@ def _needs_value(use: Use) -> bool:
 
 
 def _accumulates(instruction: Instruction, dst: Access) -> bool:
-    """Tell whether the write adds to the buffer's values in a way that does not depend on the order of
-    iterations.
-    """
+    """Tell whether the write adds to the values of ``dst`` so that the order of iterations does not matter."""
     if is_product(instruction):
         return accumulation(instruction) != "no"
     if any(reads_destination(instruction, number) for number, one in enumerate(instruction.dsts) if one == dst):

@@ -131,7 +131,7 @@ class Structure:
         self._loops: set[int] = set()
         self._too_deep = False
         self._fitting: set[tuple[int, int]] = set()
-        """Tile axes (by identity) and ranks of buffers that are known to fit."""
+        """Pairs of tile axes (by identity) and a buffer's rank that are known to fit each other."""
 
     def check(self) -> bool:
         """Return True if buffers, loops and references are consistent, so that the other checks may run.

@@ -1,8 +1,8 @@
-"""Check every rule on a program. The process that traced the program is not trusted, because hostile code may have run
-in that process.
+"""Check every rule on a program. The program is not trusted, because hostile code may have run in the process that
+traced it.
 
-Nothing here relies on a front end. A program that is not well formed is refused first. Only well-formed
-instructions are checked further, so that no program can crash or hang the judge.
+Nothing here relies on a front end. A program that is not well formed is refused first. Only well-formed instructions
+are checked further, so that no program can crash or hang the judge.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _DEFECTS = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError,
 
 
 def _refuse(report: Report, line: int, error: Exception) -> None:
-    """Add a finding for a check that failed with an exception. A program that can not be checked must not pass."""
+    """Add a finding for a check that raised ``error``. A program that can not be checked must not pass."""
     report.add("unverifiable", line, f"could not be checked: {type(error).__name__}: {str(error)[:200]}")
 
 

@@ -21,7 +21,7 @@ MAX_TRIPS = 10_000_000
 
 
 class Retrace(BaseException):
-    """Stop this trace of the kernel and start another one with changed settings.
+    """Raised to stop this trace of the kernel and to start another one with changed settings.
 
     - ``unroll``: loops to unroll.
     - ``keep``: assignments whose results keep a buffer of their own.
@@ -61,20 +61,22 @@ class LoopContext:
         self.builder: ProgramBuilder = session.builder
         self.unroll = unroll
         self.splits: Mapping[Site, int] | None = None
-        """For each loop to split, by its position in the source: the iterations of the inner loop. None if loops
-        are never split.
+        """The number of iterations of the inner loop for each loop to split, by the loop's position in the source. None
+        if loops are never split.
         """
         self.cuts: Mapping[Site, frozenset[int]] | None = None
-        """For each loop to cut, by its position in the source: the iterations before which the loop is cut. None if
-        loops are never cut.
+        """The iterations before which a loop is cut, for each loop to cut, by the loop's position in the source. None
+        if loops are never cut.
         """
         self.offsets: dict[int, int] = {}
-        """For each loop that is a piece of a loop in the source: the number of iterations before the piece."""
+        """The number of iterations before a loop's first one, for each loop that is a later piece of a loop in the
+        source.
+        """
         self.in_later_piece = False
-        """True while the trace runs a piece of a loop that is a single iteration, and not the loop's first piece."""
+        """True while the trace runs a single-iteration piece of a cut loop that is not the loop's first piece."""
         self.placed: dict[Site, tuple[tuple[int, int], ...]] = {}
-        """For each position in the source that declares tiles: the addresses that an allocator gave them in a
-        loop's first piece.
+        """The addresses that an allocator gave to tiles in a loop's first piece, by the position in the source that
+        declares the tiles.
         """
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}

@@ -30,7 +30,9 @@ _UNARY: dict[str, tuple[str, Engine, tuple[float | int, ...], dict[str, Attr]]] 
     "logical_not": ("tensor_scalar", Engine.VECTOR, (0,), {"op0": "equal", "reverse0": False}),
     "negative": ("tensor_scalar", Engine.UNKNOWN, (-1.0,), {"op0": "multiply", "reverse0": False}),
 }
-"""For each function of ``nl`` on one tile that is no activation: operation, engine, further operands and attributes."""
+"""Operation, engine, further operands and attributes of each function of ``nl`` on one tile that is not an activation
+function.
+"""
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
@@ -105,8 +107,8 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
 
 
 def as_column(tile: Tensor, like: Tensor) -> Tensor:
-    """Return ``tile`` with as many axes as ``like``, if ``tile`` has one element in each partition. Any other
-    tile is returned unchanged.
+    """Return ``tile`` with as many axes as ``like`` if the tile has one element in each partition; else ``tile``
+    unchanged.
     """
     if tile.ndim == like.ndim or prod(tile.shape[1:]) != 1:
         return tile
@@ -115,8 +117,8 @@ def as_column(tile: Tensor, like: Tensor) -> Tensor:
 
 
 def is_column(tensor: Tensor, other: Tensor) -> bool:
-    """Tell whether ``tensor`` acts as a scalar beside ``other``: it has one element in each partition, and
-    ``other`` has several.
+    """Tell whether an operation on both tiles takes ``tensor`` as one scalar for each partition: it has one element in
+    each partition, and ``other`` has several.
     """
     return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
 
@@ -196,10 +198,10 @@ def result_like(
 
 
 def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its engine can not read: it") -> Tensor:
-    """Return ``tile`` if it is in SBUF, else a copy of it in SBUF: GpSimd and the tensor engine can not read
+    """Return ``tile`` if it is in SBUF, else a copy of it in SBUF, because GpSimd and the tensor engine can not read
     PSUM.
 
-    ``why`` begins the notice that a copy adds to the program.
+    ``why`` is the beginning of the notice that is added to the program if the tile is copied.
     """
     if tile.space is Space.SBUF:
         return tile
@@ -208,15 +210,13 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
 
 
 def _apart(x: Tensor, y: Tensor) -> Tensor:
-    """Return a copy of ``y`` in SBUF if both operands are in PSUM and the API's compiler copies the second one.
-    Otherwise return ``y``.
-    """
+    """Return ``y``, or a copy of it in SBUF if both operands are in PSUM and the API's compiler copies the second one."""
     both = x.space is Space.PSUM and y.space is Space.PSUM
     return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
 
 
 def on_gpsimd(tile: Tensor) -> bool:
-    """Tell whether a tile has 32-bit integers in a memory that GpSimd reads."""
+    """Tell whether a tile has 32-bit integers and lies in a memory that GpSimd can read."""
     return tile.dtype_name in WORDS and tile.space is not Space.PSUM
 
 
@@ -257,8 +257,8 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
 
 
 def _spread(tile: Tensor, partitions: int) -> Tensor:
-    """Return a tile with ``partitions`` copies of the one partition of ``tile``, made by an instruction. A tile
-    with several partitions is returned unchanged.
+    """Return a tile with ``partitions`` copies of the only partition of ``tile``. A tile with several partitions is
+    returned unchanged.
     """
     return broadcast_to(tile, shape=(partitions, *tile.shape[1:])) if tile.shape[0] == 1 < partitions else tile
 
@@ -299,7 +299,7 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
 
 
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
-    """Return a view of ``tile`` whose bits are read as a type of another width.
+    """Return a view of ``tile`` that reads its bits as a dtype of another width.
 
     The view can be written if the API allows that.
     """
@@ -346,8 +346,8 @@ def _shared_bits(made: Tensor, source: Tensor, dst: Tensor, src: Tensor) -> None
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
     """Return a view of the elements at run-time offsets in each partition. The view can be read and written.
 
-    Each sixteen consecutive partitions form a group and have the same offsets: the first ``count`` integers in the
-    group's rows of ``index``, column by column.
+    Each group of sixteen consecutive partitions has the same offsets: the first ``count`` integers in the group's rows
+    of ``index``, column by column.
     """
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")
@@ -370,7 +370,7 @@ def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
-    """Return a view in HBM whose bits are read as a type of another width."""
+    """Return a view of a tensor in HBM that reads its bits as a dtype of another width."""
     trace = current()
     buffer, access = view.declared, view.access
     was, becomes = DTYPE_BYTES[view.dtype_name], DTYPE_BYTES[dtype]

@@ -1,8 +1,8 @@
 """Compute with index expressions and masks.
 
 An index expression is an integer affine in loop variables and in positions within a tile. For example,
-``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. The base of an expression is affine in the loop variables.
-For each axis of the tile, the expression has a count and a coefficient.
+``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. Its base is affine in the loop variables; for each axis of the
+tile it has a count and a coefficient.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as a Python integer; None if ``value`` is no single whole number: a fraction, a tile, or
-    an expression that varies.
+    """Return ``value`` as a Python integer; None if it is not a single known integer, such as a fraction, a tile or an
+    expression that varies.
     """
     if isinstance(value, bool):
         return int(value)
@@ -69,7 +69,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """The integers ``base + sum(coefs[k] * i_k)`` at positions ``0 <= i_k < shape[k]``.
+    """The integers ``base + sum(coefs[k] * i_k)`` for all positions ``0 <= i_k < shape[k]``.
 
     If ``shape`` is empty, the expression is a scalar.
     """
@@ -83,7 +83,7 @@ class Expr:
 
     @property
     def is_constant(self) -> bool:
-        """Tell whether the expression is one number that is known while tracing."""
+        """Tell whether the expression is a single number that is known while tracing."""
         return not self.base.terms and not any(self.coefs)
 
     def bounds(self) -> tuple[int, int]:
@@ -144,7 +144,7 @@ class Expr:
     __rmul__ = __mul__
 
     def refuse_or_unroll(self, other: Expr | None, why: str) -> None:
-        """Raise Retrace to unroll loops, so that an operation on this expression and ``other`` gives an affine
+        """Raise Retrace to unroll loops, after which an operation on this expression and ``other`` gives an affine
         result.
 
         Raise LegalityError with the message ``why`` if unrolling does not help, because positions of a tile are
@@ -254,7 +254,7 @@ class Expr:
         """Return the comparison of this expression with ``other``, as a Predicate."""
         difference = self - other if isinstance(other, Expr) or as_int(other) is not None else None
         if difference is None:
-            if isinstance(other, float):  # i < 2.5 means i <= 2
+            if isinstance(other, float):  # round the bound of an integer comparison: i < 2.5 means i <= 2
                 floor = int(other // 1)
                 exact = {"lt": ("le", floor), "le": ("le", floor), "gt": ("gt", floor), "ge": ("gt", floor)}
                 return self._compare(exact[cmp][1], exact[cmp][0])
@@ -308,7 +308,7 @@ class Expr:
 
 
 def value_of(value: object) -> int:
-    """Return ``value`` as a number. If it depends on loop variables, raise Retrace to unroll their loops."""
+    """Return ``value`` as a number. If ``value`` depends on loop variables, raise Retrace to unroll their loops."""
     if isinstance(value, Expr) and not value.shape and value.base.terms:
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop, _ in value.base.terms))
     return operator.index(cast("Any", value))
@@ -372,7 +372,7 @@ class Predicate:
 
     @property
     def holds_everywhere(self) -> bool:
-        """Return True if the conditions hold in all iterations and at all positions."""
+        """Tell whether the conditions hold in all iterations and at all positions."""
         return all(_decide(expr, cmp) is True for expr, cmp in self.terms)
 
     def _cut_loops(self) -> None:
@@ -461,7 +461,7 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
     """
     if cmp in ("eq", "ne"):
         return {-const // coef, -const // coef + 1} if const % coef == 0 else set()
-    # for coef > 0: the least t with coef*t + const >= 0, and with > 0
+    # for coef > 0: the least t with coef*t + const >= 0, and the least t with coef*t + const > 0
     ceiling, after = -(const // coef), -const // coef + 1
     reached = cmp in ("ge", "lt")
     return {ceiling if reached == (coef > 0) else after}

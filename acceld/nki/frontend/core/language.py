@@ -124,7 +124,7 @@ def num_programs(axes: int | Sequence[int] | None = None) -> object:
 
 
 def axis_of(axis: int, grid: tuple[int, ...]) -> int:
-    """Return ``axis``. Raise LegalityError if the launch grid has no axis of that number."""
+    """Return ``axis`` if the launch grid has an axis of that number; else raise LegalityError."""
     if not -len(grid) <= axis < len(grid):
         refuse(
             "grid_axis",

@@ -26,8 +26,8 @@ from acceld.nki.ir.program import LoopKind, Program, Role, Space
 
 
 class Kernel:
-    """A function under ``nki.jit``, ``nki.baremetal`` or another launcher. ``func`` is the function itself, as
-    in the Neuron packages.
+    """A kernel: a function under ``nki.jit``, ``nki.baremetal`` or another launcher. ``func`` is the function itself,
+    as in the Neuron packages.
 
     A call inside a trace is traced as part of the caller. A call while the file loads ends the loading.
     """
@@ -62,7 +62,7 @@ class Kernel:
 
 
 class Launcher:
-    """A decorator such as ``nki.jit``, used with or without options. The function ``check`` gets the options."""
+    """A decorator such as ``nki.jit``, used with or without options. The options are passed to the function ``check``."""
 
     def __init__(self, name: str, check: Callable[[Mapping[str, object]], None] = lambda options: None) -> None:
         self.__name__ = name
@@ -78,8 +78,8 @@ class Launcher:
 def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call ``function`` for every program of the launch grid ``grid``, and return the result of the launch.
 
-    The body is traced once for all programs. If the body needs its program's number, the body is traced once for
-    each program.
+    The body is traced once for all programs. If the body needs the number of its program while tracing, it is traced
+    once for each program.
     """
     trace = current()
     site, line = call_site(), trace.line()
@@ -148,7 +148,7 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
     positional: list[object] = []
     try:
         parameters = inspect.signature(function).parameters
-    except ValueError:  # a builtin has no signature
+    except ValueError:  # a function written in C may have no signature
         return tuple(values.values()), {}
     variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
     keyword: dict[str, object] = {}

@@ -66,14 +66,14 @@ def buffer_kind(value: object) -> BufferKind:
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
-    """Return ``shape``, a sequence or a single number, as a tuple."""
+    """Return ``shape`` as a tuple. ``shape`` is a sequence or a single number."""
     if type(shape) is tuple:
         return shape
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 
 def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
-    """Set all elements of a tensor to ``value``, by one memset for each block.
+    """Set all elements of a tensor to ``value`` with one memset for each block.
 
     With ``lazy`` a single memset covers all blocks, and takes no time.
     """
@@ -194,7 +194,7 @@ def partitions_fit(shape: tuple[int, ...], call: str) -> None:
 
 
 def _outside(mode: object) -> dict[str, Attr]:
-    """Return the attribute of a DMA for the ``mode=`` argument of nl.load and nl.store.
+    """Return the attribute of a DMA instruction for the ``mode=`` argument of nl.load and nl.store.
 
     AWS's own kernels pass ``nisa.oob_mode.skip``, which skips indices outside of the tensor.
     """

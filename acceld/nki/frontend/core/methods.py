@@ -1,4 +1,5 @@
-"""Define what tensors of both APIs have in common: views, and refusals of numpy functions and of values.
+"""Define the methods that tensors of both APIs have: views, and refusals of numpy functions and of conversions to
+values.
 
 A tensor has no values while a kernel is traced.
 """
@@ -48,7 +49,7 @@ class Tensor(tensor.Tensor):
         )
 
     def _given(self) -> bool:
-        """Return True. Add a notice to the program: a tensor as a condition only says that the tensor is not None."""
+        """Return True, and add a notice to the program: a tensor as a condition only says that the tensor is not None."""
         current().notice(f"{self.label} is true because it is given: the values in it are not tested")
         return True
 

@@ -46,7 +46,7 @@ WITHOUT = {
         "remainder by a power of two is nl.bitwise_and of integers",
     ),
 }
-"""For each operation that only the legacy API has: what to write in ``nki``."""
+"""Advice for an operation that only the legacy API has: what to write in ``nki``, by operation."""
 
 
 class EngineName(IntEnum):
@@ -62,7 +62,7 @@ class EngineName(IntEnum):
 
 
 class ReduceCommand(IntEnum):
-    """The commands to the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
+    """The commands to an engine's accumulators: ``nisa.reduce_cmd``."""
 
     idle = 0
     reset = 1
@@ -115,8 +115,8 @@ def alu_op(op: object) -> str:
 
 
 def reduce_op(op: object) -> str:
-    """Return the name in Programs of the operation of a reduction, such as ``max`` for ``nl.max``. Raise
-    LegalityError if ``op`` can not reduce.
+    """Return the name in Programs of a reduction's operation, such as ``max`` for ``nl.max``. Raise LegalityError if
+    ``op`` is not a reduction.
     """
     name = alu_op(op)
     if name not in REDUCE_OPS:
@@ -152,7 +152,7 @@ INSTEAD = {
     "invert": "nisa.tensor_scalar with nl.invert",
     "logical_not": "nisa.tensor_scalar with nl.equal to 0",
 }
-"""For each activation function that only the legacy API has: what to write in ``nki``."""
+"""Advice for an activation function that only the legacy API has: what to write in ``nki``, by function."""
 
 
 class NcVersion(IntEnum):

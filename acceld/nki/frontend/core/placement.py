@@ -1,7 +1,7 @@
 """Declare buffers, and assign results to tensors.
 
-An assigned result is *renamed* if possible: the instruction that made the result is changed to write to the assigned
-tensor. Otherwise the result is copied.
+An assigned result is *renamed* if possible: the instruction that computed the result is changed to write to the
+assigned tensor. Otherwise the result is copied.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def _checked_sizes(trace: Trace, shape: Sequence[object], dtype: str, space: Spa
         return sizes, -1
     marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
     axis = marked[0] if marked else 0
-    if marked and len(sizes) == 1:  # a tensor of one axis has one element in each partition
+    # a tensor of one axis gets a second axis of one element, so that it has one element in each partition
+    if marked and len(sizes) == 1:
         sizes = (*sizes, 1)
     if len(sizes) < 2:
         refuse(
@@ -117,8 +118,8 @@ def _checked_sizes(trace: Trace, shape: Sequence[object], dtype: str, space: Spa
 
 
 def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[TileDim, ...]]:
-    """Return the shape of a buffer whose free dimensions are merged into one, and the axes of ``sizes`` as
-    steps in that shape.
+    """Return the shape of a buffer whose free dimensions are merged into one, and for each size in ``sizes`` an axis
+    with its steps in the merged shape.
 
     On chip, the dimensions up to the partition ``axis`` stay. In HBM (``axis`` -1) all dimensions are merged.
     """
@@ -197,9 +198,8 @@ def assign(target: Tensor, value: object) -> None:
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
-    """Return the mask that a copy of ``value`` needs: the mask under which ``value`` was computed.
-
-    Elements outside of that mask are undefined.
+    """Return the mask under which ``value`` was computed. A copy of ``value`` needs the same mask, because elements
+    outside of it are undefined.
     """
     if value.produced is None:
         return ()
@@ -316,8 +316,8 @@ def fresh(
 
 
 def mark_produced(trace: Trace, tensor: Tensor, slot: Slot, siblings: tuple[Slot, ...] = ()) -> Tensor:
-    """Record that the instruction in ``slot`` makes ``tensor``, so that an assignment can change its
-    destination. Return ``tensor``.
+    """Record that the instruction in ``slot`` computes ``tensor``, so that an assignment can change its destination.
+    Return ``tensor``.
 
     ``tensor`` is the instruction's first destination. ``siblings`` are further instructions that write ``tensor``.
     """

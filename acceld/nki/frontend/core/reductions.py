@@ -83,9 +83,9 @@ def reduce_into(
     negate: bool,
     patterns: tuple[Pattern, ...],
 ) -> Tensor:
-    """Emit an instruction that folds the last free axes of ``tile``, and return the result.
+    """Emit an instruction that reduces the last free axes of ``tile``, and return its result.
 
-    The result is a new tile of shape ``shape`` and dtype ``kind``. ``axes`` are the folded axes.
+    The result is a new tile of shape ``shape`` and dtype ``kind``. ``axes`` are the reduced axes.
     """
     attrs: dict[str, Attr] = {"op": op, "axes": axes, "negate": bool(negate)}
     return result("tensor_reduce", Engine.VECTOR, shape, kind, [tile], attrs=attrs, mask=patterns)
@@ -101,7 +101,7 @@ def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
 def mean(
     x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False, **kwargs: Any
 ) -> Tensor:
-    """Return the mean over the axes ``axis`` as a sum times 1/n: ``nl.mean``."""
+    """Return the mean over the axes ``axis``, computed as the sum times 1/n: ``nl.mean``."""
     tile = operand(x, "x", "mean")
     count = prod(tile.shape[a] for a in free_axes(axis, tile, "mean"))
     total = reduce("add", tile, axis, mask=mask, dtype="float32", keepdims=keepdims, call="mean")

@@ -1,4 +1,4 @@
-"""Check the arguments of API functions, so that an unknown option is refused by name."""
+"""Check the arguments of API functions, so that an error names the unknown option."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LACKING = {"softmax": ("compute_dtype",), "rms_norm": ("compute_dtype",), "scala
 """Documented options that the simulator lacks, by function. Any other unknown option is the kernel's mistake."""
 
 OWN_CODE = sys.stdlib_module_names | {__name__.partition(".")[0], "numpy", "ml_dtypes"}
-"""Top-level modules of the code that an API function runs, unless it calls functions of the kernel."""
+"""Top-level modules whose code runs as part of an API function. Code of any other module belongs to the kernel."""
 
 
 def defined_in(*modules: ModuleType) -> Iterator[Callable[..., Any]]:
@@ -34,10 +34,10 @@ def defined_in(*modules: ModuleType) -> Iterator[Callable[..., Any]]:
 
 
 def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` that raises LegalityError for an option that the function lacks.
+    """Return ``function`` with a check that raises LegalityError for an option that the function lacks.
 
-    For a documented option that the simulator lacks, the version raises UnsupportedCall. ``module`` is the
-    module's name for messages.
+    For a documented option that the simulator lacks, the check raises UnsupportedCall. ``module`` is the module's name
+    for messages.
     """
     signature = inspect.signature(function)
     known = frozenset(signature.parameters)
@@ -59,7 +59,7 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` whose errors all name the function.
+    """Return ``function`` changed so that all its errors name the function.
 
     A Python error about the arguments, such as TypeError, becomes a LegalityError that lists the parameters.
     """
@@ -91,8 +91,8 @@ def _word(function: Callable[..., Any]) -> str:
 
 
 def _is_ours(traceback: TracebackType | None) -> bool:
-    """Tell whether an error is about the API call itself: no function of the kernel ran between the call and
-    the error.
+    """Tell whether an error comes from the API call itself: no function of the kernel ran between the call and the
+    error.
     """
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -103,8 +103,8 @@ def _is_ours(traceback: TracebackType | None) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return an argument for a message: a number, a text or a name as written; for other values the name of the
-    type.
+    """Return the text that stands for an argument in a message: a number, a text or a name as written; for other values
+    the name of the type.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)[:60]

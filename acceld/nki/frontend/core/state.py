@@ -1,7 +1,7 @@
-"""Hold the state of one trace of a kernel: reads and writes so far, and renamed results.
+"""Hold the state of one trace of a kernel: its reads and writes so far, and its renamed results.
 
-If a kernel assigns a result to a part of a tensor, the result's instruction may be changed to write that part
-directly. The result is then *renamed*. A compiler does the same; a copy would cost time.
+If a kernel assigns a result to a part of a tensor, the result's instruction may be changed to write that part directly.
+The result is then *renamed*. A compiler does the same; a copy would cost time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The part of a tile that one index without loop variables selects, kept for the next use of the same
-    index.
+    """The view that one index without loop variables selects from a tile, kept for the next use of the same index.
 
     ``start``, ``dims`` and ``overrun`` belong to the selected view. ``of`` keeps tile and index alive, because
     :attr:`Trace.selected` finds this record by their identity.
@@ -48,22 +47,22 @@ class Selected:
 
 @dataclass(slots=True)
 class Lens:
-    """A view with a buffer of its own in the program, although on the chip it shares memory with a part of
+    """A view for which the program has a separate buffer, although on the chip the view shares memory with a part of
     ``source``.
 
-    ``take`` emits the instructions that copy the values of ``source`` into the view. ``give`` emits those that
-    copy the view's values back.
+    ``take`` emits the instructions that copy the values of ``source`` into the view. ``give`` emits those that copy the
+    view's values back.
     """
 
     source: Tensor
     take: Callable[[], object]
     give: Callable[[], object]
     offsets: tuple[object, ...] = ()
-    """Values, known only at run time, that decide which elements of the source the view has. Empty if the elements
-    are known while tracing.
+    """The run-time values that decide which elements of the source the view has. Empty if the elements are known while
+    tracing.
     """
     at: int = -1
-    """Number of the instruction after which view and source last had the same values."""
+    """Number of the instruction after which the view and the source last had the same values."""
 
 
 def _covers(tensor: Tensor) -> bool:
@@ -80,9 +79,11 @@ class Trace(LoopContext):
     copies_from_psum = False
     """True if the compiler copies one operand to SBUF where both operands of an operation of ``nl`` are in PSUM."""
     exact_integers = False
-    """True if the sum of two tiles of 32-bit integers runs on GpSimd, which computes it exactly, where no engine is named."""
+    """True if the sum of two tiles of 32-bit integers, if it names no engine, runs on GpSimd, which computes it
+    exactly.
+    """
     element_beside_slices = False
-    """True if an index of a tensor may have slices together with a one-element tile."""
+    """True if an index of a tensor may contain slices together with a one-element tile."""
     writes_views = False
     """True if a kernel may write to a view with another element width."""
     hbm_drops_axes = False
@@ -102,12 +103,13 @@ class Trace(LoopContext):
         self.touched: dict[int, int] = {}
         self.writes: dict[int, list[tuple[int, Access]]] = {}
         self.aliases: dict[int, list[Alias]] = {}
-        """Renamed results that were read in another loop than the one that made them, by buffer."""
+        """Renamed results that were read in another loop than the one that computed them, by buffer."""
         self.read_only: dict[int, str] = {}
-        """For each buffer that stands for a read-only view of another tensor: a description of the view for messages.
-        """
+        """A description for messages of each read-only view of another tensor, by the view's buffer."""
         self.lenses: dict[int, Lens] = {}
-        """For each view with a buffer of its own: the tensor with which it shares memory on the chip."""
+        """The record of each view that has a separate buffer, by the view's buffer: the tensor with which it shares
+        memory on the chip.
+        """
         self._carrying = False
         self.written_inputs: set[int] = set()
         self.direct = False
@@ -142,7 +144,7 @@ class Trace(LoopContext):
         return self.tensor_class(access, scope)
 
     def forget(self, buffer: int) -> None:
-        """Delete what the trace noted about a discarded buffer, because another buffer will get its number."""
+        """Delete what the trace recorded about a discarded buffer, because the next buffer will get its number."""
         for known in (self.touched, self.writes, self.aliases, self.sites):
             known.pop(buffer, None)
         self.engines_written.discard(buffer)
@@ -233,8 +235,8 @@ class Trace(LoopContext):
         return slot
 
     def _not_elsewhere(self, op: str, dsts: Sequence[Tensor], srcs: Sequence[object]) -> None:
-        """Raise LegalityError for an instruction that writes a tile at run-time offsets and reads the same tile
-        at other offsets.
+        """Raise LegalityError for an instruction that writes a tile at run-time offsets and reads the same tile at
+        other offsets.
         """
         for dst in dsts if not self._carrying else ():
             lens = self.lenses.get(dst.access.buffer)
@@ -257,8 +259,8 @@ class Trace(LoopContext):
                     )
 
     def share(self, made: Tensor, lens: Lens) -> None:
-        """Record that on the chip ``made`` shares memory with ``lens.source``, and copy the present values of
-        the source to ``made``.
+        """Record that ``made`` shares memory with ``lens.source`` on the chip, and copy the present values of the
+        source to ``made``.
         """
         self.lenses[made.access.buffer] = lens
         self._take(made.access.buffer)
@@ -290,8 +292,8 @@ class Trace(LoopContext):
         self._give(lens.source.access.buffer)
 
     def _carry(self, lens: Lens, emitting: Callable[[], object]) -> None:
-        """Call ``emitting``, which emits the copies between a view and its source. These copies cause no
-        further copies.
+        """Call ``emitting``, which emits the copies between a view and its source. No further copies are emitted for
+        these copies.
         """
         self._carrying = True
         try:

@@ -19,7 +19,7 @@ class ParDim(int):
 
 @dataclass(slots=True)
 class Alias:
-    """The facts about a renamed result. Its instruction now writes into a part of another tensor.
+    """The facts about a renamed result, whose instruction now writes into a part of another tensor.
 
     ``site`` is the position of the assignment that renamed the result. ``access`` is the written part,
     ``sequence`` the number of the write, ``scope`` the loops around the write. ``reads`` has, for each later
@@ -35,7 +35,7 @@ class Alias:
 
 @dataclass(slots=True)
 class Produced:
-    """The instruction that made a result. The result still has a buffer of its own.
+    """The instruction that computed a result which still has a buffer of its own.
 
     The result is the instruction's first destination. ``slot`` is the instruction's position in the program,
     ``sequence`` its number.
@@ -115,7 +115,8 @@ class Tensor:
     def like(self, access: Access) -> Self:
         """Return a view of the same buffer through another ``access``.
 
-        After this call, assigning this tensor to a name copies its elements, because the new view reads the same buffer.
+        After this call, an assignment of this tensor copies its elements instead of renaming it, because the new view
+        reads the same buffer.
         """
         self.produced = None
         made = type(self)(access, self.scope)

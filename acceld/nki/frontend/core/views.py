@@ -23,8 +23,8 @@ T = TypeVar("T", bound=Tensor)
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
-    """Move the start of an access by ``by`` steps along an axis, in place. ``steps`` are the axis's steps in
-    each dimension.
+    """Move the start of an access by ``by`` elements along an axis, in place. ``steps`` are the axis's steps in each
+    dimension.
     """
     if not by.const and not by.terms:
         return
@@ -35,7 +35,7 @@ def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None
 
 @lru_cache(maxsize=4096)
 def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
-    """Return an axis of ``count`` elements with the steps ``steps``. Results are cached."""
+    """Return an axis of a tile with ``count`` elements and the steps ``steps``. Results are cached."""
     return TileDim(count, steps)
 
 
@@ -207,12 +207,14 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None 
 
 
 def _shown(key: object) -> str:
-    """Return a description of an index for a message."""
+    """Return the text that describes an index in a message."""
     return "a range of loop iterations" if isinstance(key, Iterator) else f"an object of type {type(key).__name__}"
 
 
 def _reach(begin: Expr | int, extent: int) -> tuple[int, int]:
-    """Return the least and the greatest position of a slice from ``begin`` to ``begin`` + ``extent``."""
+    """Return the least and the greatest value of a slice's bounds ``begin`` and ``begin`` + ``extent``, over all
+    iterations.
+    """
     low, high = begin.bounds() if isinstance(begin, Expr) else (begin, begin)
     return low + min(0, extent), high + max(0, extent)
 
@@ -298,7 +300,7 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
 def _spanned(
     forms: tuple[tuple[tuple[int, ...], tuple[int, ...] | None] | None, ...], dims: tuple[TileDim, ...], rank: int
 ) -> tuple[tuple[TileDim, ...], tuple[tuple[int, int], ...]]:
-    """Return the axes of the tile that an index selects, and for each key of the index how far the key reaches
+    """Return the axes of the tile that an index selects, and for each key of the index how far its positions reach
     below and above its constant part.
 
     ``forms`` has one entry for each key: None for a number, else (shape, coefficients of the tile's axes). The
@@ -398,7 +400,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
 
 
 def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
-    """Return the steps of one axis that runs through all elements of ``dims``; None if no single axis does."""
+    """Return the steps of one axis that visits all elements of ``dims`` in order; None if no single axis does."""
     steps = dims[-1].steps
     inner = dims[-1].count
     for dim in reversed(dims[:-1]):
@@ -422,7 +424,7 @@ def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` in ``shape``; None if the shapes differ in more than axes of one element."""
+    """Return a view of ``tensor`` in the shape ``shape``; None if that shape differs in more than axes of one element."""
     if tensor.shape == shape:
         return tensor
     if squeeze(tensor.shape) != squeeze(shape):
@@ -436,13 +438,13 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def is_never(pattern: Pattern) -> bool:
-    """Tell whether a pattern of a mask certainly holds nowhere."""
+    """Tell whether a mask's pattern certainly excludes every element."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` in ``shape``, with axes of one element repeated where ``shape`` has more. None if
-    the shapes do not fit.
+    """Return a view of ``tensor`` broadcast to ``shape``: an axis of one element is repeated where ``shape`` has more.
+    None if the shapes do not fit.
     """
     if tensor.shape == shape:
         return tensor

@@ -1,4 +1,4 @@
-"""Emit the element-wise instructions of ``nki.isa``. Some also fold their result along the free axes."""
+"""Emit the element-wise instructions of ``nki.isa``, some of which also reduce their result along the free axes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from acceld.nki.ir.operations import ACTIVATE2_PAIRS, BITS, FLOAT_DTYPES, INTEGE
 from acceld.nki.ir.program import Attr, Engine, Pattern
 
 RESETTING = frozenset({"reset_reduce", "reduce", "load_reduce"})
-"""Commands of instructions that always reduce."""
+"""Values of ``reduce_cmd`` for instructions that always reduce."""
 ACTIVATE2_COMMANDS = frozenset({"idle", "reset", "reduce", "reset_reduce"})
 FOLDS_OF_ACTIVATE2 = frozenset({"add", "max", "min", "abs_max", "abs_min"})
 """Operations with which activate2 may reduce (page of nisa.activate2, 0.6)."""
@@ -84,8 +84,8 @@ def activation(
 
 
 def _activating(engine: object) -> Engine:
-    """Return the engine that an activation runs on, by default the scalar engine. Raise LegalityError for
-    GpSimd on a chip whose GpSimd has no activation.
+    """Return the engine of an activation, by default the scalar engine. Raise LegalityError for GpSimd on a chip whose
+    GpSimd has no activation.
     """
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.GPSIMD and trace.chip.generation < 4:
@@ -235,7 +235,7 @@ def tensor_scalar(
 
 
 def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, Tensor | Number | Pattern]:
-    """Return the name of one operation of a tensor_scalar, and its operand. If the operation takes one value, the
+    """Return the name and the operand of one operation of a tensor_scalar. If the operation takes a single value, the
     operand is 0.
 
     ``name`` is the name of the operand's argument for messages.
@@ -307,8 +307,8 @@ def tensor_scalar_reduce(
 
 
 def _loaded(value: object, command: str | None, call: str) -> float | None:
-    """Return the ``reduce_init=`` argument of a fold; None unless the command is ``load_reduce``, the only command
-    that reads the argument.
+    """Return the ``reduce_init=`` argument; None unless the command is ``load_reduce``, the only command that reads the
+    argument.
     """
     loads = command == "load_reduce"
     start = as_number(value)
@@ -428,7 +428,9 @@ def exponential(
 
 
 def _without_command(command: str | None, result: object, call: str) -> None:
-    """Add a notice to the program if an instruction gets a tile for a reduction that it does not do."""
+    """Add a notice to the program if an instruction has a tile for the result of a reduction, but its command makes no
+    reduction.
+    """
     if result is not None and command in (None, "idle"):
         current().notice(
             f"reduce_res of {call} without reduce_cmd: by its page of NKI 0.6 nothing is reduced, and the tile gets an "

@@ -30,7 +30,7 @@ MAX_CHANNELS = 4
 
 
 class rg_partition_op(Enum):  # the API's name
-    """The functions by which ``ReplicaGroup.from_partition_op`` puts ranks into groups (NKI 0.7)."""
+    """The functions by which ``ReplicaGroup.from_partition_op`` assigns ranks to groups (NKI 0.7)."""
 
     bitwise_and = "and"
     div = "div"
@@ -38,7 +38,7 @@ class rg_partition_op(Enum):  # the API's name
 
 
 class ReplicaGroup(NKIObject):
-    """The groups of ranks, as lists. A collective works inside each group."""
+    """Groups of ranks, each a list of ranks. A collective works inside each group."""
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         super().__init__(groups=[[operator.index(rank) for rank in ranks] for ranks in groups])
