@@ -35,9 +35,9 @@ from acceld.lowering.graph import (
 from acceld.lowering.masked import Masked, Positions
 
 Kind = Literal["b", "i", "f"]
-"""Kind of an array's type: booleans (``b``), integers (``i``) or floats (``f``).
+"""Kind of an array's dtype: boolean (``b``), integer (``i``) or float (``f``).
 
-A graph may hold booleans and integers in float32, so the kind is kept beside the dtype. numpy's arithmetic depends on
+A graph may hold booleans and integers in float32, so the kind is stored beside the dtype. numpy's arithmetic depends on
 the kind.
 """
 
@@ -72,7 +72,7 @@ ELEMENTWISE = {
     "tanh": "tanh",
     "true_divide": "div",
 }
-"""Names of element-wise graph nodes, by the names of the numpy functions that they compute."""
+"""The name of the element-wise graph node that computes a numpy function, by numpy's name."""
 COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 _TYPES: dict[str, np.dtype[Any]] = {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float32)}
 NARROW = frozenset({"bfloat16", "float16"})
@@ -80,14 +80,16 @@ _NUMBER_READ = "a Python number made of the values of an array is not lowered; k
 _INTEGERS = frozenset({"int32", "uint32", "int16", "uint16", "int8", "uint8"})
 
 UFUNCS: dict[str, Callable[..., Any]] = {}
-"""Functions that lower numpy's element-wise functions to several graph nodes, by numpy's name."""
+"""The function that lowers an element-wise function of numpy to several graph nodes, by numpy's name."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Functions that lower numpy's functions of arrays, by numpy's name.
+"""The function that lowers a numpy function of arrays, by numpy's name.
 
 If an array method has the same name, the function lowers the method, too.
 """
 METHODS: dict[str, Callable[..., Any]] = {}
-"""Functions that lower array methods which differ from numpy's function of the same name, such as ``x.sort()``."""
+"""The function that lowers an array method, for methods that differ from numpy's function of the same name, such as
+``x.sort()``.
+"""
 FOLDS: dict[tuple[str, str], str] = {
     ("add", "reduce"): "sum",
     ("multiply", "reduce"): "prod",
@@ -100,7 +102,7 @@ FOLDS: dict[tuple[str, str], str] = {
     ("maximum", "accumulate"): "cummax",
     ("minimum", "accumulate"): "cummin",
 }
-"""Names of numpy functions that do the same as a method of a ufunc, by the names of the ufunc and the method.
+"""The numpy function that does the same as a method of a ufunc, by the names of the ufunc and the method.
 
 For example, ``("add", "reduce")`` has ``"sum"``, because ``np.add.reduce`` does the same as ``np.sum``.
 """
@@ -125,7 +127,7 @@ _signature = functools.lru_cache(maxsize=1024)(inspect.signature)
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """Stand in for an array of the reference while the reference is traced.
+    """An array of the reference while the reference is traced. Each operation on it is recorded as a graph node.
 
     An array that is a view of another array (``base``) has no value of its own. Each use applies ``of`` to the present
     value of the other array, so later stores to that array are seen.
@@ -197,7 +199,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return tuple(step * self.itemsize for step in self.view.strides)
 
     def known(self) -> np.ndarray[Any, Any] | None:
-        """Return the array's values if they depend on shapes alone; None if they depend on an input."""
+        """Return the array's values if they depend on shapes alone; None if they depend on an input of the reference."""
         found = values(self.view)
         return found if found is None or self.kind == "f" else found.astype(_TYPES[self.kind])
 
@@ -267,7 +269,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotLowered(f"ndarray.{name} is not lowered; use a function of the table in docs/lowering.md", line_now())
 
     def part(self, of: Callable[[Any], Any]) -> Traced:
-        """Return a view of this array, as ``of`` makes it from a numpy array of the same shape.
+        """Return the view of this array that ``of`` selects; ``of`` is a function that returns a view of a numpy array
+        of the same shape.
 
         A later store to the array or to the view changes both.
         """
@@ -280,14 +283,14 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return Masked(Traced(part.view, self.kind), Traced(under, "b"), line_now())
         if any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,))):
             named = self._named(key)
-            return Traced(named.view, named.kind)  # numpy copies here
+            return Traced(named.view, named.kind)  # numpy returns a copy here, not a view
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
 
     def _under_mask(self, key: Any) -> tuple[Traced, Traced, int] | None:
-        """Return (part of this array, mask, number of axes before the mask's) for an index with one mask.
+        """Return (part of this array, mask, number of axes before the mask's axes) for an index with one mask.
 
-        The index selects the elements of the part at which the mask is True. Beside the mask there may be slices. If the
-        mask comes first, there may also be numbers and new axes. Return None for any other index.
+        The index selects the elements of the part at which the mask is True. Beside the mask there may be slices. If
+        the mask comes first, there may also be numbers and new axes. Return None for any other index.
         """
         given = key if isinstance(key, tuple) else (key,)
         keys = tuple(one.mask if isinstance(one, Positions) else one for one in given)
@@ -351,7 +354,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return
         if not (
             isinstance(value, Traced) and value._base is not None and value.view == part.view
-        ):  # Python's x[0] += 1 stores to the view first, and then assigns the view to itself
+        ):  # nothing to store: for x[0] += 1 Python stores to the view first, and then assigns the view to itself
             part.assign(value)
 
     def assign(self, value: Any) -> None:
@@ -437,7 +440,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _into(out: Any, found: Any) -> Any:
-    """Return a result. If ``out`` is given, store the result to ``out`` and return ``out``, as numpy does."""
+    """Return ``found``, the result of a function. If ``out`` is given, store the result to ``out`` and return ``out``,
+    as numpy does.
+    """
     if isinstance(found, tuple) and isinstance(out, tuple):
         return tuple(_into(*pair) for pair in zip(out, found, strict=True))
     if out is not None:
@@ -446,7 +451,9 @@ def _into(out: Any, found: Any) -> Any:
 
 
 def _kept(array: Any, key: Any) -> Any:
-    """Return an index that selects what ``key`` selects, but gives an array without axes instead of a number."""
+    """Return an index that selects the same elements as ``key``, but gives an array without axes where ``key`` gives a
+    number.
+    """
     return key if isinstance(array[key], np.ndarray) else (*(key if isinstance(key, tuple) else (key,)), Ellipsis)
 
 
@@ -473,7 +480,7 @@ def called(name: str, *args: Any, **further: Any) -> Any:
 
 
 def _named_out(name: str, args: tuple[Any, ...], further: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of numpy function ``name``, with ``out`` and all arguments after ``out`` by name.
+    """Return the arguments of the numpy function ``name``, where ``out`` and all arguments after it are passed by name.
 
     The result is (positional arguments, named arguments).
     """
@@ -496,7 +503,7 @@ def refused(what: str, instead: str = "") -> Any:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype of this name. ``bfloat16`` and 8-bit floats are known, too."""
+    """Return numpy's dtype of this name. ``bfloat16`` and the 8-bit float dtypes are known, too."""
     if name == "bfloat16" or name.startswith("float8"):
         import ml_dtypes
 
@@ -507,7 +514,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def held_as(dtype: np.dtype[Any]) -> str:
-    """Return the name of the dtype in which a graph holds values of ``dtype``.
+    """Return the dtype name that a graph uses for values of ``dtype``.
 
     64-bit types become 32-bit types, because kernels have no wider types. Booleans become 0.0 and 1.0 in float32.
     """
@@ -522,7 +529,7 @@ The list lets other modules set the path.
 
 
 def line_now() -> int:
-    """Return the number of the reference's line that is running; 0 if the reference is not running."""
+    """Return the number of the reference's line that is being executed; 0 if the reference is not running."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != SOURCE[0]:
         frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
@@ -545,7 +552,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def has_traced(value: Any) -> bool:
-    """Return True if a value is a list or tuple that contains a traced array, at any depth."""
+    """Tell whether a value is a list or tuple that contains a traced array, at any depth."""
     return isinstance(value, list | tuple) and any(isinstance(one, Traced) or has_traced(one) for one in value)
 
 
@@ -590,7 +597,9 @@ def array_of(value: Any) -> View:
 
 
 def cast(value: Any, kind: Kind) -> Any:
-    """Return ``value`` converted to a kind as numpy does: integers drop the fraction, and all numbers but 0 are True."""
+    """Return ``value`` converted to a kind of dtype as numpy converts it: integers drop the fraction, and booleans are
+    True for all numbers but 0.
+    """
     found = kind_of(value)
     if kind == "b" and found != "b":
         return np.not_equal(value, 0)
@@ -600,7 +609,7 @@ def cast(value: Any, kind: Kind) -> Any:
 
 
 def computed(ufunc: np.ufunc, *args: Any) -> Any:
-    """Return the result of an element-wise numpy function, with the kind that numpy would give it.
+    """Return the result of an element-wise numpy function, with the kind of dtype that numpy would give it.
 
     Raise numpy's own TypeError if the function does not take arguments of these types.
     """
@@ -617,7 +626,7 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
 
 
 def _promoted(value: Any) -> np.dtype[Any]:
-    """Return the dtype of an operand that numpy uses to find the dtype of a result.
+    """Return the dtype with which an operand takes part in numpy's type promotion.
 
     Narrow integers keep their dtype. Any other operand gets bool, int64 or float32, by its kind.
     """
@@ -669,19 +678,20 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
         return _power(given[0], given[1])
     dtypes = {view.dtype for view in given if isinstance(view, View)}
     if kind == "i" and dtypes & NARROW_INTEGERS and dtypes <= _INTEGERS:
-        return whole(elementwise(name, given, "int32", line))  # the narrow type may not hold the result
+        # compute in int32, because the narrow type may be too small for the result
+        return whole(elementwise(name, given, "int32", line))
     narrow = dtypes <= _INTEGERS | {"bool"} and (kind != "i" or not dtypes <= _INTEGERS)
     return whole(elementwise(name, given, "float32" if narrow else "", line))
 
 
 def _behind(mask: Traced, axes: int) -> Traced:
-    """Return a mask with ``axes`` further axes of one element at its end."""
+    """Return a mask with ``axes`` axes of one element appended."""
     found: Traced = mask.reshape((*mask.shape, *(1,) * axes))
     return found
 
 
 LEAST_BASE = 1e-37
-"""Number that stands for 0 as the base of a power, because 0 has no logarithm."""
+"""Number that replaces 0 as the base of a power, because 0 has no logarithm."""
 
 
 def _power(base: View, exponent: View) -> View:
@@ -734,12 +744,13 @@ def by_formula(ufunc: np.ufunc, *args: Any) -> Any:
 
 
 def known(*args: Any) -> bool:
-    """Return True if no argument depends on an input."""
+    """Tell whether all arguments depend on shapes alone, and not on an input."""
     return all(one.known() is not None for one in args if isinstance(one, Traced))
 
 
 def forwarded(view: View) -> View:
-    """Return a view of a buffer as a view of the stored value, if a single store wrote all elements of the view.
+    """Return a view of a buffer as a view of the value that was stored there, if a single store wrote all elements of
+    the view.
 
     Any other view is returned unchanged.
     """

@@ -1,4 +1,4 @@
-"""Split, merge and order axes. An axis is a pair of its extent and its stride."""
+"""Split, merge and order the axes of operands. An axis is a pair of its extent and its stride."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from acceld.lowering.graph import Shape, dense
 
 PARTITIONS = 128
 DEEPEST = 16384
-"""Most terms that a matrix product sums over.
+"""Greatest number of terms over which a matrix product sums.
 
 A partition has room for two copies of a left operand of this length: rows, and transposed rows.
 """
 LEAST_RUN = 16
-"""Least number of contiguous elements for which columns are moved in memory order and reordered on the chip."""
+"""Least number of contiguous elements for which columns are transferred in memory order and then reordered on the chip.
+"""
 
 Axes = tuple[tuple[int, int], ...]
 """Axes as pairs (extent, stride). Strides count elements."""
@@ -80,7 +81,7 @@ def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
 
 
 def merged(axes: Iterable[Axes]) -> list[Axes]:
-    """Return the axes of each operand, with neighboring axes merged into one where every operand allows it.
+    """Return the axes of each operand, where neighboring axes are merged into one if all operands allow that.
 
     All operands have the same extents. Two axes can be merged if one stride steps through both of them.
     """
@@ -98,7 +99,8 @@ def merged(axes: Iterable[Axes]) -> list[Axes]:
 
 
 def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
-    """Return the row axes of each operand, divided so that each row axis lies on one axis of the operand's tensor.
+    """Return the row axes of each operand, divided so that each row axis runs along a single axis of the operand's
+    tensor.
 
     Slices can then select the rows. ``rows`` has the row axes of each operand, with equal extents for all operands.
     ``shapes`` has the shape of each operand's tensor.
@@ -145,7 +147,9 @@ def largest_divisor(number: int, limit: int, least: int = 1) -> int:
 
 
 def block_of(extent: int) -> int:
-    """Return how many partitions each block of terms takes in a matrix product that sums over ``extent`` terms."""
+    """Return the number of partitions that each block of terms takes in a matrix product that sums over ``extent``
+    terms.
+    """
     return extent if extent <= PARTITIONS else (largest_divisor(extent, PARTITIONS, 64) or PARTITIONS)
 
 
@@ -181,7 +185,7 @@ def divided(axes: Axes, at: int, part: int) -> Axes:
 
 
 def lying_together(axes: Axes) -> Axes:
-    """Return one axis of stride 1 in place of axes that cover contiguous elements in any order.
+    """Return one axis of stride 1 if ``axes`` cover contiguous elements, in any order.
 
     Other axes are returned unchanged.
     """

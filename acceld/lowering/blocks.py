@@ -72,7 +72,7 @@ _CHOSEN = '''def chosen(scores, count):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An argument of a region: its name, shape and dtype. ``high`` is the greatest value of an integer array.
+    """An argument of a region: its name, shape and dtype. ``high`` is the greatest value in an array of integers.
 
     For an array of floats, ``high`` is None.
     """
@@ -82,7 +82,9 @@ class Operand:
     dtype: str
     high: int | None = None
     spread: float = 1.0
-    """Standard deviation of drawn values. Weights with more columns get a smaller spread, so that results stay near 1."""
+    """Standard deviation of the random values with which the argument is filled. Weights with more columns get a
+    smaller one, so that results stay near 1.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class StepSize:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens go through the layers in one step."""
+        """Return the number of tokens that pass through the layers in one step."""
         return self.batch if self.decode else self.batch * self.length
 
 
@@ -147,7 +149,7 @@ def _latent_regions(made: _Regions, latent: Latent) -> list[Region]:
 
 
 class _Regions:
-    """Make the regions of one step of a model. Most methods return a single region."""
+    """The generator of the regions of one step of a model. Most methods return a single region."""
 
     def __init__(self, shape: Shape, step: StepSize) -> None:
         self.shape = shape
@@ -168,16 +170,18 @@ class _Regions:
         return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
 
     def _weights(self, name: str, rows: int, columns: int) -> Operand:
-        """Return an argument that is a matrix of weights of ``rows`` x ``columns``."""
+        """Return an argument of a region: a matrix of weights of ``rows`` x ``columns``."""
         return Operand(name, (rows, columns), self.shape.dtype, spread=columns**-0.5)
 
     def _added(self, result: str) -> str:
-        """Return the source of the residual ``x`` plus a layer's result, times the model's factor of residuals."""
+        """Return the source text of the residual ``x`` plus a layer's result. The result is multiplied by the model's
+        residual factor.
+        """
         factor = self.shape.residual
         return f"x + {result}" if factor == 1.0 else f"x + ({result}) * {factor!r}"
 
     def _values(self, name: str, *shape: int) -> Operand:
-        """Return an argument that is an array of activations."""
+        """Return an argument of a region: an array of activations."""
         return Operand(name, shape, self.shape.dtype)
 
     @property
@@ -196,13 +200,15 @@ class _Regions:
         return self.shape.dense if self.shape.experts else self.shape.intermediate
 
     def _biases(self, given: bool, **rows: int) -> list[Operand]:
-        """Return an argument for each bias in ``rows``, which has lengths by name. Return no arguments unless ``given``."""
+        """Return an argument for each bias; ``rows`` has the lengths of the biases by name. Return [] if ``given`` is
+        False.
+        """
         return [self._values(name, count) for name, count in rows.items()] if given else []
 
     def _activated(self, gate: str, up: str) -> str:
-        """Return the source of statements that set ``b`` to the activation of ``gate`` times ``up``.
+        """Return the source text of statements that set ``b`` to the activation of ``gate`` times ``up``.
 
-        ``gate`` and ``up`` are the source of two matrix products.
+        ``gate`` and ``up`` are the source texts of two matrix products.
         """
         s = self.shape
         if s.activation == "clamped_silu":
@@ -223,7 +229,8 @@ class _Regions:
     def attending(self) -> list[Region]:
         """Return the regions of attention, from the norm before it to its output product."""
         s, window = self.shape, self.shape.window
-        windowed = s.windowed_layers if self.step.length > window else 0  # else no token is hidden
+        # in a sequence that fits the window, the window hides no token
+        windowed = s.windowed_layers if self.step.length > window else 0
         found = [self.projections(), self.positions()]
         if s.tempered:
             found.append(self.tempered())
@@ -239,7 +246,9 @@ class _Regions:
         return [*found, *self._whole_attention(s.layers - windowed), self.output()]
 
     def _whole_attention(self, layers: int) -> list[Region]:
-        """Return the region of attention to all earlier tokens, which ``layers`` layers run. 0 means no region."""
+        """Return the region of attention to all earlier tokens, which ``layers`` layers run, as a list; [] if no layer
+        does.
+        """
         if not layers:
             return []
         return [self.decoding(layers) if self.step.decode else self.attention(layers)]
@@ -312,10 +321,10 @@ class _Regions:
         )
 
     def _attended(self, scores: str, seen: str, mask: str, values: str, sinks: str, begun: str = "") -> str:
-        """Return the source of statements that weight ``values`` by a softmax of the model's scaled scores.
+        """Return the source text of statements that weight ``values`` by a softmax of the model's scaled scores.
 
-        The model's soft cap and attention sinks are included. ``sinks`` is the source of the sinks, indexed so that they
-        have the axes of the scores. The other arguments are those of the module's function ``_attended``.
+        The model's soft cap and attention sinks are included. ``sinks`` is the source text of the sinks, indexed so
+        that they have the axes of the scores. The other arguments are those of the module's function ``_attended``.
         """
         s = self.shape
         scale, sinks = s.scale or s.head**-0.5, sinks if s.sinks else ""
@@ -347,7 +356,9 @@ class _Regions:
         return self._over_sequences("attention_window" if window else "attention", title, body, layers)
 
     def chunked(self, layers: int) -> Region:
-        """Return the region of causal attention in chunks: a token sees the earlier tokens of its own chunk only."""
+        """Return the region of causal attention in chunks, where a token attends only to earlier tokens of its own
+        chunk.
+        """
         s, batch, length, width = self.shape, self.step.batch, self.step.length, self.shape.chunk
         group, chunks = s.heads // s.kv_heads, math.ceil(length / width)
         after, whole = chunks * width - length, chunks * width
@@ -367,13 +378,14 @@ class _Regions:
         return self._over_sequences("attention_chunk", title, body, layers)
 
     def windowed(self, layers: int) -> Region:
-        """Return the region of causal attention in which a token sees only the last tokens, as many as the window has.
+        """Return the region of causal attention with a window, where a token attends only to as many tokens as the
+        window has.
 
         Sequences are cut into blocks as long as the window. Each block attends to itself and to the previous block,
-        because no token sees further.
+        because no token attends to earlier ones.
         """
         s, batch, length, width = self.shape, self.step.batch, self.step.length, self.shape.window
-        if length <= 2 * width:  # blocks save no work if two of them have all tokens
+        if length <= 2 * width:  # blocks save no work if two blocks together have all tokens of a sequence
             return self.attention(layers, width)
         group, blocks = s.heads // s.kv_heads, math.ceil(length / width)
         after, whole = blocks * width - length, blocks * width
@@ -426,10 +438,10 @@ class _Regions:
         )
 
     def output(self, value: int = 0) -> Region:
-        """Return the region of attention's output product.
+        """Return the region of the output product of attention.
 
-        The region also adds the residual, unless the model norms the product's result first. ``value`` is the width of a
-        head's values. 0 stands for the width of a head's keys.
+        The region also adds the residual, unless the model norms the product's result first. ``value`` is the width of
+        a head's values. 0 stands for the width of a head's keys.
         """
         s, width = self.shape, value or self.shape.head
         made = "a @ wo.T" + (" + bo" if s.output_bias else "")
@@ -533,7 +545,9 @@ class _Regions:
         )
 
     def expert(self) -> Region:
-        """Return the region of one expert, with the number of tokens that each used expert gets on average."""
+        """Return the region of one expert, for as many tokens as an expert gets on average if at least one token uses
+        it.
+        """
         s, chosen = self.shape, self.step.tokens * self.shape.active
         # C independent choices among E experts reach E (1 - (1 - 1/E)^C) experts. With few tokens, most experts are not
         # used.
@@ -582,9 +596,9 @@ class _Regions:
     # latent attention, and experts in groups
 
     def latents(self, latent: Latent) -> Region:
-        """Return the region of the norm before attention and of the products that make two latents.
+        """Return the region of the norm before attention and of the products that compute the two latents.
 
-        One latent is for queries, the other is for keys and values. Some models make queries without a latent.
+        One latent is for queries, the other is for keys and values. Some models compute queries without a latent.
         """
         s, rank = self.shape, latent.kv_rank
         rows = latent.q_rank or s.heads * (latent.nope + latent.rope)
@@ -620,7 +634,9 @@ class _Regions:
         return self._region(name, title, "", "return c @ w.T", self.shape.layers, *operands)
 
     def latent_positions(self, latent: Latent) -> Region:
-        """Return the region of rotary positions for the parts of queries and of the shared key that have positions."""
+        """Return the region of rotary positions for those parts of the queries and of the shared key to which positions
+        are applied.
+        """
         s, tokens, half = self.shape, self.step.tokens, latent.rope // 2
         return self._region(
             "rope",
@@ -656,7 +672,7 @@ class _Regions:
         )
 
     def absorbed(self, latent: Latent) -> Region:
-        """Return the region that multiplies queries by the weights that would make keys from latents.
+        """Return the region that multiplies queries by the weights which would compute keys from latents.
 
         The results attend to latents directly, so no keys need to be cached.
         """
@@ -693,7 +709,7 @@ class _Regions:
         )
 
     def latent_values(self, latent: Latent) -> Region:
-        """Return the region that makes each head's values from its weighted sum of latents."""
+        """Return the region that computes each head's values from the head's weighted sum of latents."""
         s = self.shape
         return self._region(
             "absorb_values",
@@ -798,7 +814,7 @@ class _Regions:
 
 
 def _drawn(operands: tuple[Operand, ...]) -> str:
-    """Return the source of a region's function ``get_inputs``, which draws the region's arguments."""
+    """Return the source text of a region's function ``get_inputs``, which returns random arguments for the region."""
     lines = ["def get_inputs():", '    """Draw the arrays in order from numpy\'s global generator."""']
     for one in operands:
         if one.high is not None:
@@ -823,7 +839,7 @@ def _attended(
     sinks: str = "",
     begun: str = "",
 ) -> str:
-    """Return the source of statements that weight ``values`` by a softmax of ``scores`` times ``scale``.
+    """Return the source text of statements that weight ``values`` by a softmax of ``scores`` times ``scale``.
 
     All texts are numpy expressions. ``seen`` is the mask, and ``mask`` is the mask with the axes of the scores, such as
     ``seen[:, None]``. ``begun`` is a second mask. Where a mask is False, the weight is 0. ``softcap`` bounds the scores
@@ -841,10 +857,12 @@ def _attended(
 
 
 def _causal(length: int) -> str:
-    """Return the source of a causal mask, which is True for a query's own token and all earlier tokens."""
+    """Return the source text of a causal mask, which is True for a query's own token and all earlier tokens."""
     return f"np.arange({length})[:, None] >= np.arange({length})[None, :]"
 
 
 def _cached(length: int) -> str:
-    """Return the source of a mask that is True for the tokens of the cache that a sequence has, by ``lengths``."""
+    """Return the source text of a mask that is True for the cached tokens that belong to a sequence; ``lengths`` has
+    the number of them for each sequence.
+    """
     return f"np.arange({length})[None, :] < lengths[:, None]"

@@ -1,4 +1,4 @@
-"""Find ranges: the least and the greatest number that a value of the graph can have. Keep integers in narrow types."""
+"""Find the range of a graph value: the least and the greatest number that it can have. Keep integers in narrow types."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
 GREATEST = 3.4028235e38
 """The greatest float32 value."""
 MOST_EXACT = 2**24
-"""Magnitude up to which the engines give every integer exactly, because they compute in float32."""
+"""Magnitude up to which the engines represent every integer exactly, because they compute in float32."""
 DEPTH = 12
-"""Most nodes in a row, from operand to operand, that the search for a range goes back."""
+"""Greatest number of nodes in a chain of operands that the search for a range follows."""
 _ANY: Range = (-math.inf, math.inf)
 _TRUTH = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 

@@ -1,4 +1,4 @@
-"""Build the statements of a kernel."""
+"""Build the statements of a kernel, block by block."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from acceld.lowering.statements import (
 
 
 class KernelBuilder:
-    """Hold a kernel under construction: the names in use, and the blocks of statements that are not complete yet."""
+    """A kernel under construction: the names in use, and the blocks of statements that are not complete yet."""
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.taken = {*taken, *keyword.kwlist}
         self.numbers: dict[str, int] = {}
-        """The greatest number that was appended to each base of a name."""
+        """The greatest number that was appended to a base name to get a new name, by base name."""
         self.blocks: list[list[Statement]] = [[]]
 
     def fresh(self, base: str) -> str:

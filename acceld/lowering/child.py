@@ -32,7 +32,7 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
     The work is counted for the first element of ``shapes``. ``plainer`` asks for additional kernels for each API. Each of
     its elements limits the sizes of a kernel's pieces.
     """
-    sys.dont_write_bytecode = True  # so that no __pycache__ is made in the user's folder
+    sys.dont_write_bytecode = True  # do not write a __pycache__ to the user's folder
     spec = importlib.util.spec_from_file_location("reference", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -75,13 +75,15 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
             continue
         found["plainer"][api] = []
         for sizes in plainer:
-            with contextlib.suppress(NotLowered):  # there may be no kernel with such small pieces
+            with contextlib.suppress(NotLowered):  # a kernel with such small pieces may not exist; it is then left out
                 found["plainer"][api].append(kernel(api, Pieces(**sizes)))
     return found
 
 
 def _doc(module: Any) -> str:
-    """Return the docstring of the kernel: the first paragraph of the reference's docstring, and a note on lowering."""
+    """Return the docstring for the kernel: the first paragraph of the reference's docstring, and a note that the kernel
+    was lowered from it.
+    """
     text = (module.forward.__doc__ or module.__doc__ or "").strip().split("\n\n")[0]
     words = " ".join(text.split())
     return f"{words} Lowered from the reference." if words else "Lowered from the reference."

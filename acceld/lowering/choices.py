@@ -37,11 +37,11 @@ SBUF = 176 * 1024
 CHUNK_BYTES = 16 * 1024
 """Most bytes of a partition for one chunk of columns in element-wise work."""
 WIDEST = CHUNK_BYTES // 4
-"""Most float32 columns of one chunk in element-wise work."""
+"""Greatest number of float32 columns in one chunk of element-wise work."""
 VECTORS = 96 * 1024
-"""Most bytes of a partition for rows that are copied to all partitions, such as a bias."""
+"""Greatest number of bytes of a partition for rows that are copied to all partitions, such as a bias."""
 RESIDENT = 100 * 1024
-"""Most bytes of a partition for a right operand that stays on the chip."""
+"""Greatest number of bytes of a partition for a right operand that stays on the chip."""
 BYTES = {
     "float32": 4,
     "int32": 4,
@@ -60,29 +60,29 @@ BYTES = {
 
 
 TRANSFER = 600
-"""About how many cycles an element-wise region waits for a DMA transfer of a few rows."""
+"""Rough number of cycles for which an element-wise region waits for a DMA transfer of a few rows."""
 ROW = 0.8
-"""About how many cycles a DMA transfer takes for each contiguous row of elements in HBM."""
+"""Rough number of cycles that a DMA transfer takes for each contiguous row of elements in HBM."""
 SPARSEST = 4
-"""About the greatest ratio of the elements of a contiguous range to the elements that are needed of it.
+"""Rough limit on the ratio of all elements of a contiguous range to the elements of it that are needed.
 
 Up to this ratio, loading the range takes less time than loading each needed element separately.
 """
 LEAST_TURNED = 16
-"""Least number of rows on partitions with which columns that lie apart are loaded and stored transposed."""
+"""Least number of rows on partitions for which columns that are not contiguous are loaded and stored transposed."""
 STRIP = 400
-"""About how many cycles a transposed load and its transposition take, in addition to one cycle for each row."""
+"""Rough number of cycles that a transposed load and its transposition take, in addition to one cycle for each row."""
 FLOATS = ("float32", "bfloat16", "float16")
-"""Types of the tensor engine's operands."""
+"""Dtypes that operands of the tensor engine may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class HbmPlacement:
-    """Hold where values lie in HBM. Each field is a dict by the id of the node that computes a value.
+    """The places of values in HBM. Each field is a dict by the id of the node that computes a value.
 
     ``tensors`` has the tensor of a value, ``targets`` has the parts of tensors to which the value is stored, and
-    ``names`` has the name of the value. The values of all steps of a loop share a tensor. ``starts`` has the position of
-    a step's first element in that tensor.
+    ``names`` has the name of the value. The values of all steps of a loop share a tensor. ``starts`` has the position
+    of a step's first element in that tensor.
     """
 
     tensors: dict[int, HbmTensor]
@@ -101,7 +101,7 @@ class HbmPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Hold several equal regions as one region inside of loops.
+    """Several equal regions, written as one region inside of loops.
 
     - ``counts``: the number of trips of each loop.
     - ``steps``: for each HBM access and each loop, how many elements the access moves on in a trip.
@@ -117,7 +117,7 @@ class Rolled:
 
 @dataclass(slots=True)
 class Reach:
-    """Describe an HBM access of a loop nest.
+    """One HBM access of a loop nest, with its strides.
 
     ``start`` is the first element, and ``strides`` has a stride for each row axis of the nest. ``columns`` has the axes
     of the columns, and ``depth`` the axes that a matrix product sums over, as pairs (extent, stride).
@@ -146,7 +146,7 @@ class Reach:
 
 
 def _turned(columns: Axes) -> bool:
-    """Return True if columns are so many and lie so far apart that they are loaded transposed.
+    """Tell whether columns are so many and so far apart in memory that they are loaded transposed.
 
     Columns are loaded transposed only if the rows are contiguous, which the caller checks.
     """
@@ -154,9 +154,10 @@ def _turned(columns: Axes) -> bool:
 
 
 def _ranged(columns: Axes) -> Axes:
-    """Return column axes in the order in which they are transferred.
+    """Return the column axes in the order in which a transfer goes through them.
 
-    Axes that cover a mostly dense range of HBM in another order are returned in the order of HBM.
+    If the axes cover a mostly dense range of HBM, that is the order of their elements in HBM; else it is the given
+    order.
     """
     apart = tuple(axis for axis in columns if axis[1])
     ordered = merged([tuple(sorted(apart, key=lambda axis: -axis[1]))])[0]
@@ -172,7 +173,7 @@ def _alike(one: Access, other: Access) -> bool:
 
 
 class Choices:
-    """Make the decisions about one region before its statements are written."""
+    """The decisions about how one region runs. They are made before its statements are written."""
 
     def __init__(
         self, memory: HbmPlacement, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
@@ -227,8 +228,8 @@ class Choices:
     ) -> tuple[list[int], int, int]:
         """Choose which elements of an element-wise region are columns: (order of the axes, number of an axis, count).
 
-        In this order of axes, ``count`` elements of the named axis and all elements of the axes after it become columns.
-        The choice has the least estimated time of all instructions and transfers.
+        In this order of axes, ``count`` elements of that axis and all elements of the axes after it become columns. The
+        choice has the least estimated time of all instructions and transfers.
         """
         live = max(3, len(self.nodes) // 2 + len(rows))
         limit = max(64, min(2048, SBUF // (8 * live)))
@@ -238,7 +239,7 @@ class Choices:
         moved = [one for one, access in zip(rows, accesses, strict=True) if access.view.node is not INDEX]
         turned = any(one[last][1] not in (0, 1) and any(s == 1 for _, s in one[:last]) for one in moved)
         orders = [axes] if turned else [axes, *([p, *axes[:p], *axes[p + 1 :]] for p in axes[1:last])]
-        if turned:  # another axis may be contiguous in most accesses
+        if turned:  # also consider the axes that are contiguous in most accesses as columns
             orders += [[*axes[:p], *axes[p + 1 :], p] for p in axes[:last]]
         beside = [sum(_alike(one, other) for other in accesses) for one in accesses]
         beside = [count if a.view.node is not INDEX else 0 for count, a in zip(beside, accesses, strict=True)]
@@ -280,12 +281,15 @@ class Choices:
                 cycles += TRANSFER + strips * (STRIP + ROW * PARTITIONS + size)
                 continue
             ranged = _ranged(axes)
-            if len(axes) == 1 and axes[0][1] == -1:  # a range is moved, and reversed on the chip
+            # columns in reverse order are loaded as a range, and reversed on the chip
+            if len(axes) == 1 and axes[0][1] == -1:
                 ranged = ((axes[0][0], 1),)
-            if (order := lying_order(ranged)) is not None:  # columns are reordered on the chip
+            # columns in another order than in memory are reordered on the chip
+            if (order := lying_order(ranged)) is not None:
                 ranged = tuple(ranged[at] for at in order)
                 cycles += START + width
-            together = bool(ranged) and 1 < ranged[-1][1] <= alike  # such accesses are one transfer of contiguous rows
+            # accesses that differ only in their offsets can be one transfer of contiguous rows
+            together = bool(ranged) and 1 < ranged[-1][1] <= alike
             run = ranged[-1][0] if ranged and (ranged[-1][1] == 1 or together) else 1
             share = alike if together else 1
             cycles += (TRANSFER + ROW * size * math.prod(n for n, _ in ranged) / run) / share
@@ -324,7 +328,8 @@ class Choices:
         self._fit()
 
     def _part_of(self, node: Node, view: View) -> Access | None:
-        """Return the access by which an element-wise node reads only a part of each row of another node of the region.
+        """Return the access by which ``node`` reads only a part of each row of ``view``, a value that the region
+        computes.
 
         A reduction with several results in a row reads in the same way. Return None if the node reads whole rows, or if
         the value comes from outside of the region.
@@ -336,11 +341,11 @@ class Choices:
         return found if several or not conforms(found, self.width[id(view.node)]) else None
 
     def has_several(self, node: Node) -> bool:
-        """Return True if a node is a reduction with several results in each row."""
+        """Tell whether a node is a reduction with several results in each row."""
         return node.kind == "reduce" and id(node) not in self.folds and self.width[id(node)] > 1
 
     def _fit(self) -> None:
-        """Choose values that are computed again instead of kept, until the rows of the kept values fit a partition.
+        """Choose which values are computed again instead of kept, until the rows of all kept values fit in a partition.
 
         Raise NotLowered if the rows do not fit.
         """
@@ -387,7 +392,7 @@ class Choices:
         return [node for node in self.nodes if id(node) in found]
 
     def _only_again(self, node: Node) -> bool:
-        """Return True if a node's value is used in later groups only, and all these groups compute the value again."""
+        """Tell whether a node's value is used only in later groups, and all these groups compute the value again."""
         here = (self.level[id(node)], self.width[id(node)])
         readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
         return (
@@ -403,7 +408,9 @@ class Choices:
         return math.prod(view.shape[len(view.shape) - node.folded :])
 
     def _needs_tile(self, node: Node, source: Node) -> bool:
-        """Return True if the rows of ``source`` have to be kept in a tile for ``node``, which runs in another group."""
+        """Tell whether the rows of ``source`` have to be kept in a tile until ``node``, which runs in another group,
+        reads them.
+        """
         if self.column_width(source) == 1 and source.kind != "dot":
             return False
         if self.has_several(node):
@@ -417,11 +424,11 @@ class Choices:
         )
 
     def read_from_hbm(self, node: Node, place: int) -> bool:
-        """Return True if a node reads its operand number ``place`` from HBM."""
+        """Tell whether a node reads its operand number ``place`` from HBM."""
         return (id(node), place, "value") in self.by_key
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if a node reads one element in each row as operand number ``place``, which must come from HBM."""
+        """Tell whether operand number ``place`` of a node, which must come from HBM, has one element in each row."""
         return self.reach[self.by_key[(id(node), place, "value")]].scalar
 
     def column_width(self, node: Node) -> int:
@@ -470,7 +477,7 @@ class Choices:
     def _residents(self) -> None:
         """Choose which right operands of matrix products stay on the chip.
 
-        For right operands that do not fit, choose how many tiles of rows share each load.
+        For a right operand that does not fit, choose how many tiles of rows share each load of it.
         """
         left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
         self.vectors = self._vectors()
@@ -519,7 +526,7 @@ class Choices:
         return total
 
     def _vectors(self) -> list[int]:
-        """Return the HBM accesses whose single row is copied whole to all partitions, such as a bias.
+        """Return the HBM accesses whose single row, such as a bias, is copied as a whole to all partitions.
 
         Rows that do not fit are left out. They are loaded in chunks.
         """
@@ -568,7 +575,7 @@ class Choices:
 
     @property
     def steps(self) -> int:
-        """Return how many blocks of terms, one after another, the products sum over."""
+        """Return the number of blocks of terms that the matrix products of the region sum over, one after another."""
         total = 0
         for node in self.nodes:
             for pair in range(len(node.views) // 2 if node.kind == "dot" else 0):
@@ -577,12 +584,12 @@ class Choices:
         return total
 
     def _shape_of(self, node: Node) -> Shape:
-        """Return the shape of a node's tensor in HBM. A value that stays on the chip counts as one long axis."""
+        """Return the shape of a node's tensor in HBM. A value that stays on the chip counts as one very long axis."""
         held = self.memory.tensors.get(id(node)) if id(node) not in self.inside else None
         return held.shape if held is not None else (2**62,)
 
     def _depth(self, n: int) -> tuple[int, int]:
-        """Return (number of partitions, number of blocks) of the tile for a right operand, HBM access ``n``."""
+        """Return (number of partitions, number of blocks) of the tile for a right operand, which is HBM access ``n``."""
         access = self.reach[n].access
         axes, _ = self._depth_pairs(access.node, access.number // 2)
         part = block_of(axes[-1][0])

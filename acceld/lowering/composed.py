@@ -1,5 +1,5 @@
-"""Lower functions of numpy by other functions of numpy: statistics, searches, counts, interpolation, small products, and
-arrays made of parts.
+"""Lower functions of numpy to other functions of numpy: statistics, searches, counts, interpolation, small products,
+and arrays made of parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from acceld.lowering.indexing import constant
 from acceld.lowering.masked import Positions
 
 MOST_TAPS = 64
-"""Most taps of ``np.convolve``, each of which becomes a product of shifted arrays, and most columns of ``np.vander``."""
+"""Greatest number of taps of ``np.convolve``, each of which becomes a product of shifted arrays, and of columns of
+``np.vander``.
+"""
 
 
 def _constants(name: str, value: Any) -> Any:
@@ -198,7 +200,9 @@ def _kronecker(a: Any, b: Any) -> Any:
 
 @lowers("put_along_axis")
 def _put(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    """Store values to positions along an axis, as ``np.put_along_axis`` does. The last store to a position remains."""
+    """Store values at positions along an axis, as ``np.put_along_axis`` does. Of several stores to a position, the last
+    one counts.
+    """
     if axis is None:
         refused("np.put_along_axis(axis=None)", "give an axis")
     at = int(axis) % arr.ndim  # type: ignore[arg-type]  # None is refused above
@@ -298,7 +302,7 @@ def _counts(*args: Any, **further: Any) -> Any:
 
 
 def _of_unknown_shape(name: str) -> None:
-    """Register a numpy function so that calls raise NotLowered, because the shape of its result depends on values."""
+    """Make calls of a numpy function raise NotLowered, because the shape of its result depends on values."""
     FUNCTIONS[name] = lambda *args, **further: refused(
         f"np.{name}, whose shape depends on values,", "choose by np.where, or reduce what a mask selects"
     )
@@ -394,7 +398,8 @@ def _with(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     count = given.shape[at] if one or np.size(places) == 1 else np.size(places)
     given = np.broadcast_to(given, (*arr.shape[:at], count, *arr.shape[at + 1 :])).astype(arr.dtype)
     extent = arr.shape[at]
-    # In the joined array, the new elements come after all old elements. numpy itself computes their places.
+    # In the joined array, the new elements come after all old elements. numpy itself computes their order in the
+    # result.
     order = np.insert(np.arange(extent), places, np.arange(extent, extent + count))
     return np.take(np.concatenate([arr, given], axis=at), order, axis=at)
 

@@ -1,6 +1,6 @@
 """Read the shape of a decoder-only transformer from a ``config.json`` of Hugging Face.
 
-Every setting of a config that changes the work of a step is either read or refused with an error. A table for a
+Every setting of a config that changes the work of a step is either read or refused with an error, because a table for a
 different model would be worse than no table.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from acceld.errors import UsageError, no_file
 
 FORM = "give the model's config.json, as Hugging Face has it"
-"""Hint in the error for a file that is not a config.json."""
+"""Hint of the error for a file that is not a config.json."""
 
 Activation = Literal["silu", "gelu_tanh", "clamped_silu"]
 """Activation of the gate product in a gated feed-forward layer.
@@ -28,7 +28,7 @@ _ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_py
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Hold the facts of a model that follow from its ``model_type`` alone.
+    """The facts about a model that follow from its ``model_type`` alone.
 
     ``defaults`` are the defaults of Hugging Face for keys that a config file leaves out.
     """
@@ -44,28 +44,34 @@ class Family:
     qkv_bias: bool = False
     """True if the products of queries, keys and values have a bias, whatever ``attention_bias`` says."""
     period: int = 0
-    """Number of layers of which the last has no attention window and all others do.
+    """Period of the layers' windows: of each so many layers, only the last has no attention window.
 
     It is used only if the config does not list its layers. 0 means that there is no such period.
     """
     oss: bool = False
-    """True for gpt-oss, which has an attention sink for each head, biases of experts, and a clamped activation."""
+    """True for gpt-oss: each head has an attention sink, experts have biases, and the activation is clamped."""
     latent: bool = False
     """True if attention is multi-head latent attention."""
     scores: str = ""
-    """Function that makes weights of the experts' scores, ``sigmoid`` or ``softmax``; empty for models without shared experts."""
+    """Function that turns the experts' scores into weights, ``sigmoid`` or ``softmax``; empty for models without shared
+    experts.
+    """
     always_windowed: bool = False
     """True if each layer has an attention window whenever the config has the key ``sliding_window``."""
     output_bias: bool = True
     """True if ``attention_bias`` adds a bias to the output product of attention, too."""
     bare: bool = False
-    """True for OLMo 2, which norms no layer's input, and norms queries and keys over all their heads together."""
+    """True for OLMo 2, which does not norm the inputs of layers, but norms queries and keys over all their heads
+    together.
+    """
     granite: bool = False
-    """True for Granite, whose config has factors of attention scores, of residuals and of logits."""
+    """True for Granite, whose config has factors for attention scores, residuals and logits."""
     llama4: bool = False
     """True for Llama 4: attention in chunks, layers without positions, and experts whose inputs are weighted."""
     pairs: bool = False
-    """True if rotary positions rotate neighboring elements. In other models they rotate elements of the two halves."""
+    """True if rotary positions rotate pairs of neighboring elements. In other models they rotate pairs with one element
+    from each half.
+    """
 
 
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "query_pre_attn_scalar": 256}
@@ -132,7 +138,9 @@ FAMILIES: dict[str, Family] = {
         },
     ),
 }
-"""Facts of models, by the value of ``model_type`` in a config. Regions can be made for these values."""
+"""The facts about a model that follow from ``model_type``, by its value in a config. Regions can be written for these
+values only.
+"""
 _TEXT = {
     "gemma3": "gemma3_text",
     "glm4v_text": "glm4",
@@ -143,7 +151,7 @@ _TEXT = {
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",
 }
-"""Values of ``model_type`` whose text model is a model of another value, with that value."""
+"""The ``model_type`` of the text model inside a model that also has other parts, by that model's ``model_type``."""
 _LINEAR = "its layers with linear attention, such as gated DeltaNet or Mamba, have no regions"
 _ENCODER = "it is no decoder that makes one token after another, so a step has no meaning for it"
 _REFUSED = {
@@ -152,18 +160,18 @@ _REFUSED = {
     **dict.fromkeys(("bert", "roberta", "modernbert", "deberta-v2", "distilbert", "xlm-roberta", "electra"), _ENCODER),
     **dict.fromkeys(("t5", "mt5", "bart", "whisper", "vit", "clip", "siglip", "dinov2", "wav2vec2"), _ENCODER),
 }
-"""Reasons why regions can not be made for a ``model_type``."""
+"""The reason why no regions can be written for a model, by its ``model_type``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Hold the sizes of multi-head latent attention.
+    """The sizes of multi-head latent attention.
 
     The keys and values of all heads of a token are computed from one short row, which is the token's latent.
     """
 
     q_rank: int
-    """Elements of the latent of queries. 0 means that queries are made without a latent."""
+    """Elements of the latent of queries. 0 means that queries are computed without a latent."""
     kv_rank: int
     nope: int
     """Elements of a head's query and key to which no position is applied."""
@@ -176,7 +184,7 @@ class Latent:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Hold the sizes of experts that are divided into groups.
+    """The sizes of experts that are divided into groups.
 
     Each token uses the best experts of the best groups, and the shared experts.
     """
@@ -188,9 +196,9 @@ class Grouped:
     scale: float
     """Factor by which the weights of the chosen experts are multiplied."""
     scores: str
-    """Function that makes weights of the experts' scores: ``sigmoid`` or ``softmax``."""
+    """Function that turns the experts' scores into weights: ``sigmoid`` or ``softmax``."""
     corrected: bool
-    """True if a bias of each expert is added to its weight for the choice alone."""
+    """True if a bias is added to each expert's weight when experts are chosen, but not when results are weighted."""
     renormalized: bool
     """True if the weights of the chosen experts add up to 1 before they are multiplied by ``scale``."""
     pair_ranked: bool
@@ -199,7 +207,7 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Hold the sizes and forms of the layers of a decoder-only transformer, or of one of its tensor-parallel parts."""
+    """The sizes and variants of the layers of a decoder-only transformer, or of one of its tensor-parallel parts."""
 
     kind: str
     hidden: int
@@ -216,9 +224,9 @@ class Shape:
     latent: Latent | None = None
     grouped: Grouped | None = None
     dense_layers: int = 0
-    """Number of layers without experts in a model with experts."""
+    """Number of layers without experts, in a model that has experts."""
     dense: int = 0
-    """Width of the gated feed-forward layer in layers without experts, for a model with experts."""
+    """Width of the gated feed-forward layer in the layers without experts, in a model that has experts."""
     window: int = 0
     """Number of tokens that a token attends to in layers with a window. The token itself is counted."""
     windowed_layers: int = 0
@@ -231,7 +239,7 @@ class Shape:
     """True if attention has sinks: for each head, a number whose exponential is added to the sum of the softmax."""
     activation: Activation = "silu"
     limit: float = 7.0
-    """Bound to which the activation ``clamped_silu`` clamps its products."""
+    """Limit to which the activation ``clamped_silu`` clamps its products."""
     shifted_norms: bool = False
     """True if norms multiply by 1 + g instead of g."""
     post_norms: bool = False
@@ -245,7 +253,9 @@ class Shape:
     rotated: int = 0
     """Number of a head's elements to which positions are applied; 0 for all."""
     pairs: bool = False
-    """True if rotary positions rotate neighboring elements. Else they rotate elements of the two halves."""
+    """True if rotary positions rotate pairs of neighboring elements. Else they rotate pairs with one element from each
+    half.
+    """
     still_layers: int = 0
     """Number of layers without positions."""
     tempered: bool = False
@@ -264,9 +274,9 @@ class Shape:
     chunk: int = 0
     """Number of tokens in a chunk of attention, which layers with positions do not look beyond; 0 for no chunks."""
     weighted_inputs: bool = False
-    """True if an expert's inputs are multiplied by its weight. Else its results are."""
+    """True if an expert's inputs are multiplied by the expert's weight. Else the expert's results are."""
     unread: tuple[str, ...] = ()
-    """Facts of the config that the shape leaves out, as messages for the user."""
+    """Facts in the config that the shape does not include, as messages for the user."""
 
 
 def read_config(path: Path, parts: int = 1) -> Shape:
@@ -285,7 +295,9 @@ def read_config(path: Path, parts: int = 1) -> Shape:
 
 
 class _Reading:
-    """Read a config for one of ``parts`` tensor-parallel parts. The methods raise UsageError for a wrong value."""
+    """The reader of one config, for one of ``parts`` tensor-parallel parts. The methods raise UsageError for a wrong
+    value.
+    """
 
     def __init__(self, path: Path, raw: Mapping[str, Any], parts: int) -> None:
         self.path = path
@@ -462,7 +474,7 @@ class _Reading:
     def _experts(self) -> int:
         key = self.family.experts
         if key == "num_experts" and key not in self.raw and "num_local_experts" in self.raw:
-            key = "num_local_experts"  # the name since transformers 5
+            key = "num_local_experts"  # the key's name since transformers 5
         return self.whole(key) if key else 0
 
     def _cap(self, key: str) -> float:
@@ -502,7 +514,8 @@ class _Reading:
                 raise self._error(f"layer_types must name each of the {layers} layers")
             if unknown := [one for one in listed if one not in known]:
                 raise self._error(f"layer_types: {unknown[0]!r} is not supported", f"Known are {' and '.join(known)}.")
-            count = listed.count("sliding_attention")  # attention in chunks goes by the layers with positions
+            # chunked attention is counted by the layers with positions, not here
+            count = listed.count("sliding_attention")
         elif raw.get("sliding_window") is None:
             count = 0
         elif self.kind.startswith("qwen") or self.kind == "smollm3":
@@ -513,7 +526,7 @@ class _Reading:
         elif self.family.period:
             period = self.whole("sliding_window_pattern", self.family.period)
             count = layers - layers // period
-        else:  # models such as Llama have no windows, whatever their configs say
+        else:  # models such as Llama ignore the config's window
             count = layers if self.family.always_windowed else 0
         return (self.whole("sliding_window"), count) if count else (0, 0)
 
@@ -557,7 +570,7 @@ class _Reading:
 
         The factor is greater for a model whose context was extended.
         """
-        key = "rope_scaling" if "rope_scaling" in self.raw else "rope_parameters"  # the name since transformers 5
+        key = "rope_scaling" if "rope_scaling" in self.raw else "rope_parameters"  # the key's name since transformers 5
         scaling = self.raw.get(key) or {}
         if not isinstance(scaling, dict):
             raise self._error(f"{key} must be a JSON object, not {scaling!r}")
@@ -610,5 +623,5 @@ _EMPTY_MEANS = frozenset(
 )
 """Config keys for which null means that the model lacks the feature.
 
-For all other keys, null means the default of Hugging Face.
+For all other keys, null means Hugging Face's default value.
 """

@@ -1,7 +1,7 @@
-"""Replace arrays of constants by functions of positions.
+"""Replace arrays of constants by functions of the elements' positions.
 
-A kernel has no tables. So the chip computes an array that depends on shapes alone, such as a mask: as an affine function
-of positions, or as a function with a few steps.
+A kernel has no tables. So the chip computes an array that depends on shapes alone, such as a mask, as an affine
+function of positions or as a function with a few steps.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, coordina
 Array = np.ndarray[Any, Any]
 
 _GEOMETRIC = 2.0 * float(np.finfo(np.float32).eps)
-"""Greatest relative error with which a float32 array counts as powers of one number.
+"""Greatest relative error up to which a float32 array counts as a geometric sequence.
 
-The error allows for the rounding of each element, and of the two elements from which the number is computed.
+The error allows for the rounding of each element, and of the two elements from which the ratio is computed.
 """
 LARGEST = 3e38
 """Number that stands for infinity, for example in masked scores.
@@ -26,14 +26,16 @@ LARGEST = 3e38
 It is below the greatest float32 value, so that adding a score does not overflow.
 """
 MOST_STEPS = 16
-"""Most steps of a step function of positions. Each step takes one instruction."""
+"""Greatest number of steps of a step function of positions. Each step takes one instruction."""
 MOST_STEPS_OF_FEW = 64
-"""Most steps of a step function of at most :data:`FEW` positions, for which an instruction takes little time."""
+"""Greatest number of steps of a step function of at most :data:`FEW` positions, for which an instruction takes little
+time.
+"""
 FEW = 4096
 MOST_ELEMENTS = 2**24
-"""Most elements of an array of constants. Greater positions are not exact in float32."""
+"""Greatest number of elements of an array of constants. Greater positions are not exact in float32."""
 MOST_PERIOD = 16
-"""Most positions after which a walk of constant positions may repeat its steps, as in an interpolation."""
+"""Greatest number of positions after which the steps between constant positions may repeat, as in an interpolation."""
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "add": np.add,
@@ -65,7 +67,7 @@ FUNCTIONS: dict[str, Any] = {
     "tanh": np.tanh,
     "where": np.where,
 }
-"""numpy's functions, by the names of the element-wise and reduction nodes that compute the same."""
+"""numpy's function that computes the same as an element-wise or reduction node, by the node's name."""
 
 
 def finite(value: float, line: int = 0) -> float:
@@ -82,7 +84,7 @@ def finite(value: float, line: int = 0) -> float:
 
 
 def counted(shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> View:
-    """Return an array of integers that is an affine function of positions, as a view.
+    """Return an array of integers, as a view, whose elements are an affine function of their positions.
 
     The first element is ``start``. Along each axis, elements grow by the axis's step in ``steps``.
     """
@@ -115,7 +117,7 @@ def values(view: View) -> Array | None:
 
 
 def _counted_values(view: View) -> Array:
-    """Return the values of a view of positions."""
+    """Return the values of a view of :data:`INDEX`, the node of all positions."""
     found: Array = np.asarray(view.offset)
     for axis, (extent, step) in enumerate(zip(view.shape, view.strides, strict=True)):
         line = np.arange(extent)
@@ -171,7 +173,7 @@ def placed(array: Array, dtype: str, line: int) -> View:
 
 
 def _function(core: Array, line: int) -> View | None:
-    """Return an array of constants as a function of positions; None if no form of this module fits the array."""
+    """Return an array of constants as a function of positions; None if no function of this module gives the array."""
     with np.errstate(all="ignore"):
         return (
             _affine(core, line)
@@ -185,7 +187,8 @@ def _function(core: Array, line: int) -> View | None:
 
 
 def _steps(core: Array) -> tuple[Array, list[float]]:
-    """Return the values of the affine function through an array's first elements, and its step along each axis.
+    """Return the affine function that fits an array's first elements: its value at each position, and its step along
+    each axis.
 
     Each axis of ``core`` has at least two elements.
     """
@@ -398,7 +401,7 @@ def compared(name: str, args: list[Any], line: int) -> View | None:
 
 
 def runs(positions: Array) -> list[tuple[int, int, int]]:
-    """Return constant positions as runs of equal steps. A run is (first position, step, count)."""
+    """Return constant positions as runs with equal steps. A run is (first position, step, count)."""
     found: list[list[int]] = []
     for place in positions.tolist():
         last = found[-1] if found else None

@@ -1,4 +1,6 @@
-"""Lower numpy's products of arrays: ``np.einsum``, and functions that are written by einsum or matrix products."""
+"""Lower numpy's products of arrays: ``np.einsum``, and the functions that can be written with einsum or a matrix
+product.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def einsum(
         (first, a), (second, b) = parts[:2]
         needed = set(output).union(*(name for _, name in parts[2:]))
         if len(parts) == 2 and output and output[-1] in set(a) - set(b) and needed & (set(b) - set(a)):
-            first, a, second, b = second, b, first, a  # the last axis of the result is one of columns
+            # swap the operands, so that the last axis of the result comes from the right operand, whose axes are
+            # columns
+            first, a, second, b = second, b, first, a
         parts[:2] = [_paired(first, a, second, b, needed)]
     array, name = parts[0]
     gone = tuple(at for at, one in enumerate(name) if one not in output)
@@ -92,7 +96,9 @@ def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> 
     columns = [one for one in b if one not in a]
 
     def turned(array: Traced, name: str, order: Sequence[str]) -> Traced:
-        """Return ``array`` with its axes in ``order``. A letter that is not in ``name`` becomes an axis of one element."""
+        """Return ``array`` with its axes, named by the letters of ``name``, in ``order``. A letter that is not in
+        ``name`` becomes an axis of one element.
+        """
         found = array.transpose([name.index(one) for one in order if one in name])
         made: Traced = found[tuple(slice(None) if one in name else None for one in order)]
         return made

@@ -1,6 +1,6 @@
-"""Lower numpy's elementary functions by other functions of numpy, without loss of accuracy.
+"""Lower numpy's elementary functions to other functions of numpy, without loss of accuracy.
 
-Among them are logarithms, exponentials and hyperbolic functions near 0, and inverse functions of angles.
+Among them are logarithms, exponentials and hyperbolic functions near 0, and inverse trigonometric functions.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ UFUNCS.update(
 
 
 def _leg(x: Any) -> Any:
-    """Return the square root of 1 - x * x, computed so that no digits are lost where x is near 1 or -1."""
+    """Return the square root of 1 - x * x without loss of digits where x is near 1 or -1."""
     return np.sqrt((1.0 - x) * (x + 1.0))
 
 
 def _beyond(size: Any) -> Any:
-    """Return y for arcsinh(x) = log(1 + y), where ``size`` is x and not negative."""
+    """Return the y with arcsinh(x) = log(1 + y), where ``size`` is x and is not negative."""
     squared = np.square(size)
     return size + squared / (np.sqrt(squared + 1.0) + 1.0)
 
@@ -96,7 +96,7 @@ def _signed(x1: Any, x2: Any) -> Any:
 def _angle(y: Any, x: Any) -> Any:
     if (found := by_formula(np.arctan2, y, x)) is not None:
         return found
-    # float16 has nothing as small as _SMALLEST, so narrow floats are computed in float32
+    # float16 can not represent _SMALLEST, so narrow floats are computed in float32
     kinds = {one.dtype for one in (y, x) if isinstance(one, Traced) and one.kind == "f"}
     y, x = (one.astype(np.float32) if isinstance(one, Traced) and one.kind != "i" else one for one in (y, x))
     up, along = np.abs(y), np.abs(x)

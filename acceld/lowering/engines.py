@@ -15,9 +15,11 @@ from acceld.lowering.choices import BYTES
 from acceld.lowering.statements import Block, Call, Kernel, Loop, Piece, Statement, Strided, Tile
 
 LEAST = 64
-"""Least number of columns that an instruction is counted with. Instructions with fewer columns take the same time."""
+"""Least number of columns that an instruction counts with, because an instruction with fewer columns takes the same
+time.
+"""
 VECTOR_START, SCALAR_START = 60, 190
-"""About how many cycles an instruction of an engine takes in addition to one cycle for each column."""
+"""Rough number of cycles that an instruction of each engine takes in addition to one cycle for each column."""
 VECTOR_GHZ, SCALAR_GHZ = CHIPS["trn2"].vector_ghz, CHIPS["trn2"].scalar_ghz
 BYTES_PER_NS = CHIPS["trn2"].dma_engines * CHIPS["trn2"].dma_long_row_bytes_per_us / 1000
 """Bytes that all DMA engines together move in a nanosecond."""
@@ -76,7 +78,9 @@ def _moved(statements: Sequence[Statement]) -> set[int]:
 
 
 def _calls(statements: Iterable[Statement], trips: int) -> Iterator[tuple[Call, int]]:
-    """Yield (instruction, how often it runs) for each instruction. ``trips`` is how often the statements run."""
+    """Yield each instruction with the number of times that it runs. ``trips`` is the number of times that
+    ``statements`` run.
+    """
     for statement in statements:
         if isinstance(statement, Loop):
             yield from _calls(statement.body, trips * statement.count)
@@ -85,7 +89,7 @@ def _calls(statements: Iterable[Statement], trips: int) -> Iterator[tuple[Call, 
 
 
 def _columns(call: Call) -> int:
-    """Return how many elements of each partition an instruction reads or writes, whichever number is greater."""
+    """Return the number of elements that an instruction reads or writes in each partition, whichever is greater."""
     sizes = [1]
     for value in (call.dst, *(value for _, value in call.args)):
         if isinstance(value, Piece):
@@ -129,7 +133,7 @@ def _of_floats(call: Call, multiplied: set[Tile]) -> bool:
 
 
 def _placed(statements: Iterable[Statement], moved: set[int]) -> list[Statement]:
-    """Return the statements with the scalar engine named in each copy whose id is in ``moved``."""
+    """Return the statements, where each copy whose id is in ``moved`` names the scalar engine."""
     made: list[Statement] = []
     for statement in statements:
         if isinstance(statement, Loop):

@@ -1,6 +1,7 @@
-"""Replace loads from HBM by copies between tiles, where a tile on the chip still has the values.
+"""Replace a load from HBM by a copy from a tile on the chip that still has the values.
 
-A way through HBM takes two transfers one after the other. A copy between two tiles takes a small part of that time.
+Storing values to HBM and loading them again takes two transfers, one after the other. A copy between two tiles takes a
+small part of that time.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from acceld.lowering.statements import (
 )
 
 WIDEST = 8 * 1024
-"""Most bytes of each partition that one tile may take if its values are used after its loop nest."""
+"""Greatest number of bytes of each partition that a tile may take if its values are used after its loop nest."""
 ROOM = 16 * 1024
-"""Most bytes of each partition that all tiles together may take whose values are used after their loop nests."""
+"""Greatest number of bytes of each partition that all such tiles may take together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class _Held:
 
 
 def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
-    """Return a kernel with copies in place of loads of values that a tile still has, and without stores that nothing reads.
+    """Return the kernel with copies in place of loads whose values are still in a tile, and without stores that nothing
+    reads.
 
     ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
     """
@@ -56,7 +58,7 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
 
 
 class _Pass:
-    """Go over the statements of a kernel in the order in which they run, and replace loads by copies.
+    """One pass over the statements of a kernel, in the order in which they run, which replaces loads by copies.
 
     ``trips`` has the number of trips of each loop, by the loop's variable.
     """
@@ -121,7 +123,7 @@ class _Pass:
         return found
 
     def _call(self, call: Call, held: list[_Held]) -> Call:
-        """Return an instruction; for a load of values that a tile still has, return a copy from this tile.
+        """Return ``call``; if it loads values that a tile still has, return a copy from that tile instead.
 
         ``held`` has the values that tiles still have, and is updated by the instruction.
         """
@@ -185,7 +187,9 @@ class _Pass:
         ends = [0] * len(axes)
 
         def moved(by: int, count: int) -> int | None:
-            """Return the distance in the tile for a step of ``by`` elements in HBM; None if ``count`` steps do not fit."""
+            """Return the distance between elements in the tile that corresponds to a step of ``by`` elements in HBM;
+            None if ``count`` such steps leave the tile.
+            """
             if count == 1 or by == 0:
                 return 0
             for at, (own_by, extent, stride) in enumerate(axes):

@@ -47,15 +47,18 @@ _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
 _EXPONENT_BITS = 7
-"""Number of bits of an exponent's magnitude that ``np.ldexp`` uses. A greater exponent is clipped to 127."""
+"""Number of bits of an exponent's magnitude that ``np.ldexp`` uses. An exponent of greater magnitude is clipped to 127.
+"""
 MOST_SORTED = 512
-"""Most elements along an axis that ``np.argsort`` takes, because a kernel compares every two of them."""
+"""Greatest number of elements along an axis for ``np.argsort``, which compares every two of them."""
 MOST_APART, MOST_MEDIAN = 8, 25
-"""Most elements along an axis for which a sort, and a median, uses a separate array for each element of the axis."""
+"""Greatest number of elements along an axis for which a sort, and a median, uses a separate array for each element of
+the axis.
+"""
 LONGEST_ROW = 4096
-"""Most elements of a row that is sorted by a network on the chip."""
+"""Greatest number of elements in a row that a network on the chip sorts."""
 _WIDENING = ("add", "mul", "sum", "product")
-"""Reductions and scans whose results numpy holds in a wider type if the operands are narrow integers."""
+"""Reductions and scans for whose results numpy uses a wider type if the operands are narrow integers."""
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -94,7 +97,9 @@ UFUNCS.update(
 
 
 def _of_numbers(chosen: np.ufunc, x: Any, y: Any) -> Any:
-    """Return the greater or the smaller of two values, as ``chosen`` says. If one value is NaN, return the other value."""
+    """Return, element by element, the greater or the smaller of two values, as ``chosen`` says. If one value is NaN,
+    the other value is returned.
+    """
     found = chosen(x, y)
     for one, other in ((x, y), (y, x)):
         if kind_of(one) == "f" and isinstance(one, Traced):
@@ -146,9 +151,13 @@ def _below(x: Any) -> Any:
 
 
 _FRACTIONAL = 2.0**22
-"""Magnitude up to which adding :data:`_WHOLE` rounds. Greater float32 numbers have no fraction, or one of 0.5."""
+"""Magnitude up to which adding and subtracting :data:`_WHOLE` rounds a number. Greater float32 numbers have no
+fraction, or a fraction of 0.5.
+"""
 _WHOLE = 1.5 * 2.0**23
-"""Number whose sums with smaller numbers are whole in float32, because their spacing is 1."""
+"""A number so great that its sum with any smaller number is a whole number in float32, because neighboring float32
+values there differ by 1.
+"""
 
 
 def _nearest(x: Any) -> Any:
@@ -243,7 +252,7 @@ def _quotient(x: Any, y: Any, name: str) -> Any:
 
 
 def _quotient_of_integers(x: Any, y: Any) -> Any:
-    """Return ``x // y`` of integers. The result is 0 where ``y`` is 0, as in numpy."""
+    """Return ``x // y`` for integers. Where ``y`` is 0 the result is 0, as in numpy."""
     sign, size = np.sign(y), np.abs(y)
     above = x * sign
     found = _below(wrapped(above).astype(np.float32) / wrapped(np.maximum(size, 1)).astype(np.float32))
@@ -268,7 +277,9 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 def _whole_number(found: Any, x: Any, y: Any) -> Any:
-    """Return ``found``, a quotient or remainder of ``x`` and ``y``, as an integer array if both operands are integers."""
+    """Return ``found``, a quotient or remainder of ``x`` and ``y``, marked as an integer array if both operands are
+    integers.
+    """
     return Traced(wrapped(found).view, "i") if "f" not in (kind_of(x), kind_of(y)) else found
 
 
@@ -354,7 +365,7 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def _weak(value: Any) -> Any:
-    """Return the argument of ``np.result_type`` for a value: a Python number itself, else bool, int64 or float64.
+    """Return what stands for a value in ``np.result_type``: a Python number itself, else bool, int64 or float64.
 
     numpy lets a Python number take the dtype of the arrays beside it.
     """
@@ -384,7 +395,7 @@ def _astype(
     name = held_as(wanted)
     wide = found.view.dtype not in NARROW_INTEGERS and wanted.itemsize >= 4
     if found.view.node is INDEX or kind == "b" or (kind == "i" and a.kind != "f" and wide):
-        name = found.view.dtype  # the graph's type can already hold these integers or truth values
+        name = found.view.dtype  # the graph's present dtype can already represent these integers or booleans
     elif kind == a.kind == "i" and name in NARROW_INTEGERS:
         found = Traced(in_type(found.view, name, line_now()), kind)
     view = found.view if name == found.view.dtype else whole(elementwise("copy", [operand(found)], name, line_now()))
@@ -412,7 +423,7 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     if view.dtype == "bool":
         view = whole(elementwise("copy", [view], "float32", line_now()))
     if not view.shape and axis in (0, -1):
-        axis = ()  # numpy allows this axis for an array without axes, and returns its element
+        axis = ()  # numpy accepts axis 0 or -1 for an array without axes, and returns its element
     axes = range(len(view.shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for one in axes:
         if not -len(view.shape) <= one < len(view.shape):
@@ -660,7 +671,7 @@ def _order(a: Any, axis: Any, name: str) -> Any:
 
 
 class Parted:
-    """Stand in for the result of ``np.partition``, of which numpy defines only the elements at ``kth``.
+    """The result of ``np.partition`` in a traced reference. numpy defines only its elements at ``kth``.
 
     Other elements can not be read, because their order differs between implementations.
     """
@@ -681,7 +692,7 @@ class Parted:
         raise self.refusal()
 
     def refusal(self) -> NotLowered:
-        """Return the error for a use of elements in an order that numpy does not define."""
+        """Return the error to raise if a reference uses elements whose order numpy does not define."""
         return NotLowered(
             "np.partition is not lowered but for its elements at kth, as in np.partition(x, k)[..., k]; use np.sort for the others",
             self._line,
@@ -823,9 +834,10 @@ def _transposed(a: Any, *axes: Any, **named: Any) -> Any:
 
 
 def _shaping(name: str, *parameters: str) -> None:
-    """Register the numpy function ``name``, which returns a view of its first argument.
+    """Register the lowering of the numpy function ``name``, which returns a view of its first argument.
 
-    ``parameters`` are the names of the function's other parameters. A call with another named argument raises NotLowered.
+    ``parameters`` are the names of the function's other parameters. A call with another named argument raises
+    NotLowered.
     """
     function = getattr(np, name)
 

@@ -18,13 +18,13 @@ Kind = Literal["input", "index", "elementwise", "reduce", "dot", "scan", "gather
 Shape = tuple[int, ...]
 
 _ORDER = itertools.count()
-_EMPTY, _ARRAY = np.empty, np.asarray  # kept here, because tracing replaces numpy's constructors while a reference runs
+_EMPTY, _ARRAY = np.empty, np.asarray  # numpy's own constructors, because tracing replaces them while a reference runs
 _ELEMENT = _EMPTY(1, np.uint8)
 _ADDRESS: int = _ELEMENT.__array_interface__["data"][0]
 
 
 class _Fake:
-    """Stand in for an array of one-byte elements, of which numpy reads only the shape, the strides and the address."""
+    """An array of one-byte elements for numpy, which reads only its shape, strides and address."""
 
     def __init__(self, shape: Shape, strides: Shape) -> None:
         self.__array_interface__ = {
@@ -37,7 +37,7 @@ class _Fake:
 
 
 class NotLowered(UsageError):
-    """Report a construct of a reference that is not lowered. The message names the line and the construct."""
+    """Raised for a construct of a reference that is not lowered. The message names the line and the construct."""
 
     def __init__(self, what: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {what}" if line else what)
@@ -56,7 +56,7 @@ def dense(shape: Sequence[int]) -> Shape:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """Describe a value of the graph. The elements of its result are dense in row-major order. A View reads a part of them.
+    """One value of the graph. The elements of its result are dense in row-major order. A View reads a part of them.
 
     - ``name`` is the function of an ``elementwise``, ``reduce`` or ``scan`` node, and the argument's name of an ``input``.
     - ``folded`` is the number of last axes of the operands that a ``reduce`` or ``dot`` node sums over.
@@ -94,7 +94,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Describe a strided part of a node's result.
+    """A strided part of a node's result.
 
     Element ``i`` of the view is element ``offset + sum(i[axis] * strides[axis])`` of the result.
     """
@@ -115,12 +115,12 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Return True if the view has all elements of the node's result in their order. Only the shape may differ."""
+        """Tell whether the view has all elements of the node's result, in the same order. Only the shape may differ."""
         own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 
     def mapped(self, function: Callable[[Any], Any]) -> View:
-        """Return the view that ``function``, such as a transposition, makes of this view.
+        """Return the view that ``function``, such as a transposition, gives for this view.
 
         ``function`` takes and returns a numpy array, of which only shape and strides matter: no element is read. Raise
         TypeError if ``function`` returns a single element.
@@ -167,13 +167,15 @@ def whole(node: Node) -> View:
 
 
 NEUTRAL = {"add": 0.0, "mul": 1.0}
-"""Results of reductions over no elements, by the name of the reduction. Other reductions have no such result."""
+"""The result of a reduction over no elements, by the name of the reduction. Other reductions have no such result."""
 INDEX = Node("index", "index", (), (2**31,), "float32")
-"""Node whose result is the numbers 0, 1, 2 and so on. Views of this node are positions, distances and masks."""
+"""The node whose result is the numbers 0, 1, 2 and so on. Views of this node are positions, distances and masks."""
 
 
 def root(node: Node) -> Node:
-    """Return the first state of a buffer; any other node is returned unchanged."""
+    """Return the first state of the array of which ``node`` is a later state (a buffer after stores); any other node is
+    returned unchanged.
+    """
     while node.kind == "buffer" and len(node.args) == 2:
         node = node.views[0].node
     return node
@@ -286,7 +288,8 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
 
 def _multiplied(operand: View, line: int, alike: bool) -> View:
-    """Return an operand in a form that the tensor engine takes: floats in memory, float32 unless both operands are ``alike``.
+    """Return an operand as the tensor engine takes it: floats in memory, which are float32 unless both operands are
+    ``alike``.
 
     Any other operand is copied to float32.
     """
@@ -299,7 +302,8 @@ def _multiplied(operand: View, line: int, alike: bool) -> View:
 def gathered(table: View, index: View, line: int = 0) -> Node:
     """Return a gather node: the rows of ``table``, along its first axis, whose numbers are in ``index``."""
     held = table
-    if not table.whole or table.node.kind != "input":  # a gather needs rows that are contiguous in HBM
+    # copy the table, because a gather needs rows that are contiguous in HBM
+    if not table.whole or table.node.kind != "input":
         held = whole(stored(None, table, whole(Node("buffer", "", (), table.shape, table.dtype, line)), line))
     rows = table.shape[1:]
     number = index if index.dtype == "int32" else whole(elementwise("copy", [index], "int32", line))
@@ -335,7 +339,8 @@ def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """Return the steps of a view: for each axis of the view, a step along each axis of an array of ``shape``.
+    """Return how a view steps through an array of ``shape``: for each axis of the view, its step along each axis of the
+    array.
 
     Return None if a stride is negative, or if the view steps over the end of an axis of the array.
     """
@@ -388,7 +393,7 @@ def _box(extents: Shape, strides: Shape, offset: int, shape: Shape) -> list[tupl
 
 
 def overlap(first: View, second: View) -> bool:
-    """Return True if two views of one array may share an element."""
+    """Tell whether two views of one array may share an element."""
     one, other = box(first), box(second)
     if one is None or other is None:
         return True
@@ -397,7 +402,9 @@ def overlap(first: View, second: View) -> bool:
 
 
 def _interleaved(first: View, second: View) -> bool:
-    """Return True if two views of one array alternate along an axis of the array, as even and odd elements do."""
+    """Tell whether two views of one array share no element because they alternate along an axis, as even and odd
+    elements do.
+    """
     steps = [*(steps_of(first, first.node.shape) or ()), *(steps_of(second, second.node.shape) or ())]
     starts = [coordinates(view.offset, view.node.shape) for view in (first, second)]
     common = (math.gcd(*along) for along in zip(*steps, strict=True))

@@ -17,16 +17,16 @@ from acceld.lowering.functions import positions
 from acceld.lowering.graph import NotLowered, Shape, View, dense, fill, gathered, whole
 
 MOST_RUNS = 64
-"""Most runs of equally spaced constant positions in one index. Each run becomes one copy."""
+"""Greatest number of runs of equally spaced constant positions in one index. Each run becomes one copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Describe an index with arrays of positions beside slices and numbers.
+    """An index with arrays of positions beside slices and numbers.
 
-    ``base`` is the view that the slices and numbers select. ``arrays`` has the arrays of positions, and ``axes`` has the
-    axes of ``base`` that these arrays index. ``place`` is the axis of the result at which numpy inserts the axes of the
-    arrays.
+    ``base`` is the view that the slices and numbers select. ``arrays`` has the arrays of positions, and ``axes`` has
+    the axes of ``base`` that these arrays index. ``place`` is the axis of the result at which numpy inserts the axes of
+    the arrays.
     """
 
     base: Traced
@@ -41,7 +41,7 @@ class _Named:
 
     @property
     def rest(self) -> Shape:
-        """Return the shape of the part that each position selects: the axes of ``base`` that no array indexes."""
+        """Return the shape that each position selects, which has the axes of ``base`` that no array indexes."""
         return tuple(n for axis, n in enumerate(self.base.shape) if axis not in self.axes)
 
     @property
@@ -103,7 +103,7 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
 
 
 class Constants(np.ndarray[Any, Any]):
-    """Let a constant array of a reference be indexed by positions that depend on inputs."""
+    """A constant array of a reference that can be indexed by positions that depend on inputs."""
 
     def __getitem__(self, key: Any) -> Any:
         if not has_traced([key]):
@@ -118,7 +118,7 @@ class Constants(np.ndarray[Any, Any]):
 
 
 def constant(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a constant array in a form that may be indexed by positions that depend on inputs.
+    """Return a constant array as an array that can be indexed by positions that depend on inputs.
 
     An array without axes, or of another type than numbers, is returned unchanged.
     """
@@ -153,12 +153,12 @@ def _counted(array: Any, extent: int) -> Traced:
 
 
 def _counts_rows(known: Any, rows: int) -> bool:
-    """Return True if ``known`` has the numbers 0 to ``rows - 1`` in order, so that it selects each row once."""
+    """Tell whether ``known`` has the numbers 0 to ``rows - 1`` in order, so that it selects each row once."""
     return known is not None and known.shape == (rows,) and bool((known == np.arange(rows)).all())
 
 
 def _within(indices: Traced, extent: int) -> Any:
-    """Return positions counted from the start of an axis: ``extent`` is added to negative positions.
+    """Return positions counted from the start of an axis: ``extent`` is added where a position is negative.
 
     Raise IndexError if the positions are not integers.
     """
@@ -205,9 +205,9 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
 
 
 def _by_distance(where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-    """Return the positions in a matrix for each distance (column minus row), the least distance first.
+    """Return the element of the matrix ``where`` for each distance (column minus row), the least distance first.
 
-    Return None if two positions of the same distance differ. Buckets of relative positions depend on the distance alone.
+    Return None if two elements of the same distance differ. Buckets of relative positions depend on the distance alone.
     """
     if where.ndim != 2 or not (where[1:, 1:] == where[:-1, :-1]).all():
         return None
@@ -215,7 +215,7 @@ def _by_distance(where: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
 
 
 def _in_bands(by_distance: Any, shape: Shape, axis: int) -> Any:
-    """Return elements for each distance (column minus row) as elements for each row and column.
+    """Return a matrix of elements from the element for each distance (column minus row).
 
     Axis ``axis`` becomes two axes, rows and columns, of the extents ``shape``.
     """
@@ -224,7 +224,9 @@ def _in_bands(by_distance: Any, shape: Shape, axis: int) -> Any:
 
 
 def _walked(a: Any, axis: int, first: int, loops: Sequence[tuple[int, int]]) -> Any:
-    """Return the elements of ``a`` at positions on an axis: from ``first`` on, by the loops (count, step), outermost first."""
+    """Return the elements of ``a`` at regularly spaced positions of an axis: from ``first`` on, by the loops (count,
+    step), outermost first.
+    """
     view = array_of(a)
     shape = (*view.shape[:axis], *(count for count, _ in loops), *view.shape[axis + 1 :])
     own = view.strides[axis]
@@ -282,7 +284,7 @@ Single elements of a shorter axis are computed as sums.
 
 @dataclass(frozen=True, slots=True)
 class _Stores:
-    """Describe stores to positions that arrays give, as stores of rows in each batch.
+    """Stores to positions that arrays give, described as stores of rows in each batch.
 
     If an array has all positions of its axis in order, such as ``np.arange(n)[:, None]``, the axis is a batch axis. The
     axes of ``into`` are the batch axes, the other axes that arrays index, and the rest. ``hits`` [batches, rows, stores]
@@ -380,7 +382,7 @@ def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
     where = np.where(known < 0, known + extent, known).reshape(-1)
     if where.size and not (0 <= where.min() and where.max() < extent):
         raise IndexError(f"a position is out of bounds for axis {axis} with size {extent}")
-    last = {int(row): number for number, row in enumerate(where)}  # of several stores to a row, the last remains
+    last = {int(row): number for number, row in enumerate(where)}  # of several stores to a row, the last one counts
     rows = np.array(list(last), dtype=np.int64)
     pieces = runs(rows)
     numbers = np.array(list(last.values()), dtype=np.int64)
@@ -401,7 +403,9 @@ def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
 
 @lowers("__setitem__")
 def _stored(a: Traced, key: tuple[Any, ...], value: Any) -> None:
-    """Store ``value`` to the positions that an index with arrays selects. The last store to a position remains."""
+    """Store ``value`` to the positions that an index with arrays selects. Of several stores to a position, the last one
+    counts.
+    """
     if _stored_to_runs(a, key, value):
         return
     stores = _stores(a, key)

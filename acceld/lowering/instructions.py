@@ -30,13 +30,13 @@ BITWISE = frozenset({"and", "or", "xor", "left_shift", "right_shift"})
 """Bitwise functions of integers. Their operands and results are int32."""
 _SHIFTS = ("left_shift", "right_shift")
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
-"""For a comparison, the comparison that gives the same result with swapped operands.
+"""The comparison that gives the same result with swapped operands, by comparison.
 
 All other functions of two operands commute, except ``sub`` and shifts.
 """
 
 INVERSE = {"gt": "le", "lt": "ge", "ge": "lt", "le": "gt", "eq": "ne", "ne": "eq"}
-"""For a comparison, the comparison of the same operands that gives the opposite result."""
+"""The comparison of the same operands that gives the opposite result, by comparison."""
 
 ACTIVATIONS = frozenset(
     "exp log sqrt rsqrt tanh sigmoid relu abs arctan sin cos sign erf gelu silu softplus square".split()
@@ -58,10 +58,11 @@ SCANS = {
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Describe operand number ``number`` of an instruction, which is operand number ``place`` of a graph node.
+    """One operand of an instruction: operand number ``number``, which is operand number ``place`` of a graph node.
 
-    ``negative`` is True if the operand has to be multiplied by -1 first. ``spread`` is True if the operand has one number
-    in each row that has to be repeated along the columns. ``bits`` is True if the operand's bits are read as an integer.
+    ``negative`` is True if the operand has to be multiplied by -1 first. ``spread`` is True if the operand has one
+    number in each row that has to be repeated along the columns. ``bits`` is True if the operand's bits are read as an
+    integer.
     """
 
     number: int
@@ -82,7 +83,7 @@ Argument = Operand | float | str | bool | int
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Describe a chosen instruction: its name, its operands, and its arguments by name.
+    """A chosen instruction: its name, its operands, and its arguments by name.
 
     ``reduce`` is the node of a sum over columns that the instruction computes, too; None if there is no such sum.
     """
@@ -95,7 +96,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Refer to operand number ``place`` of a graph node."""
+    """A reference to operand number ``place`` of a graph node."""
 
     node: Node
     place: int
@@ -107,7 +108,7 @@ class _Read:
 
 
 class Surroundings(Protocol):
-    """Give the facts about a region that the choice of instructions depends on."""
+    """The facts about a region on which the choice of instructions depends."""
 
     nodes: list[Node]
     kept: set[int]
@@ -118,11 +119,11 @@ class Surroundings(Protocol):
         ...
 
     def read_from_hbm(self, node: Node, place: int) -> bool:
-        """Return True if a node reads its operand number ``place`` from HBM."""
+        """Tell whether a node reads its operand number ``place`` from HBM."""
         ...
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if a node reads one element in each row as operand number ``place``, which must come from HBM."""
+        """Tell whether operand number ``place`` of a node, which must come from HBM, has one element in each row."""
         ...
 
     def stores_of(self, node: Node) -> list[int]:
@@ -130,7 +131,7 @@ class Surroundings(Protocol):
         ...
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if a node compares positions with 0, and one affine pattern gives the positions.
+        """Tell whether a node compares positions with 0, and one affine pattern gives these positions.
 
         The pattern has to hold for all rows and columns of the chunk that is being written.
         """
@@ -138,7 +139,7 @@ class Surroundings(Protocol):
 
 
 class Selection:
-    """Choose the instructions of one region.
+    """The choice of the instructions of one region.
 
     ``sums_beside`` is True if an activation may also sum its columns in a region with matrix products.
     """
@@ -154,7 +155,7 @@ class Selection:
     def of(self, nodes: Sequence[Node]) -> dict[int, Selected]:
         """Return the instruction of each element-wise node of a group, by the node's id.
 
-        A node has no entry if the instruction of another node does the node's work.
+        A node has no entry if the instruction of another node computes it too.
         """
         self.group = {id(node) for node in nodes if node.kind == "elementwise"}
         self.sums = {
@@ -175,11 +176,11 @@ class Selection:
     # -- what an operand is
 
     def _number(self, read: _Read) -> float | None:
-        """Return an operand that is a number; None if the operand is a view."""
+        """Return an operand's number; None if the operand is a view."""
         return read.arg if isinstance(read.arg, float) else None
 
     def _is_row(self, read: _Read) -> bool:
-        """Return True if an operand has one number in each row, while the node that reads it has several columns."""
+        """Tell whether an operand has one number in each row, while the node that reads it has several columns."""
         view = read.arg
         if not isinstance(view, View) or self.nest.column_width(read.node) == 1:
             return False
@@ -204,9 +205,8 @@ class Selection:
     # -- selection
 
     def _select(self, node: Node) -> Selected:
-        """Return the instruction of an element-wise node. It does the work of absorbed operand nodes, too.
-
-        The absorbed nodes are added to ``taken``.
+        """Return the instruction of an element-wise node. If it computes operand nodes too, these are added to
+        ``taken``.
         """
         args = [_Read(node, place) for place in range(len(node.args))]
         fused = self.sums.get(id(node))
@@ -224,7 +224,9 @@ class Selection:
         return self._binary(node, args)
 
     def _by_position(self, node: Node, args: list[_Read]) -> Selected | None:
-        """Return one ``affine_select`` for a choice between a tile and a number by positions; None for other choices."""
+        """Return one ``affine_select`` for a node that chooses between a tile and a number by positions; None for any
+        other node.
+        """
         test = self._absorbable(args[0])
         numbers = [self._number(read) for read in args[1:]]
         if test is None or test.name not in INVERSE or not self.nest.counts_in_place(test):
@@ -257,20 +259,21 @@ class Selection:
             return Selected("tensor_copy", (data,), (("src", data),))
         if node.name == "neg":
             return self._chained(node, read, "multiply", -1.0, False)
-        if node.name == "signbit":  # an integer with the bits of -0.0 is negative, but -0.0 itself is not
+        # compare the bits as an integer: -0.0 itself is not below 0, but the integer with its bits is
+        if node.name == "signbit":
             bits = Operand(0, read.node, read.place, bits=True)
             return Selected("tensor_scalar", (bits,), (("data", bits), ("op0", "less"), ("operand0", 0)))
         if node.name == "not":
             return self._chained(node, read, "equal", 0.0, False)
         raise NotLowered(
-            f"'{node.name}' has no instruction, so it is not lowered; use functions of the table in docs/lowering.md",
+            f"'{node.name}' is not lowered, because no instruction computes it; use functions of the table in docs/lowering.md",
             node.line,
         )
 
     def _activation(self, node: Node, read: _Read, fused: Node | None) -> Selected:
         """Return an activation instruction, ``f(x * scale + bias)``, for the node of function ``f``.
 
-        Scale and bias do the work of nodes that multiply and add before ``f``.
+        The instruction also computes nodes that multiply by the scale and add the bias before ``f``.
         """
         data, scale, bias, negative = read, None, None, False
         factor: float = 1.0
@@ -311,11 +314,13 @@ class Selection:
         return Selected("activation", tuple(operands), tuple(arguments), fused)
 
     def _plain_row(self, read: _Read) -> bool:
-        """Return True if an operand is a number, or has one number in each row."""
+        """Tell whether an operand is a number, or has one number in each row."""
         return self._number(read) is not None or self._is_row(read)
 
     def _operand(self, number: int, read: _Read) -> Operand:
-        """Return an operand for an instruction that takes all columns. One number in each row is repeated along them."""
+        """Return an operand for an instruction that takes all columns. If the operand has one number in each row, it is
+        repeated along them.
+        """
         return Operand(number, read.node, read.place, spread=self._is_row(read))
 
     def _row_operand(self, number: int, read: _Read) -> Operand:
@@ -380,7 +385,7 @@ class Selection:
             return self._chained(node, *step)
         if node.name not in ALU:
             raise NotLowered(
-                f"'{node.name}' has no instruction, so it is not lowered; use functions of the table in docs/lowering.md",
+                f"'{node.name}' is not lowered, because no instruction computes it; use functions of the table in docs/lowering.md",
                 node.line,
             )
         for place, other in ((0, 1), (1, 0)):

@@ -1,4 +1,6 @@
-"""Lower a graph to a kernel: divide it into regions, join equal regions into loops, and write a loop nest for each."""
+"""Lower a graph to a kernel: divide the graph into regions, join equal regions into loops, and write a loop nest for
+each region.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from acceld.lowering.steps import LEAST_STEPS
 from acceld.lowering.stores import COMPUTED
 
 LESS_TRAFFIC = 0.7
-"""Greatest ratio of HBM traffic at which regions with one matrix product each are chosen over larger regions.
+"""Greatest ratio of HBM traffic (regions with one matrix product each, to larger regions) at which regions with one
+product are chosen.
 
 Regions with one product exchange results through HBM. That takes time, so they have to save at least 30 % of the bytes.
 The value is fitted.
@@ -50,12 +53,12 @@ _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Limit the sizes of a kernel's pieces. With smaller pieces, a kernel is simpler and mostly slower."""
+    """Limits on the sizes of a kernel's regions and chunks. With smaller ones, a kernel is simpler and mostly slower."""
 
     nodes: int = MOST_NODES
-    """Most graph nodes of a region. With 1, each value of the graph goes through HBM."""
+    """Greatest number of graph nodes in a region. With 1, each value of the graph goes through HBM."""
     columns: int = WIDEST
-    """Most columns that a loop nest computes at one time."""
+    """Greatest number of columns that a loop nest computes at one time."""
 
 
 LARGEST = Pieces()
@@ -92,20 +95,22 @@ def lowered(
         part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
-    if pieces.nodes >= MOST_NODES:  # with smaller pieces, values are to go through HBM
+    if pieces.nodes >= MOST_NODES:  # with smaller regions, values are meant to go through HBM
         kernel = forwarded(kernel, BYTES, found.build.fresh)
     return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)
 
 
 @functools.lru_cache(maxsize=1)
 def _simplified(graph: Graph) -> Graph:
-    """Return a simplified graph. The last result is cached, because it is the same for each API."""
+    """Return the simplified graph. The last result is cached, because it is the same for each API."""
     return simplified(vectorized(graph))
 
 
 @functools.lru_cache(maxsize=2)
 def _divided(graph: Graph, most_products: int, most_nodes: int) -> Division:
-    """Return the division of a graph into regions. The last two results are cached, because both APIs need the same."""
+    """Return the division of a graph into regions. The last two results are cached, because both APIs need the same
+    ones.
+    """
     return regions(graph, most_products, most_nodes)
 
 
@@ -137,7 +142,7 @@ class _Loop:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A kernel before it is written: its loop nests and loops, and the tensors that it makes and returns."""
+    """The plan of a kernel: its loop nests and loops, and the tensors that it allocates and returns."""
 
     build: KernelBuilder
     parts: list[Nest | _Loop]
@@ -205,8 +210,8 @@ def _planned(
 def _names(graph: Graph) -> dict[int, str]:
     """Return names for the values of a graph, by node id.
 
-    A value that a line of the reference assigns to a variable gets the name of the variable. If the line computes
-    several values, only the last value gets the name.
+    A value that a line of the reference assigns to a variable gets the variable's name. If the line computes several
+    values, only the last one gets that name.
     """
     last: dict[int, Node] = {}
     for node in graph.nodes():
@@ -226,10 +231,10 @@ def _memory(
     shapes: Mapping[str, Shape],
     output_shapes: Sequence[Shape],
 ) -> tuple[HbmPlacement, tuple[HbmTensor, ...], tuple[HbmTensor, ...]]:
-    """Return where values lie in HBM, the tensors that the kernel makes, and the tensors that it returns.
+    """Return the places of values in HBM, the tensors that the kernel allocates, and the tensors that it returns.
 
-    Inputs, outputs, buffers and values that another region reads have a tensor. All steps of a loop share one tensor for
-    a value.
+    Inputs, outputs, buffers and values that another region reads have a tensor. All steps of a loop share one tensor
+    for a value.
     """
     graph = divided.graph
     tensors = {id(node): HbmTensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
@@ -308,7 +313,7 @@ def external(region: Region, memory: HbmPlacement) -> list[Access]:
 
 
 def _signature(region: Region, found: Sequence[Access], memory: HbmPlacement) -> object:
-    """Return a key of a region. Regions that differ only in the offsets of their HBM accesses have equal keys.
+    """Return a key of a region that is equal for regions which differ only in the offsets of their HBM accesses.
 
     ``found`` are the HBM accesses of the region.
     """
@@ -353,7 +358,7 @@ def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement
 
 
 def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
-    """Return True if two regions may store to the same element, so that their order matters and they can not be a loop."""
+    """Tell whether two regions may store to the same element. Their order then matters, so they can not become a loop."""
     for place, first in enumerate(block[0][1]):
         if first.role == "store" and any(overlap(first.view, found[place].view) for _, found in block[1:]):
             return True
@@ -380,7 +385,7 @@ def _alike(steps: Sequence[Body], memory: HbmPlacement) -> tuple[int, int]:
 
 
 def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | None:
-    """Return the regions of one step, with how far each of their HBM accesses moves from step to step.
+    """Return the regions of one step, each with the distance by which its HBM accesses move from step to step.
 
     Return None if there are too few steps, or if an access does not move by the same distance in all steps.
     """
@@ -396,9 +401,9 @@ def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | Non
 
 
 def _fitted(block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
-    """Return equal regions as one region inside of one or two loops.
+    """Return equal regions as one region inside one or two loops.
 
-    If the regions' offsets are not those of such loops, return each region separately.
+    If the regions' offsets are not those of one or two loops, each region is returned separately.
     """
     total = len(block)
     for inner in (1, *(d for d in range(2, total) if total % d == 0)):
@@ -438,7 +443,7 @@ def _place(view: View, memory: HbmPlacement) -> tuple[int, ...]:
 
 
 def _turns_back(steps: Sequence[int]) -> bool:
-    """Return True if a step moves forward along one axis and backward along another."""
+    """Tell whether a step moves forward along one axis and backward along another axis."""
     return min(steps, default=0) < 0 < max(steps, default=0)
 
 

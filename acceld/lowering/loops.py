@@ -1,7 +1,8 @@
-"""Replace an unrolled loop over time by operations on whole tensors, with time as their last axis.
+"""Replace an unrolled loop over time by operations on whole tensors, whose last axis is time.
 
-Tracing unrolls all loops. A value that each iteration computes from the same value of the previous iteration becomes a
-scan, if it is linear in that previous value, or a maximum or minimum of it.
+Tracing unrolls all loops. If an iteration computes a value from the same value of the previous iteration, the values
+become a scan, provided that each is a linear function of the previous value, or the maximum or minimum of it and
+something else.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from acceld.lowering.simplify import by_columns, in_own_order, moved_view, throu
 from acceld.lowering.steps import boundary
 
 LEAST_TRIPS = 16
-"""Least number of iterations of a loop that is replaced. Shorter loops stay unrolled: their equal regions become one
-loop nest later.
+"""Least number of iterations of a loop that is replaced. Shorter loops stay unrolled: their equal regions are joined
+into one loop nest later.
 """
 MOST_ELEMENTS = 2**26
-"""Greatest number of elements of one value in all iterations together."""
+"""Greatest number of elements of a value in all iterations together."""
 MOST_LAGGING = 2048
-"""Greatest number of elements of a value that other values read one iteration later. Such a value is stored to HBM for
-all iterations.
+"""Greatest number of elements of a value that is also read one iteration later. Such a value is stored to HBM for all
+iterations.
 """
 NEVER = 1e30
-"""Magnitude from which on the start of a maximum or minimum counts as infinite."""
+"""Magnitude from which on the initial value of a maximum or minimum counts as infinite."""
 
 
 class _NoLoopError(Exception):
-    """Report that a loop can not be replaced by tensor operations.
+    """Raised if a loop can not be replaced by tensor operations.
 
     Its iterations differ, or they pass on a value that no scan computes.
     """
@@ -81,7 +82,7 @@ def vectorized(graph: Graph) -> Graph:
 
 
 def _with(graph: Graph, replaced: dict[int, View]) -> Graph:
-    """Return the graph with values in place of nodes. ``replaced`` has the values by the node's id."""
+    """Return the graph with nodes replaced by views. ``replaced`` has the views by the node's id."""
     made: dict[int, View] = {}
     done: set[int] = set()
     todo = [view.node for view in graph.outputs]
@@ -125,7 +126,7 @@ def _stores(node: Node) -> list[Node]:
 
 
 def _regular(stores: list[Node], place: dict[int, int]) -> list[Node]:
-    """Return the longest range of stores whose values are equally far apart in the order of computed nodes.
+    """Return the longest range of stores whose values are computed at equal distances in the order of computed nodes.
 
     ``place`` has the number of each computed node in that order, by the node's id.
     """
@@ -156,7 +157,7 @@ class _Step:
 
     @property
     def carried(self) -> bool:
-        """Return True if the operand is a value of the previous iteration."""
+        """Tell whether the operand is a value of the previous iteration."""
         return self.start is not None
 
 
@@ -167,7 +168,7 @@ _Form = tuple[Operand, Operand]
 
 
 class _Loop:
-    """Hold the iterations of one loop: ``body[t][j]`` is node ``j`` of iteration ``t``.
+    """One unrolled loop: ``body[t][j]`` is node ``j`` of iteration ``t``.
 
     ``stores`` are the stores of the loop, one of each iteration. Raise _NoLoopError if they are not equally far apart.
     """
@@ -209,7 +210,8 @@ class _Loop:
         self.groups = self._groups()
 
     def replacements(self, readers: dict[int, list[Node]], outputs: Sequence[View]) -> dict[int, View]:
-        """Return views in place of the last state of the buffer and of values of iterations that other nodes read.
+        """Return views that replace the last state of the buffer, and those values of iterations that nodes outside of
+        the loop read.
 
         Raise _NoLoopError if that is not possible.
         """
@@ -253,7 +255,9 @@ class _Loop:
         return whole(stored(None, result, target, held.line))
 
     def _argument(self, every: list[Operand]) -> _Argument:
-        """Describe an operand of all iterations: a number, a value of an iteration, or a value from outside of the loop."""
+        """Return an operand in all iterations, as one argument: a number, a value of an iteration, or a value from
+        outside of the loop.
+        """
         views = [self._held(arg) if isinstance(arg, View) else arg for arg in every]
         second = views[1]
         if not isinstance(second, View):
@@ -279,7 +283,7 @@ class _Loop:
         return _Step(at[1], second, start)
 
     def _held(self, view: View) -> View:
-        """Return the value that one store wrote to exactly the elements of ``view``, a view of a buffer.
+        """Return the value that a single store wrote to exactly the elements of ``view``, a view of a buffer.
 
         If there is no such store, return a view of the same elements in the earliest state of the buffer that has them.
         """
@@ -322,7 +326,7 @@ class _Loop:
         return over_time
 
     def _beside(self, view: View) -> View:
-        """Return an operand of all iterations with the elements of consecutive iterations beside each other in memory.
+        """Return an operand of all iterations so that elements of consecutive iterations are neighbors in memory.
 
         Results of element-wise nodes are computed in this order. Any other operand is copied into this order.
         """
@@ -334,7 +338,9 @@ class _Loop:
         return self.beside[key][1]
 
     def _ordered(self, view: View) -> View:
-        """Return the elements of a view in a new array, with those of consecutive iterations beside each other in memory."""
+        """Return the elements of a view in a new array in which elements of consecutive iterations are neighbors in
+        memory.
+        """
         node = view.node
         if node.kind == "elementwise":
             args = [through(view, arg) if isinstance(arg, View) else arg for arg in node.args]
@@ -366,7 +372,7 @@ class _Loop:
         }
 
     def _time(self, j: int) -> View:
-        """Return the values of node ``j`` in all iterations, as [*shape, time]."""
+        """Return the values of node ``j`` in all iterations, as an array [*shape, time]."""
         if j not in self.values:
             state = self._state(self.groups[j]) if j in self.groups else None
             self.values[j] = self._scan(j) if state == j else self._tensor(j)
@@ -414,7 +420,7 @@ class _Loop:
                 raise _NoLoopError
             strides = tuple(s * trips for s in dense(node.shape))
             empty = Node("buffer", "", (), (*node.shape, trips), node.dtype, node.line)
-            # the start may be repeated along an axis: such axes are left out
+            # leave out the axes along which the start is repeated
             kept = [axis for axis, (n, s) in enumerate(zip(view.shape, view.strides, strict=True)) if s or n == 1]
             shape = tuple(view.shape[axis] for axis in kept)
             if math.prod(shape) != node.size:
@@ -466,7 +472,9 @@ class _Loop:
         return made.mapped(lambda array: np.moveaxis(array, at, -1))
 
     def _scan(self, j: int) -> View:
-        """Return the state ``j`` in all iterations, as one scan along time."""
+        """Return the values of node ``j``, which depend on their previous values, in all iterations, as one scan along
+        time.
+        """
         group, node = self.groups[j], self.body[0][j]
         shape = (*node.shape, self.trips)
         starts = {
@@ -504,7 +512,9 @@ class _Loop:
         raise _NoLoopError
 
     def _form(self, j: int, group: Sequence[int], rules: _Rules) -> _Form | None:
-        """Return the state of node ``j`` as a function of its previous state; None if the rules do not give such a form."""
+        """Return the value of node ``j`` as a function of the group's value in the previous iteration; None if
+        ``rules`` do not give such a function.
+        """
         forms: dict[int, _Form] = {}
         for at in group:
             node = self.body[0][at]
@@ -528,14 +538,14 @@ class _Loop:
 
 
 def _is_neutral(start: float, scan: str) -> bool:
-    """Tell whether a scan that begins at ``start`` gives the same values as the scan alone."""
+    """Tell whether ``start`` has no effect on a scan that begins with it."""
     if scan == "linear":
         return start == 0.0
     return start <= -NEVER if scan == "peak" else start >= NEVER
 
 
 def _kind(node: Node) -> object:
-    """Return facts about a node that are equal for two nodes if they do the same in different iterations."""
+    """Return a key that is equal for two nodes which compute the same function in different iterations."""
     return node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args)
 
 
@@ -557,7 +567,8 @@ def _applied(name: str, *args: Operand) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Describe one kind of form, such as ``a * state + b``: the form of the state itself, and a function ``of``.
+    """The rules for one kind of function, such as ``a * state + b``: how the state itself is written, and a function
+    ``of``.
 
     ``of`` takes the name and the operands of an element-wise function, and returns the form of the result, or None.
     """

@@ -1,4 +1,6 @@
-"""Record operations of a reference on elements that a mask selects, if the result does not depend on their number."""
+"""Record operations of a reference on the elements that a mask selects, for operations whose result does not depend on
+the number of these elements.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,14 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "max": lambda array, mask, axis: np.max(np.where(mask, array, -GREATEST), axis=axis),
     "min": lambda array, mask, axis: np.min(np.where(mask, array, GREATEST), axis=axis),
 }
-"""Reductions of selected elements, written for the whole array and the mask, by the name of the reduction."""
+"""Reductions of the selected elements, computed from the whole array and the mask, by the name of the reduction."""
 _OF_ROWS = frozenset({"sum", "mean", "max", "min", "var", "std", "argmax", "argmin", "prod"})
-"""Functions that work on each selected row by itself, if their axis is behind the axes of the mask."""
+"""Functions that treat each selected row separately, if their axis is not one of the mask's axes."""
 
 
 class Positions:
-    """Stand in for the positions at which a mask of one axis is True. The number of positions depends on values.
+    """The positions at which a mask of one axis is True, in a traced reference. The number of positions depends on
+    values.
 
     They can only be used as an index.
     """
@@ -36,7 +39,7 @@ class Positions:
         raise self.refusal()
 
     def refusal(self) -> NotLowered:
-        """Return the error for an operation that needs the positions themselves, or their number."""
+        """Return the error to raise if an operation needs the positions themselves, or their number."""
         return NotLowered(
             "the positions that a mask selects are lowered as an index only; leave out branches on their number",
             self._line,
@@ -50,11 +53,11 @@ class Positions:
 
 
 class Masked(np.lib.mixins.NDArrayOperatorsMixin):
-    """Stand in for the elements, or the rows, of an array at which a mask is True.
+    """The elements or rows of an array at which a mask is True, in a traced reference.
 
     The mask has the first axes of the array. The number of selected elements depends on values, so they have no known
-    shape. Element-wise functions, functions of each row alone, a few reductions, and a store to the elements of the same
-    mask are recorded. All other uses raise NotLowered with the line of the index.
+    shape. Element-wise functions, functions of each row alone, a few reductions, and a store to the elements of the
+    same mask are recorded. All other uses raise NotLowered with the line of the index.
     """
 
     __array_priority__ = 2000
@@ -68,15 +71,15 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return int(self._array.ndim - self._mask.ndim)
 
     def _spread(self) -> Any:
-        """Return the mask with further axes of one element, one for each axis of a selected row."""
+        """Return the mask with one axis of one element appended for each axis of a selected row."""
         return self._mask.reshape((*self._mask.shape, *(1,) * self._rest))
 
     def _rows(self, array: Any) -> Masked:
-        """Return the rows that the same mask selects from another array."""
+        """Return the rows of ``array`` that the same mask selects."""
         return Masked(array, self._mask, self._line)
 
     def stored_by(self, mask: Any) -> Any:
-        """Return the whole array, for a store of the selected elements to the elements at ``mask`` of another array.
+        """Return the whole array, in order to store the selected elements to the elements at ``mask`` of another array.
 
         Raise NotLowered if ``mask`` is not the mask that selected the elements.
         """
@@ -85,7 +88,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return self._array
 
     def refusal(self) -> NotLowered:
-        """Return the error for an operation that needs the number of the selected elements."""
+        """Return the error to raise if an operation needs the number of the selected elements."""
         return NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", self._line)
 
     def _folded(self, name: str, axis: Any = None, **further: Any) -> Any:
@@ -99,7 +102,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
     def _behind(self, axis: Any) -> int:
         """Return an axis of the selection as an axis of the whole array, counted from the end.
 
-        Axis 0 of the selection counts the selected rows. Raise NotLowered for it.
+        Raise NotLowered for axis 0 of the selection, which counts the selected rows.
         """
         if not isinstance(axis, int) or not (-self._rest <= axis < 0 or 0 < axis <= self._rest):
             raise self.refusal()
@@ -166,7 +169,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _alike(one: View, other: View) -> bool:
-    """Return True if two masks are the same value, or are computed by the same function of the same operands."""
+    """Tell whether two masks are the same value, or are computed by the same function of the same operands."""
     a, b = one.node, other.node
     same = a is b or (a.kind == b.kind == "elementwise" and (a.name, a.args) == (b.name, b.args))
     return same and (one.shape, one.strides, one.offset) == (other.shape, other.strides, other.offset)

@@ -1,4 +1,4 @@
-"""Write a region as a loop nest: rows lie on partitions, columns are cut into chunks, operands stay on the chip if small.
+"""Write a region as a loop nest: rows lie on partitions, columns are cut into chunks, small operands stay on the chip.
 
 Terms of this module, besides the terms of :mod:`acceld.lowering.choices`:
 
@@ -69,16 +69,16 @@ from acceld.lowering.statements import (
 
 Pattern = tuple[tuple[int, int], ...]
 MOST_AXES = 4
-"""Most axes of an instruction's access pattern within a partition."""
+"""Greatest number of axes of an instruction's access pattern within a partition."""
 LEAST_TRIPS = 8
-"""Least number of trips of loops before which rows are loaded that all trips share."""
+"""Least number of trips of loops for which rows that all trips share are loaded once, before the loops."""
 TURNED_TOGETHER = 4
 """Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Describe a chunk: a range of columns that a group of nodes computes at one time.
+    """One chunk: a range of columns that a group of nodes computes at one time.
 
     ``position`` is the chunk's first column, ``size`` is its number of columns, and ``number`` counts the group's
     chunks from 0. ``offsets`` has one entry for each HBM access: the distance from the start of a row to the chunk's
@@ -93,7 +93,7 @@ class Chunk:
 
 
 class Nest(Choices):
-    """Write a region, or several equal regions inside of loops, as the statements of one loop nest."""
+    """The writer of one loop nest, which computes a region, or several equal regions inside of loops."""
 
     def __init__(
         self,
@@ -115,15 +115,15 @@ class Nest(Choices):
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
         self.states: dict[object, Tile] = {}
-        """Tiles that hold values of the previous step, by the key of the HBM access that reads the values."""
+        """Tiles with values of the previous step, by the key of the HBM access that would read the values."""
         self.rows_loaded: dict[object, Tile] = {}
-        """Tiles that hold whole rows of the present row tile, by the key of the HBM access that reads the rows."""
+        """Tiles with whole rows of the present row tile, by the key of the HBM access that would read the rows."""
         self.passed: dict[int, Tile] = {}
-        """Tiles that hold values of the previous step, by the id of the node that computes the values."""
+        """Tiles with values of the previous step, by the id of the node that computes the values."""
         self.steady_room = 2 * CHUNK_BYTES
-        """Bytes of each partition that are left for rows that stay on the chip during several loops."""
+        """Bytes of each partition that are still free for rows that stay on the chip during several loops."""
         self.totals: dict[int, Tile] = {}
-        """Tiles of the sums over the rows on partitions, by the id of the node that sums."""
+        """Tiles with the sums over the rows on partitions, by the id of the node that sums."""
         self.ones: dict[str, Tile] = {}
         """Tiles of ones, by dtype. A matrix product with ones sums over partitions."""
         self.parts_stored: dict[int, int] = {}
@@ -136,12 +136,14 @@ class Nest(Choices):
         self._around(0)
 
     def unmoved(self) -> list[int]:
-        """Return the HBM accesses whose elements stay on the chip and are the same in all steps of a loop over steps."""
+        """Return the HBM accesses that are loaded once for a whole loop over steps: their elements stay on the chip,
+        and are the same in all steps.
+        """
         kept = [n for n in (*sorted(self.resident), *self.vectors) if self._home(n) == 0 and not self._inside(n)]
         return [n for n in kept if not self.rolled.moves[n]]
 
     def bytes_unmoved(self) -> int:
-        """Return how many bytes of each partition the operands that :meth:`unmoved` returns take."""
+        """Return the bytes of each partition that the operands of :meth:`unmoved` take."""
         return sum(
             self.reach[n].width * BYTES[self.reach[n].dtype] * (self._depth(n)[1] if n in self.resident else 1)
             for n in self.unmoved()
@@ -160,7 +162,7 @@ class Nest(Choices):
         return [self.memory.tensor(r.access.view.node).name for r in self.reach if r.access.role == "store"]
 
     def load_states(self, room: int, stores: Mapping[str, int]) -> int:
-        """Put values that each step reads from the previous step into tiles on the chip, and return the room that is left.
+        """Keep on the chip what each step reads from the previous step, and return the room that is left.
 
         The loads stand before the loop over steps, and the tiles stay on the chip. They take at most ``room`` bytes of
         each partition. The result is how many of these bytes are left. ``stores`` has the number of stores to each HBM
@@ -184,10 +186,10 @@ class Nest(Choices):
         return room
 
     def _passed_on(self) -> list[tuple[int, Node]]:
-        """Return the HBM accesses that read a value which the nest stored in the previous step.
+        """Return the HBM accesses that read what the nest stored in the previous step, each with the node that computes
+        the value.
 
-        Each is returned with the node that computes the value. A value is left out unless one row tile holds all of its
-        rows, with the same rows and columns in both steps.
+        A value is left out unless one row tile holds all of its rows, with the same rows and columns in both steps.
         """
         if self.extents != [self.rows] or self.folds:
             return []
@@ -253,7 +255,8 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _load_steady(self, level: int) -> None:
-        """Load the rows of HBM accesses that are the same in all loops from number ``level`` inward, before these loops.
+        """Write the loads of rows that are the same in all loops from number ``level`` inward. The loads stand before
+        these loops.
 
         The rows stay on the chip. Only rows of a single row tile are loaded.
         """
@@ -281,7 +284,8 @@ class Nest(Choices):
     def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
         """Return the tile in ``loaded`` that already has the elements of HBM access ``n`` in the same order.
 
-        Return None if no tile has them. ``loaded`` has tiles by the number of the HBM access that they were loaded for.
+        Return None if no tile has these elements. ``loaded`` has tiles by the number of the HBM access for which they
+        were loaded.
         """
         one = self.reach[n]
         for m, tile in loaded.items():
@@ -297,18 +301,19 @@ class Nest(Choices):
         return None
 
     def _inside(self, n: int) -> bool:
-        """Return True if the elements of HBM access ``n`` depend on a loop that is inside of a row tile."""
+        """Tell whether the elements of HBM access ``n`` depend on a loop inside of a row tile."""
         return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
         """Return the number of loops around the load of HBM access ``n``.
 
-        The load stands inside of the innermost outer loop on which its elements depend. 0 means before all loops.
+        The load stands inside of the innermost outer loop on which its elements depend. With 0, it stands before all
+        loops.
         """
         return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
 
     def _row_loops(self) -> None:
-        """Write the loop over row tiles, and a smaller tile at the end if the rows do not divide evenly."""
+        """Write the loop over row tiles, and a smaller row tile at the end if 128 does not divide the rows."""
         extent = self.extents[self.partition]
         tiles = extent // self.rows
         within = self.together if self.shared_axis == self.partition else 1
@@ -325,7 +330,7 @@ class Nest(Choices):
     def _totals(self) -> dict[int, Tile]:
         """Declare a tile of zeros for each sum over the rows on partitions, and return the tiles by the node's id.
 
-        Also make the tiles of ones: a matrix product of the rows with ones sums over partitions.
+        Also declare the tiles of ones: a matrix product of the rows with ones sums over partitions.
         """
         found = {}
         for node in self.nodes:
@@ -435,7 +440,7 @@ class Nest(Choices):
         self.shared |= self.states.keys()
 
     def _key(self, n: int) -> object:
-        """Return a key of HBM access ``n``. Accesses that read the same elements have equal keys."""
+        """Return a key of HBM access ``n`` that is equal for accesses which read the same elements."""
         reach = self.reach[n]
         inner = merged([(*reach.columns, *reach.depth)]) if reach.columns or reach.depth else [()]
         return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
@@ -554,7 +559,7 @@ class Nest(Choices):
             done += self._chunk_loops(nodes, plan, done, ordered=bool(carried))
 
     def _chunks(self, here: list[int], width: int, limit: int) -> Iterator[tuple[list[int], list[Axes], int, int]]:
-        """Yield a plan for the full chunks of a group, and a second plan if a smaller chunk is left at the end.
+        """Yield a plan for the full chunks of a group, and a second plan for a smaller chunk if one is left at the end.
 
         A plan has the trips of the loops over chunks, the axes that each HBM access in ``here`` reads, the number of
         columns of a chunk, and the first column. Chunks have at most ``limit`` columns.
@@ -699,7 +704,7 @@ class Nest(Choices):
     # -- instructions
 
     def _destination(self, node: Node, dtype: str = "") -> Piece:
-        """Return the piece of a tile to which a node's value in this chunk is written."""
+        """Return the piece of a tile that gets a node's value for this chunk."""
         if id(node) in self.tiles:
             return self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         if self.width[id(node)] == 1 and node.kind != "dot":
@@ -709,7 +714,7 @@ class Nest(Choices):
         return full(made)
 
     def _compute(self, node: Node, selected: Selected) -> None:
-        """Write one instruction, which may do the work of several nodes."""
+        """Write one instruction, which may compute several nodes."""
         if selected.operation == "affine_select":
             self._select_by_position(node, selected)
             return
@@ -742,9 +747,9 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _only_chooses(self, node: Node) -> bool:
-        """Return True if a node is a comparison whose result is only used as the condition of ``where``.
+        """Tell whether a node is a comparison whose result is used only as the condition of ``where``.
 
-        Such a result can be written as uint8 at once, which is the type of a predicate.
+        Such a result can be written as uint8 at once, which is the dtype of a predicate.
         """
         if node.name not in INVERSE or id(node) in self.tiles or self.stores_of(node) or self.chunk.size == 1:
             return False
@@ -757,7 +762,7 @@ class Nest(Choices):
         return all(read == ("where", 0) for read in reads)
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if a node compares positions with 0, and one affine pattern gives the positions.
+        """Tell whether a node compares positions with 0, and one affine pattern gives these positions.
 
         The pattern has to hold for all rows and columns of the chunk that is being written.
         """
@@ -767,7 +772,9 @@ class Nest(Choices):
         return not self.reach[n].scalar and n not in self.broadcast and len(self.chunk.inner[n]) == 1
 
     def _select_by_position(self, node: Node, selected: Selected) -> None:
-        """Write an ``affine_select``, which takes an element of a tile where a position compares true, else a number."""
+        """Write an ``affine_select``: it takes a tile's element where a comparison of the position is true, else a
+        number.
+        """
         n = self.by_key[(id(selected.operands[0].node), 0, "value")]
         ((extent, step),) = self.chunk.inner[n]
         offset = self._offset(n, self.row) + self.chunk.offsets[n]
@@ -783,15 +790,15 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _copied(self, bank: Piece) -> Piece:
-        """Write a copy of a PSUM piece to a new SBUF tile, and return the copy."""
+        """Write a copy of a PSUM piece to a new SBUF tile, and return the new piece."""
         copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
         self.build.call("tensor_copy", copied, src=bank)
         return copied
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
-        """Write a choice by a condition: copy the value for false to ``dst``, then over it the value for true.
+        """Write ``dst = value for true where the condition is true, else value for false``: a copy, and then a
+        predicated copy over it.
 
-        The second copy is predicated, so it writes only elements whose condition is true.
         ``data`` has the condition, the value for true and the value for false.
         """
         condition, first, second = (self._gathered(one) if isinstance(one, Strided) else one for one in data)
@@ -803,7 +810,8 @@ class Nest(Choices):
         if not isinstance(condition, Piece) or condition.tile.dtype != "uint8":
             predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
             self.build.call("tensor_copy", predicate, src=condition)
-        if not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype:  # a predicated copy converts no types
+        # the value for true needs the dtype of dst, because a predicated copy does not convert
+        if not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype:
             spread = full(self.build.tile("chosen", (self.part, self.chunk.size), dst.tile.dtype))
             if isinstance(first, Piece):
                 self.build.call("tensor_copy", spread, src=first)
@@ -820,7 +828,8 @@ class Nest(Choices):
         return made
 
     def _resolved(self, operand: Operand) -> Value:
-        """Return an operand as an argument of an instruction, and write the loads and conversions that it needs.
+        """Return an operand as an argument of an instruction. The loads and conversions that it needs are written
+        first.
 
         The argument is a number, a piece with one number in each row, or the columns of the chunk that is being
         written.
@@ -943,7 +952,8 @@ class Nest(Choices):
             tile, columns = self._whole_rows(n), merged([reach.columns])[0]
             if lying_together(columns) == columns:
                 return self._piece(tile, self.chunk.position, self.chunk.size, self.row)
-            between = (variable(self.row),) if self.block > 1 else ()  # the tile has the columns in their order in HBM
+            # the tile has the columns in HBM's order, so read them in the order of the axes
+            between = (variable(self.row),) if self.block > 1 else ()
             walked = tuple((s, e) for e, s in self.chunk.inner[n])
             return Strided(tile, self.part, self.chunk.offsets[n], walked, between)
         if key not in self.loaded:
@@ -958,9 +968,8 @@ class Nest(Choices):
         """Return the HBM accesses that one transfer of contiguous ranges can serve together with access ``n``.
 
         They read, or store, the same tensor at other offsets, such as the taps of a stencil. The result is (accesses,
-        number of column axes that lead to the ranges, length of a range). The ranges of reads may have
-        a few elements that no read needs. Stores have to fill their ranges completely. The list of accesses is empty if
-        no ranges fit.
+        number of column axes outside of a range, length of a range). The ranges of reads may have a few elements that
+        no read needs. Stores have to fill their ranges completely. The list of accesses is empty if no ranges fit.
         """
         reach, inner = self.reach[n], self.chunk.inner[n]
         if reach.scalar or len(inner) > MOST_AXES or (not self.region.pure and reach.access.role != "store"):
@@ -1050,8 +1059,8 @@ class Nest(Choices):
     def _part_of_ranges(self, held: Piece, n: int, first: int, lead: int, length: int) -> Strided:
         """Return the elements of HBM access ``n`` in ``held``, a tile of contiguous ranges that several accesses share.
 
-        ``first`` is the access that begins first in the ranges. ``lead`` axes lead to the ranges, which have ``length``
-        elements each.
+        ``first`` is the access that begins first in the ranges. The first ``lead`` axes are outside of a range, and
+        each range has ``length`` elements.
         """
         outer, ranged = self.chunk.inner[n][:lead], self.chunk.inner[n][lead:]
         behind = Affine(self.reach[n].start.constant - self.reach[first].start.constant)
@@ -1060,7 +1069,7 @@ class Nest(Choices):
         return Strided(held.tile, self.part, behind, pattern)
 
     def _once(self, dst: Piece, n: int, axes: Axes) -> tuple[Piece, Axes]:
-        """Return the destination and the axes of the load of HBM access ``n``, so that no element is loaded twice.
+        """Return a destination and axes with which the load of HBM access ``n`` transfers no element twice.
 
         If ``axes`` repeat each element (the last stride is 0), the destination is a new tile that is smaller than
         ``dst``, and the axes have no repetitions. Else ``dst`` and ``axes`` are returned.
@@ -1137,7 +1146,7 @@ class Nest(Choices):
         offset = self._offset(n, row) + further
         inner = axes or ((1, 1),)
         apart = len(inner) == 1 and inner[0][1] not in (0, 1) and reach.access.view.node is not INDEX
-        # only the tensor engine transposes so many elements, and it has no integers
+        # True if the tensor engine can transpose the elements on the chip; it has no integers
         floats = dst.tile.dtype in FLOATS
         if apart and floats and step == 1 and inner[0][0] >= 32 and self.part >= LEAST_TURNED:
             self._fetch_turned(dst, tensor, offset, inner[0])
@@ -1159,11 +1168,13 @@ class Nest(Choices):
         self._read(self._as_axes(dst, inner), tensor, offset, pattern)
 
     def _as_axes(self, piece: Piece, axes: Axes) -> Piece:
-        """Return a piece with its columns divided into the axes ``axes``."""
+        """Return a piece whose columns are divided into the axes ``axes``."""
         return piece if len(axes) == 1 else _reshaped(piece, (self.part, *(e for e, _ in axes)))
 
     def _in_order(self, held: Piece, axes: Axes, order: Sequence[int]) -> Strided:
-        """Return the columns of a piece in the order of ``axes``. In the piece they lie in the order ``order`` of these axes."""
+        """Return the columns of a piece in the order of ``axes``. The piece itself has them in the order ``order`` of
+        these axes.
+        """
         steps = dict(zip(order, dense([axes[at][0] for at in order]), strict=True))
         walked = tuple((steps[at], axes[at][0]) for at in range(len(axes)))
         return Strided(held.tile, self.part, ZERO, walked, tuple(span.start for span in held.spans[1:-1]))
@@ -1179,10 +1190,11 @@ class Nest(Choices):
             self.build.call("dma_copy", dst, src=Block(tensor, offset, pattern))
 
     def _fetch_turned(self, dst: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
-        """Load rows whose elements lie apart in HBM, while the elements of each column are contiguous.
+        """Write a transposed load of rows whose elements are far apart in HBM, while the elements of each column are
+        contiguous.
 
-        The data are loaded transposed, because long contiguous transfers are fast, and are transposed back on the chip.
-        ``axis`` is the (extent, stride) of a row.
+        Long contiguous transfers are fast, so the data are loaded transposed, and transposed back on the chip. ``axis``
+        is the (extent, stride) of a row.
         """
         extent, stride = axis
         for count, first, size in blocks_of(extent):
@@ -1323,7 +1335,7 @@ class Nest(Choices):
                 yield
 
     def _direct(self, n: int) -> bool:
-        """Return True if a left operand needs no transpose on the chip, because its row axis has stride 1 in HBM.
+        """Tell whether a left operand needs no transpose on the chip, because its row axis has stride 1 in HBM.
 
         ``n`` is the HBM access of the operand. Its load puts the axis that the matrix product sums over on partitions.
         """
@@ -1331,14 +1343,17 @@ class Nest(Choices):
         return reach.strides[self.partition] == 1 and bool(reach.depth) and reach.depth[-1][1] != 1
 
     def _left_key(self, node: Node, pair: int) -> object:
-        """Return a key of the left operand of matrix product number ``pair`` of a node. Equal operands have equal keys."""
+        """Return a key of the left operand of matrix product number ``pair`` of a node. The key is equal for equal
+        operands.
+        """
         view = node.views[2 * pair]
         return (id(view.node), view.offset, view.shape, view.strides)
 
     def _turn_lefts(self, dots: Sequence[Node]) -> None:
-        """Put the left operands of the matrix products ``dots`` into tiles [partitions, blocks, rows].
+        """Write the left operands of the matrix products ``dots`` to tiles [partitions, blocks, rows].
 
-        The axes that the products sum over lie on partitions and blocks. Operands that have such a tile are skipped.
+        The axes that the products sum over lie on partitions and blocks. Operands that already have such a tile are
+        skipped.
         """
         todo: dict[object, tuple[Node, int]] = {}
         for node in dots:
@@ -1500,7 +1515,8 @@ class Nest(Choices):
     def _partial(self, node: Node, selected: dict[int, Selected]) -> None:
         """Write a reduction over the columns of the present chunk.
 
-        Write nothing if another instruction of the chunk, such as an activation with a sum, computes the reduction too.
+        Nothing is written if another instruction of the chunk, such as an activation with a sum, computes the reduction
+        too.
         """
         if any(one.reduce is node for one in selected.values()):
             return
@@ -1573,7 +1589,7 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:
-        """Write a gather: for each row, load the table's row that has the number in the node's first operand."""
+        """Write a gather: for each row, a load of that row of the table whose number is in the node's first operand."""
         n = self.by_key[(id(node), 1, "value")]
         table = self.reach[n].access.view
         row = math.prod(table.shape[len(table.shape) - node.folded :])
@@ -1636,7 +1652,8 @@ class Nest(Choices):
             self.build.call("dma_copy", Block(tensor, offset, pattern), src=shaped)
 
     def _turns(self, source: Piece, columns: int) -> bool:
-        """Return True if the tensor engine can transpose a piece, and the piece has enough rows and columns for that.
+        """Tell whether the tensor engine can transpose a piece, and the piece has enough rows and columns to make that
+        worthwhile.
 
         Columns that lie far apart in HBM are then stored transposed.
         """
@@ -1673,7 +1690,9 @@ class Nest(Choices):
     # -- names
 
     def _name(self, node: Node) -> str:
-        """Return a name for a node's tile: its variable's name in the reference, else a word for the node's function."""
+        """Return a name for a node's tile: the name of its variable in the reference, else a word for the node's
+        function.
+        """
         return self.memory.names.get(id(node)) or _PLAIN.get(node.name, node.name)
 
     def _source_name(self, n: int) -> str:
@@ -1699,18 +1718,18 @@ _PLAIN = {
 
 
 def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:
-    """Return the same piece of a tile, which instructions read or write in another shape."""
+    """Return the same piece of a tile with the shape ``shape``, in which instructions read or write it."""
     return Piece(piece.tile, piece.spans, shape)
 
 
 def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
-    """Return a piece with several columns as (``part``, *``shape``). Return any other value unchanged."""
+    """Return a piece with several columns in the shape (``part``, *``shape``). Any other value is returned unchanged."""
     wide = isinstance(value, Piece) and (value.spans[-1].count or 1) > 1
     return _reshaped(value, (part, *shape)) if wide and isinstance(value, Piece) else value
 
 
 def _sorts(node: Node) -> bool:
-    """Return True if a node sorts each row. Such a node needs all columns of a row in one chunk."""
+    """Tell whether a node sorts each row. Such a node needs all columns of a row in one chunk."""
     return node.kind == "scan" and node.name == "sorted"
 
 

@@ -9,7 +9,9 @@ import itertools
 from collections.abc import Sequence
 
 Rectangle = tuple[int, tuple[tuple[int, int], ...]]
-"""A strided pattern of positions: the first position, and a pair (step, count) for each axis, the smallest step last."""
+"""A pattern of positions at regular distances: the first position, and a pair (step, count) for each axis, the smallest
+step last.
+"""
 
 
 def stages(extent: int) -> list[tuple[int, list[int]]]:
@@ -41,7 +43,9 @@ def rectangles(positions: Sequence[int]) -> list[Rectangle]:
 
 
 def _rows(alike: list[Rectangle]) -> list[Rectangle]:
-    """Return patterns with equal axes, joined along one more axis where their first positions are equally spaced."""
+    """Return the patterns, with those joined along one more axis whose first positions are equally spaced. All given
+    patterns have the same axes.
+    """
     found: list[Rectangle] = []
     at = 0
     while at < len(alike):

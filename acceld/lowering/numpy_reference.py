@@ -1,4 +1,4 @@
-"""Trace a numpy reference: call the reference with arrays that record its operations in a graph."""
+"""Trace a numpy reference: call the reference with arrays that record its operations as a graph."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def _positioned(array: np.ndarray[Any, Any]) -> Traced:
 
 
 def _grid(array: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]]) -> Any:
-    """Return the positions of a grid, which numpy made, as one traced array; as a tuple of arrays if numpy gave a tuple."""
+    """Return a grid of positions that numpy computed as one traced array; as a tuple of arrays if numpy returned a
+    tuple.
+    """
     parts = [_positioned(one) for one in array]
     return tuple(parts) if isinstance(array, tuple | list) else np.stack(parts)
 
@@ -72,7 +74,7 @@ def _window(*shares: float) -> Callable[[int], Any]:
 
 
 class _Joined:
-    """Stand in for ``np.r_`` (``rank`` 1) or ``np.c_`` (``rank`` 2), and take traced arrays, too."""
+    """The replacement of ``np.r_`` (``rank`` 1) or ``np.c_`` (``rank`` 2), which also takes traced arrays."""
 
     def __init__(self, original: Any, rank: int) -> None:
         self._original, self._rank = original, rank
@@ -90,7 +92,7 @@ class _Joined:
 
 
 class _Grids:
-    """Stand in for ``np.mgrid`` or ``np.ogrid``, and return traced arrays."""
+    """The replacement of ``np.mgrid`` or ``np.ogrid``, which returns traced arrays."""
 
     def __init__(self, original: Any) -> None:
         self._original = original
@@ -117,7 +119,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> A
 
 
 def _strided(x: Any, shape: Any = None, strides: Any = None, *, subok: bool = False, writeable: bool = True) -> Any:
-    """Stand in for ``np.lib.stride_tricks.as_strided``."""
+    """Return what ``np.lib.stride_tricks.as_strided`` returns, also for a traced array."""
     array = wrapped(x)
     wanted = array.shape if shape is None else tuple(int(n) for n in shape)
     steps = [int(step) // array.itemsize for step in (array.strides if strides is None else strides)]
@@ -128,7 +130,9 @@ def _strided(x: Any, shape: Any = None, strides: Any = None, *, subok: bool = Fa
 
 
 def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
-    """Stand in for ``np.vectorize(pyfunc)``. Only functions of ``math``, such as ``math.erf``, are lowered."""
+    """Return what ``np.vectorize(pyfunc)`` returns, also for traced arrays. Only functions of ``math``, such as
+    ``math.erf``, are lowered.
+    """
     name = ELEMENTWISE.get(getattr(pyfunc, "__name__", ""))
     plain = np.vectorize(pyfunc, otypes)
 
@@ -146,7 +150,7 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
 
 
 def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
-    """Return a version of ``np.array`` or ``np.asarray`` that takes traced arrays and lists of them, too.
+    """Return a replacement for ``np.array`` or ``np.asarray`` that also takes traced arrays and lists of them.
 
     ``copies`` is the default of the function's argument ``copy``.
     """
@@ -167,7 +171,7 @@ def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
 
 
 def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of a numpy constructor, such as ``np.eye``, that returns a traced array.
+    """Return a replacement for a numpy constructor, such as ``np.eye``, that returns a traced array.
 
     Unlike an array of numpy, a traced array can be indexed by other traced arrays.
     """
@@ -176,7 +180,7 @@ def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Random:
-    """Stand in for ``numpy.random`` or a part of it, and raise NotLowered when it is called.
+    """The replacement of ``numpy.random`` or a part of it, which raises NotLowered when it is called.
 
     A kernel has no random numbers.
     """
@@ -195,7 +199,7 @@ class _Random:
 
 
 def _random(value: Any) -> bool:
-    """Return True if a value is the module ``numpy.random``, a random generator, or a function of one of these."""
+    """Tell whether a value is the module ``numpy.random``, a random generator, or a function of one of these."""
     named = getattr(value, "__name__", "") if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     owner = getattr(value, "__self__", None)
     every = (named, type(value).__module__, type(owner).__module__)
@@ -203,7 +207,7 @@ def _random(value: Any) -> bool:
 
 
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls ``original`` for callers in numpy, acceld and scipy, and ``made`` for all others."""
+    """Return a function that calls ``original`` if numpy, acceld or scipy calls it, and ``made`` for all other callers."""
 
     def constructed(*args: Any, **further: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]

@@ -1,8 +1,8 @@
 """Divide a graph into regions.
 
 A region is a set of nodes that work on the same rows. Each value of a region is a tile [rows, columns] on the chip. A
-value stays on the chip if the node that reads it uses each row in the same place. Any other value goes through HBM.
-This rule makes a softmax, a norm, an attention, a gated layer or an epilogue a single region.
+value stays on the chip if the node that reads it uses each row on the partition where it was computed. Any other value
+goes through HBM. By this rule a softmax, a norm, an attention, a gated layer or an epilogue becomes a single region.
 """
 
 from __future__ import annotations
@@ -22,40 +22,48 @@ from acceld.lowering.steps import Steps, repeated, with_results_apart
 from acceld.lowering.stores import COMPUTED, in_order
 
 WIDEST_VALUES = 40 * 1024
-"""Most elements of a row of the three widest values together, for a region with matrix products.
+"""Greatest number of elements of a row of the three widest values together, for a region with matrix products.
 
 In float32, these elements take 160 of the 192 KiB of a partition. A region without products may be wider, because it
 can compute values again instead of keeping them.
 """
 WIDEST_PART = 4 * 1024
-"""Most columns of a node that reads parts of rows on the chip, because all columns of such a node are one chunk."""
+"""Greatest number of columns of a node that reads parts of rows on the chip, because all columns of such a node are one
+chunk.
+"""
 FEW_ROWS = 32
 """Number of rows up to which most of the 128 partitions are idle."""
 IDLE = 4
 """Number of rows up to which results of products leave the chip for element-wise work on all partitions."""
 LONG_ROW = 4096
-"""Number of elements of a row from which a way through HBM takes less time than work on few partitions."""
+"""Number of elements of a row from which on storing it to HBM and loading it again takes less time than work on few
+partitions.
+"""
 LEAST_COLUMNS = 64
 """Least number of columns of a matrix product. With fewer columns, the tensor engine is mostly idle."""
 MOST_NODES = 40
 SHORTEST, WIDEST_SHORT = 32, 1024
-"""Most elements of a row that counts as short, most elements of several short rows on one partition."""
+"""Greatest number of elements of a row that counts as short; greatest number of elements of several short rows that lie
+on one partition.
+"""
 START = 64
 """Cycles that an instruction takes in addition to one cycle for each column."""
 FULL = 64
-"""Number of rows from which on the partitions count as used."""
+"""Number of rows from which on the partitions count as well used."""
 WIDE_ROW, SHORT_ROW = 4096, 512
-"""Most elements of a row with several results of a reduction: with :data:`FULL` rows, with fewer rows."""
+"""Greatest number of elements of a row with several results of a reduction: if the region has at least :data:`FULL`
+rows, and if it has fewer.
+"""
 Role = Literal["value", "left", "right", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Describe a read or write of HBM by a region, or a node's read of another node of the same region.
+    """A read or write of HBM by a region, or a node's read of another node of the same region.
 
-    ``number`` is the number of the node's operand; -1 for a store. Axes are pairs (extent, stride). ``rows`` has one axis
-    for each row axis of the region, ``columns`` has the axes of the columns, and ``depth`` has the axes that a matrix
-    product sums over.
+    ``number`` is the number of the node's operand; -1 for a store. Axes are pairs (extent, stride). ``rows`` has one
+    axis for each row axis of the region, ``columns`` has the axes of the columns, and ``depth`` has the axes that a
+    matrix product sums over.
     """
 
     node: Node
@@ -86,7 +94,7 @@ class Layout:
     folds: dict[int, int]
     """Number of the row axis that a node sums over, by the node's id.
 
-    Only nodes that sum over a row axis are included. Their results have the other row axes.
+    Only nodes that sum over a row axis have an entry. Their results have the other row axes.
     """
 
 
@@ -100,7 +108,7 @@ class Region:
 
     @property
     def pure(self) -> bool:
-        """Return True if all nodes of the region are element-wise. Then every axis can be a row axis."""
+        """Tell whether all nodes of the region are element-wise. Then every axis can be a row axis."""
         return all(node.kind == "elementwise" for node in self.nodes)
 
 
@@ -113,7 +121,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A graph that is divided into regions: ``parts`` in an order in which they can run, and the ``steps`` of its loops."""
+    """A graph divided into regions: ``parts`` in an order in which they can run, and the ``steps`` of its loops."""
 
     parts: tuple[Region | Turns, ...]
     graph: Graph
@@ -121,7 +129,7 @@ class Division:
 
     @property
     def regions(self) -> list[Region]:
-        """Return all regions, with those inside of loops over steps, in an order in which they can run."""
+        """Return all regions, including those inside of loops over steps, in an order in which they can run."""
         return [
             region
             for part in self.parts
@@ -168,7 +176,7 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
     for node in nodes:
         if node in sums:
             axis = _folded_row(node, rows, columns)
-            if axis is None or set(folds.values()) - {axis}:  # the loops of a nest sum over one row axis
+            if axis is None or set(folds.values()) - {axis}:  # a loop nest can sum over a single row axis only
                 return None
             folds[id(node)] = axis
             columns[id(node)] = columns[id(node.views[0].node)]
@@ -202,7 +210,7 @@ def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
 
 
 def _sums_rows(node: Node, inside: set[int]) -> bool:
-    """Return True if a node sums another node of the region over an axis that can be a row axis of the region."""
+    """Tell whether a node sums another node of the region over an axis that can be a row axis of the region."""
     operand = node.views[0] if node.views else None
     return (
         node.kind == "reduce"
@@ -299,7 +307,7 @@ def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
 
 
 def conforms(access: Access, width: int) -> bool:
-    """Return True if an access reads whole rows of another node of its region, which has ``width`` columns."""
+    """Tell whether an access reads whole rows of another node of its region, which has ``width`` columns."""
     extents = [n for n, _ in access.rows]
     steps = [s * width for s in dense(extents)]
     if access.role == "right" or access.view.offset or [s for _, s in access.rows] != steps:
@@ -311,9 +319,10 @@ def conforms(access: Access, width: int) -> bool:
 
 
 def several_axes(node: Node, rows: int) -> tuple[Axes, Axes] | None:
-    """Return the column axes of a reduction's operand in a region of ``rows`` rows: those of results, those summed over.
+    """Return the column axes of a reduction's operand in a region of ``rows`` rows: those that the results have, and
+    those that are summed over.
 
-    Return None if one instruction can not walk them.
+    Return None if one instruction can not go through these axes.
     """
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
@@ -326,10 +335,10 @@ def several_axes(node: Node, rows: int) -> tuple[Axes, Axes] | None:
 
 
 def within_rows(access: Access, width: int) -> bool:
-    """Return True if an access reads only a part of each row of another node of its region, or several parts in turn.
+    """Tell whether an access reads only a part of each row of another node of its region, or several parts in turn.
 
-    Only an element-wise node can, or a reduction with several results in each row. ``width`` is the number of columns of
-    the node that is read.
+    Only an element-wise node can read so, or a reduction with several results in each row. ``width`` is the number of
+    columns of the node that is read.
     """
     several = access.node.kind == "reduce" and access.node.size > math.prod(n for n, _ in access.rows)
     if access.role != "value" or not (access.node.kind == "elementwise" or several) or width == 1:
@@ -345,7 +354,7 @@ def within_rows(access: Access, width: int) -> bool:
 
 
 def in_place(access: Access, width: int) -> bool:
-    """Return True if an access reads each row, or a part of it, on the partition that holds the row.
+    """Tell whether an access reads each row, or a part of it, on the partition that holds the row.
 
     ``width`` is the number of columns of the node that is read.
     """
@@ -353,7 +362,7 @@ def in_place(access: Access, width: int) -> bool:
 
 
 def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> Division:
-    """Divide a graph into regions. The graph of the result may have more copies, which stores and loops need.
+    """Divide a graph into regions. The graph in the result may have additional copies, which stores and loops need.
 
     A region has at most ``most_nodes`` nodes and ``most_products`` matrix products. Products are limited because the
     right operands of all products of a region may be loaded for each tile of rows.
@@ -414,7 +423,9 @@ def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tupl
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
-    """Return how many terms matrix products with the same left operand sum over, by that operand's node, offset and shape."""
+    """Return the number of terms that matrix products with the same left operand sum over, by that operand's node,
+    offset and shape.
+    """
     return {
         (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])
         for node in products
@@ -423,12 +434,12 @@ def _depths(products: Sequence[Node]) -> dict[object, int]:
 
 
 def _widest(found: Layout) -> int:
-    """Return the number of elements of a row in the three widest values of a region together."""
+    """Return the number of elements of a row in the three widest values of a region, added up."""
     return sum(sorted(found.columns.values(), reverse=True)[:3])
 
 
 def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
-    """Return numbers of rows, ascending, that a region has if column axes of a matrix product become row axes.
+    """Return the numbers of rows, ascending, that a region can have if column axes of a matrix product become row axes.
 
     Column axes become row axes from the first axis on, such as the image rows of a convolution. Each number is a
     multiple of the product's own number of rows, and leaves at least :data:`LEAST_COLUMNS` columns.
@@ -461,7 +472,7 @@ def _fewer_rows(nodes: Sequence[Node]) -> list[int]:
 
 
 def _contiguous(nodes: Sequence[Node], found: Layout) -> bool:
-    """Return True if each row that ``nodes`` read from HBM lies in one range, apart from elements that are repeated."""
+    """Tell whether each row that ``nodes`` read from HBM lies in one range, apart from elements that are repeated."""
     inside = {id(node) for node in nodes}
     read = (one for node in nodes for one in accesses(node, found.rows) if one and id(one.view.node) not in inside)
     columns = (merged([tuple(axis for axis in one.columns if axis[1])])[0] for one in read)
@@ -469,7 +480,8 @@ def _contiguous(nodes: Sequence[Node], found: Layout) -> bool:
 
 
 def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
-    """Return True if element-wise nodes would compute long rows on few partitions without need.
+    """Tell whether element-wise nodes would compute long rows on few partitions although they could be a region of
+    their own.
 
     No reduction, scan or product of the region needs the results. In a region of their own, such nodes fill all
     partitions.
@@ -494,7 +506,7 @@ def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
 
 
 def _scattered(nodes: Sequence[Node], found: Layout) -> bool:
-    """Return True if copies from HBM alone make the rows of products lie in short ranges of equal steps.
+    """Tell whether the rows of products lie in short, equally spaced ranges only because of copies from HBM.
 
     With the copies in a region of their own, the products have more rows on partitions.
     """
@@ -569,11 +581,11 @@ class _Division:
         self.home: dict[int, Region] = {}
         """Region of each node, by the node's id."""
         self.takers: dict[View, list[Region]] = {}
-        """Regions that read a view of an input row by row, by the view."""
+        """Regions that read a view of an input row by row, by that view."""
         self.after: dict[int, set[int]] = {}
-        """Ids of the regions that need a region to run first, by the id of the needed region."""
+        """Ids of the regions that can run only after a region, by the id of that region."""
         self.levels: dict[int, int] = {}
-        """Level of each region, by its id. A region's level is above the levels of all regions before the region."""
+        """Level of each region, by its id. The level is higher than those of all regions that have to run before."""
 
     def result(self) -> list[Region]:
         """Return the regions in an order in which they can run."""
@@ -605,7 +617,7 @@ class _Division:
                 return
 
     def _outside(self, nodes: Sequence[Node]) -> set[int]:
-        """Return the ids of the nodes in ``nodes`` whose value is an output or is read by a node that is not in ``nodes``."""
+        """Return the ids of those of ``nodes`` whose value is an output, or is read by a node outside of ``nodes``."""
         inside = {id(node) for node in nodes}
         return {
             id(node)
@@ -636,7 +648,7 @@ class _Division:
         self._belongs(node, made, shared)
 
     def _belongs(self, node: Node, region: Region, shared: Iterable[View]) -> None:
-        """Record that a node is in a region. ``shared`` are the views of inputs that the node reads row by row."""
+        """Add a node to a region's records. ``shared`` are the views of inputs that the node reads row by row."""
         self.home[id(node)] = region
         for view in shared:
             self.takers.setdefault(view, []).append(region)
@@ -647,7 +659,9 @@ class _Division:
         self._sink(region)
 
     def _sink(self, region: Region) -> None:
-        """Raise the level of a region above the levels of the regions before it, and then those of all later regions."""
+        """Raise the level of a region above the levels of the regions before it. Then raise the levels of all later
+        regions.
+        """
         todo = [id(region)]
         while todo:
             key = todo.pop()
@@ -659,7 +673,8 @@ class _Division:
     def _fit(self, nodes: list[Node]) -> Layout | None:
         """Return the layout of ``nodes`` as one region; None if the nodes can not or should not be one region."""
         inside = {id(node) for node in nodes}
-        if len({self.turn.get(key) for key in inside}) > 1:  # steps that are alike need regions that are alike
+        # nodes of different steps must not share a region, because equal steps need equal regions
+        if len({self.turn.get(key) for key in inside}) > 1:
             return None
         # The tiles of a region run one after another, so no tile may overwrite elements that a later tile reads.
         if any(id(one) in inside for node in nodes for one in self.before.get(id(node), ())):
@@ -699,7 +714,7 @@ class _Division:
         return found
 
     def _above(self, key: int, later: Iterable[int]) -> bool:
-        """Return True if the region with id ``key`` is in ``later``, or has to run before a region in ``later``.
+        """Tell whether the region with id ``key`` is in ``later``, or has to run before a region in ``later``.
 
         ``later`` has ids of regions.
         """
@@ -724,7 +739,7 @@ class _Division:
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
     def _cycle(self, region: Region, node: Node) -> bool:
-        """Return True if a region with ``node`` added would have to run both before and after some other region."""
+        """Tell whether a region with ``node`` added would have to run both before and after some other region."""
         needs = {id(other) for other in self._needs([node])} - {id(region)}
         through_hbm = any(view.node.kind == "buffer" and region in self._writers(view) for view in node.views)
         return through_hbm or self._above(id(region), needs)
@@ -738,7 +753,7 @@ class _Division:
         every = list(self.regions.values())
         changes = [0] * len(every)
         tried: dict[tuple[int, int], tuple[int, int]] = {}
-        waiting = list(range(len(every)))  # a heap
+        waiting = list(range(len(every)))  # the ids of regions that may still be joined, as a heap
         while waiting:
             number = heapq.heappop(waiting)
             later = every[number]
@@ -756,7 +771,9 @@ class _Division:
                     break
 
     def _join_stores(self) -> None:
-        """Join element-wise regions whose results alternate in one array, so that one store writes contiguous rows."""
+        """Join element-wise regions whose results alternate in one array, so that a single store writes contiguous
+        rows.
+        """
         last: dict[object, Region] = {}
         for array, target, value in self.stores:
             region = self.home[id(value)]

@@ -1,4 +1,4 @@
-"""Lower ``np.apply_along_axis``: apply a function of one row to all rows of an array together.
+"""Lower ``np.apply_along_axis``, by applying the function of one row to all rows of an array together.
 
 The function is traced once, with a single row. Then each node that depends on the row gets the axes of all rows before
 its own axes.
@@ -29,7 +29,7 @@ def _along(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs
 
 
 class _Rows:
-    """Repeat the nodes of a function of one row for all rows.
+    """The nodes of a function of one row, repeated for all rows.
 
     ``row`` is the input node for one row, ``rows`` is the view of all rows, and ``result`` is the function's result.
     """
@@ -59,7 +59,7 @@ class _Rows:
         return replace(node, args=args, shape=(*self.lead, *node.shape), target=self._target(node.target))
 
     def _target(self, target: View | None) -> View | None:
-        """Return the target of a store for one row as the target of a store for all rows. Return None for None."""
+        """Return the target of a store for all rows, from its target for one row. Return None for None."""
         if target is None:
             return None
         held = target.node
@@ -69,7 +69,7 @@ class _Rows:
         return self.view(target)
 
     def view(self, view: View) -> View:
-        """Return a view of a value of one row as a view of the values of all rows."""
+        """Return a view of the values of all rows, from the view of the value of one row."""
         shape = (*self.lead, *view.shape)
         if id(view.node) not in self.own:
             return View(view.node, shape, (*(0 for _ in self.lead), *view.strides), view.offset)

@@ -1,7 +1,8 @@
-"""Rewrite a graph into a graph that has the same results and costs less.
+"""Rewrite a graph into an equivalent graph that costs less.
 
 For example, divisions become products with reciprocals, and a sum of two matrix products becomes one product. A rule
-takes a node and the graph's :class:`Uses`. It returns the value that replaces the node, or None if it does not apply.
+takes a node and the graph's :class:`Uses`. It returns the value that replaces the node, or None if the rule does not
+apply.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from acceld.lowering.regions import FEW_ROWS, LONG_ROW, WIDE_ROW
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Hold the ids of nodes with a single use (``once``) and of buffers that no later store changes (``lasting``)."""
+    """The ids of nodes with a single use (``once``) and of buffers that no later store changes (``lasting``)."""
 
     once: set[int] = field(default_factory=set)
     lasting: set[int] = field(default_factory=set)
@@ -48,21 +49,23 @@ class Uses:
 
 Rule = Callable[[Node, Uses], View | None]
 MOST_STORES = 256
-"""Most stores to one buffer whose overlap is checked, because every two of them are compared."""
+"""Greatest number of stores to one buffer whose overlap is checked, because every two of them are compared."""
 MOST_FOLDED = 9
-"""Most elements of a window whose reduction becomes element-wise operations."""
+"""Greatest number of elements of a window whose reduction becomes element-wise operations."""
 MOST_TERMS = 64
-"""Most terms of a matrix product that may become element-wise products and sums."""
+"""Greatest number of terms of a matrix product that may become element-wise products and sums."""
 MOST_CONSTANTS = 4096
-"""Most elements of an array of constants of which single elements become numbers."""
+"""Greatest number of elements of a constant array whose single elements become numbers."""
 LEAST_LOG = 2.0**-64
-"""Least number of which the scalar engine computes the logarithm."""
+"""Least number for which the scalar engine computes the logarithm."""
 PRODUCT, LEAST_CYCLES, BANK_COLUMNS = 1000, 64, 512
 """Three figures for an estimate: cycles of a small matrix product, least cycles of an instruction of the vector engine,
 most columns of a matrix product.
 """
 MOST_PARTS = 1024
-"""Most parts into which a long reduction is divided. A second reduction combines the parts on one partition."""
+"""Greatest number of parts into which a long reduction is divided. A second reduction combines the parts on one
+partition.
+"""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
@@ -148,7 +151,8 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
 
 
 def _moved(arg: Operand, made: dict[int, View]) -> Operand:
-    """Return an operand after replacements. A view becomes a view of the replacement of its node. A number is unchanged.
+    """Return an operand after replacements. A view of a replaced node becomes a view of its replacement. A number is
+    unchanged.
 
     ``made`` has replacements by the id of the old node.
     """
@@ -195,7 +199,7 @@ def moved_view(view: View, made: dict[int, View]) -> View:
 
 
 def _held(node: Node, made: dict[int, View]) -> View | None:
-    """Return the target of a store, as a view of the node that replaces the target's old node.
+    """Return the target of a store as a view of the node that replaces the target's node.
 
     Return None for a node that is not a store.
     """
@@ -206,7 +210,7 @@ def _held(node: Node, made: dict[int, View]) -> View | None:
 
 
 def _identity(node: Node) -> object:
-    """Return a key of a node. Nodes that compute the same value have equal keys.
+    """Return a key of a node that is equal for nodes which compute the same value.
 
     Return None for an input, an index or a buffer, which must not be merged with another node.
     """
@@ -247,7 +251,9 @@ def _copied(node: Node, uses: Uses) -> View | None:
 
 
 def _made_narrow(node: Node, uses: Uses) -> View | None:
-    """Drop a copy to a narrow integer type: the instruction that computes the copied value converts it."""
+    """Replace a copy to a narrow integer dtype by its operand: the instruction that computes the operand also converts
+    it.
+    """
     view = node.args[0]
     if node.name != "copy" or node.dtype not in NARROW_INTEGERS or not isinstance(view, View) or not view.whole:
         return None
@@ -260,7 +266,7 @@ def _made_narrow(node: Node, uses: Uses) -> View | None:
 
 
 def _constant(node: Node, uses: Uses) -> View | None:
-    """Replace each operand whose elements are all the same constant by a number."""
+    """Replace each operand that has the same constant in all elements by a number."""
     if node.name == "fill" or not any(_number(arg) is not None for arg in node.views):
         return None
     args = [arg if (number := _number(arg)) is None else number for arg in node.args]
@@ -270,9 +276,9 @@ def _constant(node: Node, uses: Uses) -> View | None:
 
 
 def _number(arg: Operand) -> float | None:
-    """Return the constant that all elements of an operand equal; None if they depend on an input or differ.
+    """Return the number that all elements of an operand equal; None if they depend on an input or differ.
 
-    Of constants that are not made by ``fill``, only single elements of small arrays are computed, such as a tap of a filter.
+    Apart from ``fill`` nodes, only single elements of small constant arrays are computed, such as a tap of a filter.
     """
     if not isinstance(arg, View) or not arg.node.constant or arg.node is INDEX:
         return None
@@ -286,7 +292,7 @@ def _number(arg: Operand) -> float | None:
 
 
 def _log_of_little(node: Node, uses: Uses) -> View | None:
-    """Scale arguments of a logarithm that are below what the engine takes, if the formula shows that there may be some.
+    """Scale the argument of a logarithm if its formula shows that it may be smaller than the scalar engine takes.
 
     For example, the sum in ``log(p + 1e-30)`` is that small where ``p`` is 0.
     """
@@ -316,7 +322,7 @@ def _narrow(node: Node, uses: Uses) -> View | None:
 
 
 def _uncast(view: View) -> View:
-    """Return the bfloat16 or float16 view that was cast to float32. A view that is no such cast is returned unchanged."""
+    """Return the bfloat16 or float16 view that ``view`` casts to float32; ``view`` itself if it is not such a cast."""
     inner = view.node
     narrow = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
     if isinstance(narrow, View) and inner.dtype == "float32" and narrow.dtype in ("bfloat16", "float16"):
@@ -347,7 +353,7 @@ def _power(node: Node, uses: Uses) -> View | None:
 
 
 def _one_or_zero(node: Node, uses: Uses) -> View | None:
-    """Replace ``where(comparison, 1, 0)`` by the comparison, whose value is 1 or 0 already."""
+    """Replace ``where(comparison, 1, 0)`` by the comparison, whose values already are 1 and 0."""
     if node.name != "where" or node.args[1:] != (1.0, 0.0):
         return None
     test = node.args[0]
@@ -416,7 +422,7 @@ def _scaled_sum(node: Node, uses: Uses) -> View | None:
 
 
 def _small_fold(node: Node, uses: Uses) -> View | None:
-    """Replace a reduction of a few elements that are not all neighbors, as in pooling, by element-wise operations."""
+    """Replace a reduction of a few elements that are not contiguous, as in pooling, by element-wise operations."""
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
@@ -444,7 +450,7 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
 def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
     """Return a part of an element-wise result, computed from the same parts of its operands.
 
-    Return None if no strided views of the operands have these parts. ``node`` is the node that reads the part.
+    Return None if these parts are not strided views of the operands. ``node`` is the node that reads the part.
     """
     inner = part.node
     args = [through(part, arg) if isinstance(arg, View) else arg for arg in inner.args]
@@ -476,7 +482,9 @@ def _wide(node: Node, uses: Uses) -> View | None:
 
 
 def _gathered(node: Node, uses: Uses) -> View | None:
-    """Let a matrix product read an input instead of a copy of the input, if a strided view of the input has the elements."""
+    """Replace an operand of a matrix product that is a copy of an input by a strided view of the input, if there is one
+    with the same elements.
+    """
     if len(node.args) != 2:
         return None
     batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
@@ -505,7 +513,7 @@ def _gathered(node: Node, uses: Uses) -> View | None:
 
 
 def _scattered(view: View, batch: int, folded: int) -> bool:
-    """Return True if the rows of an operand lie in HBM in many short ranges of equal steps.
+    """Tell whether the rows of an operand lie in HBM in many short, equally spaced ranges.
 
     Then few rows can be loaded at once, and most partitions stay empty.
     """
@@ -577,7 +585,9 @@ def _turned(node: Node, uses: Uses) -> View | None:
 
 
 def _summed(node: Node, uses: Uses) -> View | None:
-    """Replace a sum of two matrix products by one node with the operands of both, because PSUM adds up products."""
+    """Replace a sum of two matrix products by one node with the operands of both, because PSUM can accumulate both
+    products.
+    """
     if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
         return None
     first, second = (view.node for view in node.views)
@@ -642,7 +652,8 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
 
 
 def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
-    """Return a product of many small batches as sums of element-wise products, which are made in the matrices' own order.
+    """Return a product of many small batches as sums of element-wise products, computed in the order in which the
+    matrices lie in memory.
 
     Each batch has a vector as one of its operands. Return None if there are few batches, or if the rows are too long.
     """
@@ -729,7 +740,7 @@ def _along_batches(node: Node, uses: Uses) -> View | None:
 
 
 def _overlaps(view: View, folded: int) -> bool:
-    """Return True if neighboring results of a matrix product share elements of an operand, as in a convolution.
+    """Tell whether neighboring results of a matrix product share elements of an operand, as in a convolution.
 
     ``folded`` is the number of last axes of the operand ``view`` that the product sums over.
     """
@@ -739,7 +750,7 @@ def _overlaps(view: View, folded: int) -> bool:
 
 
 def _rolled_terms(node: Node, uses: Uses) -> View | None:
-    """Replace several products that read at equal distances, such as the taps of a convolution, by one product.
+    """Replace several products that read at equally spaced offsets, such as the taps of a convolution, by one product.
 
     The node adds up these products. The new product sums over further axes, which go from tap to tap.
     """
@@ -857,7 +868,7 @@ def _cut_depth(node: Node, uses: Uses) -> View | None:
 
 
 def _folded_apart(node: Node, uses: Uses) -> View | None:
-    """Replace a reduction by two: first over rows, then over a few neighboring elements.
+    """Replace a reduction by two: the first over rows, the second over a few neighboring elements.
 
     The rule applies if elements of other results lie between the rows, as in a norm over groups of the last axis. A
     single reduction would have only a few elements on each partition.
@@ -885,7 +896,7 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
     own = dense(made.shape)
 
     def placed(axis: tuple[int, int]) -> int:
-        """Return the stride, in the result of the first reduction, of an axis of the operand."""
+        """Return the stride of an operand's axis in the result of the first reduction."""
         return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
 
     ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]
@@ -933,7 +944,7 @@ def _parts_of(axes: Axes) -> Iterator[int]:
 
 
 def _from_product(node: Node) -> bool:
-    """Return True if a node reduces the rows of a matrix product, as the softmax of an attention does.
+    """Tell whether a node reduces the rows of a matrix product, as the softmax of an attention does.
 
     One loop nest computes such a product with its reduction.
     """
@@ -950,7 +961,7 @@ def _from_product(node: Node) -> bool:
 
 
 def _counted_operands(node: Node, uses: Uses) -> View | None:
-    """Copy operands of a matrix product that are positions, such as ``np.arange``, to memory.
+    """Write operands of a matrix product that are positions, such as ``np.arange``, to memory first, by a copy.
 
     The tensor engine can not compute positions. Return None if no operand is positions.
     """

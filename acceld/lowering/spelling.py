@@ -1,6 +1,7 @@
 """Print a kernel as source text for the API ``nki`` or ``nki_legacy`` (``neuronxcc.nki``).
 
-The two APIs differ in how a call returns its result, how an access is written, and who chooses engines.
+The two APIs differ in how a call returns its result, in how an access is written, and in whether the kernel or the
+compiler chooses engines.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _TYPED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Describe how an API writes the parts of a kernel's source in which the two APIs differ."""
+    """The ways in which one API writes those parts of a kernel's source that differ between the two APIs."""
 
     imports: tuple[str, ...]
     returns_results: bool
@@ -120,7 +121,7 @@ def printed_by_shape(kernels: Sequence[tuple[Mapping[str, tuple[int, ...]], Kern
 
 
 class _Printer:
-    """Print one kernel for an API."""
+    """The printer of one kernel for one API."""
 
     def __init__(self, kernel: Kernel, spelling: Spelling) -> None:
         self.kernel = kernel
@@ -169,7 +170,7 @@ class _Printer:
         self.lines.append("    " * depth + ")" + tail)
 
     def _statements(self, statements: Iterable[Statement], depth: int) -> None:
-        """Append the lines of ``statements`` at an indentation of ``depth`` levels."""
+        """Append the source lines of ``statements`` at an indentation of ``depth`` levels."""
         for statement in statements:
             match statement:
                 case Note(text):
@@ -189,7 +190,7 @@ class _Printer:
         return f"{tile.name} = nl.{made}({tile.shape}, dtype={_nl(tile.dtype)}, buffer=nl.{tile.space})"
 
     def _called(self, call: Call) -> str:
-        """Return an instruction as text."""
+        """Return an instruction as source text."""
         if call.operation == "iota":
             return self._counted(call)
         if call.operation == "affine_select":
@@ -247,7 +248,7 @@ class _Printer:
         return replace(call, dst=shaped, args=(("src", divided),))
 
     def _counted(self, call: Call) -> str:
-        """Return an ``iota`` instruction as text."""
+        """Return an ``iota`` instruction as source text."""
         values = dict(call.args)["pattern"]
         assert isinstance(values, Positions) and isinstance(call.dst, Piece)
         if not self.spelling.returns_results:
@@ -260,7 +261,7 @@ class _Printer:
         return f"{place} = nisa.iota({_gridded_positions(values, counts)}, dtype={_nl(call.dst.tile.dtype)})"
 
     def _chosen(self, call: Call) -> str:
-        """Return an ``affine_select`` instruction as text."""
+        """Return an ``affine_select`` instruction as source text."""
         args = dict(call.args)
         values, other = args["pattern"], args["on_false_value"]
         assert isinstance(values, Positions) and isinstance(call.dst, Piece)
@@ -278,7 +279,7 @@ class _Printer:
         )
 
     def _gathered(self, call: Call, source: Gathered) -> str:
-        """Return a gather of table rows, whose numbers are in a tile, as text."""
+        """Return a gather as source text. It reads the rows of a table whose numbers are in a tile."""
         tensor = source.tensor
         rows = math.prod(tensor.shape) // source.row
         table = tensor.name if tensor.shape == (rows, source.row) else f"{tensor.name}.reshape(({rows}, {source.row}))"
@@ -296,7 +297,7 @@ class _Printer:
         return f"{self._place(call.dst)} = nl.load({table}[{index}, {columns}])"
 
     def _transfer(self, call: Call) -> str:
-        """Return a load or store of the legacy API as text.
+        """Return a load or store of the legacy API as source text.
 
         If slices can not select the elements in HBM, the source and the destination are written with index grids.
         """
@@ -317,7 +318,7 @@ class _Printer:
         return f"{tile} = nl.load({memory})"
 
     def _place(self, piece: Piece | Block | Strided) -> str:
-        """Return a destination as the left side of an assignment."""
+        """Return the source text of a destination, as the left side of an assignment."""
         text = self._value("dst", piece)
         return text if text.endswith("]") else f"{text}[...]"
 
@@ -327,7 +328,7 @@ class _Printer:
         return str(tuple(span.count for span in piece.spans if span.count is not None))
 
     def _value(self, name: str, value: Value) -> str:
-        """Return the value of an instruction's argument ``name`` as text."""
+        """Return the source text of the value of an instruction's argument ``name``."""
         match value:
             case Piece():
                 return self._piece(value)
@@ -379,13 +380,13 @@ class _Printer:
         return f"{tile.name}[{', '.join((grids[0], *map(affine, part.between), f'{affine(part.offset)} + {inner}'))}]"
 
     def _block(self, block: Block) -> str:
-        """Return a part of a tensor in HBM as text."""
+        """Return a part of a tensor in HBM as source text."""
         slices = sliced(block, self.trips)
         if slices is not None:
             return f"{block.tensor.name}[{', '.join(map(_span, slices))}]"
         pattern = [list(pair) for pair in block.pattern]
         if not self.spelling.returns_results:
-            # Backward steps may cross the edge of an axis. Reshaped to one axis, the tensor has no such edges.
+            # Backward steps may cross the edge of an axis. A tensor that is reshaped to one axis has no such edge.
             flat = len(block.tensor.shape) > 1 and any(stride < 0 for stride, _ in block.pattern)
             name = f"{block.tensor.name}.reshape(({math.prod(block.tensor.shape)},))" if flat else block.tensor.name
             return f"{name}.ap(pattern={pattern}, offset={affine(block.offset)})"
@@ -508,9 +509,8 @@ def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -
 
 
 def walks(block: Block) -> list[tuple[int, int]]:
-    """Return the pattern of a block as pairs (stride, count), with axes divided at the ends of the tensor's axes.
-
-    After that, each pair moves along a single axis of the tensor where this is possible.
+    """Return the pattern of a block as pairs (stride, count), divided so that each pair moves along a single axis of
+    the tensor where possible.
     """
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
@@ -556,7 +556,8 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
     the number of trips of each loop, by the loop's variable.
     """
     walked = list(pattern)
-    parts = _by_axis(block, walked, trips) if block.tensor.shape else None  # a tensor without axes has no index
+    # a tensor without axes can not be indexed, so it is reshaped first
+    parts = _by_axis(block, walked, trips) if block.tensor.shape else None
     if parts is not None:
         return f"{block.tensor.name}[{', '.join(parts)}]"
     terms = [] if block.offset == Affine() else [affine(block.offset)]

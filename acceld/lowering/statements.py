@@ -98,7 +98,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Positions, which the chip computes: ``offset`` plus ``step`` times the number of the partition, plus ``pattern``.
+    """Integers that the chip computes from positions: ``offset`` plus ``step`` times the number of the partition, plus
+    ``pattern``.
 
     ``pattern`` has (step, count) for each further axis.
     """

@@ -1,7 +1,7 @@
 """Find loops over steps, such as those of a recurrent network, that tracing has unrolled.
 
-Each step of such a loop needs values of the previous step. If the steps are alike, a kernel has one loop for all of
-them. One tensor then holds a value of all steps, one step after another.
+Each step of such a loop needs values of the previous step. If the steps are equal except for offsets, a kernel has one
+loop for all of them. One tensor then holds a value of all steps, one step after another.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from acceld.lowering.stores import COMPUTED, rebuilt
 LEAST_STEPS = 8
 """Least number of steps of a loop. Fewer steps stay unrolled."""
 MOST_UNROLLED = 256
-"""Least number of nodes of a loop. Smaller loops stay unrolled, and their values stay on the chip."""
+"""Least number of nodes of a loop. A smaller loop stays unrolled, so that its values stay on the chip."""
 LONGEST = 1024
-"""Most nodes of one step of a loop."""
+"""Greatest number of nodes of one step of a loop."""
 Codes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
@@ -28,8 +28,8 @@ Codes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 class Steps:
     """A sequence of steps, and the loops that they form. ``body[t][j]`` is node ``j`` of step ``t``.
 
-    Each element of ``loops`` is a range (first, end) of steps that are alike. A step outside of all loops stays unrolled.
-    This often happens to the first step, because it reads other values, such as the initial state.
+    Each element of ``loops`` is a range (first, end) of steps that differ only in offsets. A step outside of all loops
+    stays unrolled. This often happens to the first step, because it reads other values, such as the initial state.
     """
 
     body: list[list[Node]]
@@ -71,7 +71,9 @@ def repeated(nodes: Sequence[Node]) -> list[Steps]:
 
 
 def _key(node: Node) -> object:
-    """Return a key of a node. Nodes with the same function, shape and dtype have equal keys, whatever their operands."""
+    """Return a key of a node that is equal for nodes with the same function, shape and dtype, whatever their operands
+    are.
+    """
     target = None if node.target is None else (node.target.shape, node.target.strides)
     return (node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args), target)
 
@@ -144,10 +146,10 @@ def boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int
 
 
 def _operands(node: Node, step: int, where: dict[int, tuple[int, int]]) -> list[object]:
-    """Return a description of a node's operands. Descriptions of the same node in steps that are alike are equal.
+    """Return a description of a node's operands that is equal for the same node in equal steps.
 
-    The description leaves out the offset of a view, because the offset may change from step to step. ``where`` has (step,
-    number in the step) of each node, by the node's id.
+    The description leaves out the offset of a view, because the offset may change from step to step. ``where`` has
+    (step, number in the step) of each node, by the node's id.
     """
     found: list[object] = []
     for arg in node.args:
@@ -161,7 +163,7 @@ def _operands(node: Node, step: int, where: dict[int, tuple[int, int]]) -> list[
 
 
 def _carries(body: Sequence[Node], step: int, where: dict[int, tuple[int, int]]) -> bool:
-    """Return True if step number ``step``, with the nodes ``body``, reads a value of an earlier step."""
+    """Tell whether step number ``step``, with the nodes ``body``, reads a value of an earlier step."""
     reads = (view for node in body for view in (node.views[-1:] if node.kind == "buffer" else node.views))
     return any(where.get(id(view.node), (step, 0))[0] < step for view in reads)
 
@@ -209,7 +211,7 @@ def with_results_apart(graph: Graph) -> Graph:
 
 
 def _even(stores: Sequence[Sequence[Node]]) -> bool:
-    """Return True if each step has one store, and the offsets of the stores grow by the same distance in each step."""
+    """Tell whether each step has one store, and the offsets of the stores grow by the same distance in each step."""
     if any(len(one) != 1 for one in stores):
         return False
     targets = [one[0].target for one in stores]

@@ -1,4 +1,5 @@
-"""Order the stores to a buffer and the reads of its earlier states, because all states of a buffer share one memory.
+"""Order the stores to a buffer and the reads of its earlier states, because all states of a buffer share the same
+memory.
 
 A *chain* is the list of a buffer's states, one after each store.
 """
@@ -28,7 +29,7 @@ from acceld.lowering.graph import (
 )
 
 COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
-"""Kinds of nodes whose values are computed by the regions of a kernel."""
+"""Kinds of nodes whose values the regions of a kernel compute."""
 Change = Callable[[Node, tuple[Operand, ...]], tuple[Operand, ...]]
 
 
@@ -74,7 +75,7 @@ def _copy(view: View, dtype: str, order: int, line: int = 0) -> View:
 
 
 def _apart(graph: Graph) -> Graph:
-    """Return a graph in which each array that the reference stores to has a buffer of its own.
+    """Return a graph in which each array that the reference stores to has a buffer that no other array uses.
 
     If two arrays begin as the same state of a buffer, the later array begins as a copy of this state.
     """
@@ -118,7 +119,7 @@ def _with_axes(view: View, order: tuple[int, ...]) -> View:
 
 
 def _with_turned_targets(graph: Graph) -> Graph:
-    """Return a graph in which transposed values are stored in the order of axes in which they are computed."""
+    """Return a graph in which transposed values are stored in the order of axes in which they were computed."""
     made: dict[int, Node] = {}
     for node in graph.nodes():
         args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args)
@@ -171,7 +172,7 @@ def _with_computed_outputs(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A read of a state of a buffer, with the ``later`` stores that overwrite elements of ``view``, the part read."""
+    """A read of ``view``, a part of a buffer's state, with the ``later`` stores that overwrite elements of this part."""
 
     node: Node
     view: View
@@ -179,7 +180,7 @@ class _Read:
 
 
 class _Memory:
-    """Find which reads and stores of a graph's buffers share elements."""
+    """The reads and stores of a graph's buffers, and which of them share elements."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes()

@@ -21,8 +21,8 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield findings about the compiler, core and peaks that kernels for the host's processor would use. This measures
-    nothing.
+    """Yield findings about the compiler, the core and the peak rates that kernels for the host's processor would use.
+    Nothing is measured.
     """
     driver = CpuDriver()
     try:
@@ -45,11 +45,11 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".split()
-"""Flags of a processor, as /proc/cpuinfo lists them, that stand for vector instructions."""
+"""Flags in /proc/cpuinfo that stand for sets of vector instructions."""
 
 
 def figures(chip: str) -> list[str]:
-    """Return this processor's sizes and vector instructions as lines, as the system reports them."""
+    """Return lines of text with this processor's sizes and vector instructions, as the system reports them."""
     lines = [f"processor: {platform.machine()}"]
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8", "replace")

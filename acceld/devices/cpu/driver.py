@@ -24,7 +24,9 @@ FLAGS = (
     "-O3 -march=native -std=gnu11 -fno-jump-tables -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
     "-fopt-info-vec-optimized -Werror=date-time -static-libgcc -Wl,--build-id=none -Wl,-z,defs -Wl,-z,relro,-z,now -s"
 ).split()
-"""Compiler flags of C kernels: for this processor, one thread. Of OpenMP, only ``omp simd`` pragmas have an effect."""
+"""Compiler flags of C kernels: code for this processor, and one thread. Of OpenMP, only ``omp simd`` pragmas have an
+effect.
+"""
 _COMPILERS = ("gcc", "cc", "clang")
 _BUILD_PROCESSES, _BUILD_BYTES, _RUN_BYTES = 16, 4 << 30, 2 << 30
 _VERSION_S = 20.0
@@ -32,14 +34,14 @@ _VERSION_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler of this machine: its path and version."""
+    """The C compiler that builds kernels on this machine: its path and version."""
 
     path: str
     version: str
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Return the folder of the compiler and the folders of the programs that it starts."""
+        """Return the folders that a jailed compiler has to read: its own, and those of the programs that it starts."""
         own = str(Path(os.path.realpath(self.path)).parents[1])
         listed = ("/usr", "/lib", "/lib64", "/bin", own)
         return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path) and not _below(path, listed)))
@@ -91,8 +93,8 @@ class CpuDriver:
         return None
 
     def leases(self) -> Sequence[Lease]:
-        """Return the only core to time on, as a lease: the last core that this process may use. The daemon, and the
-        referee that times kernels, run on the other cores.
+        """Return the only core on which kernels are timed, as a lease: the last core that this process may use. The
+        daemon, and the referee that times kernels, run on the other cores.
         """
         core = max(os.sched_getaffinity(0))
         return (Lease(core, f"core {core}"),)
@@ -117,7 +119,8 @@ class CpuDriver:
     def learn(self, folder: Path, *, again: bool = False) -> None:
         """Measure the rates of one core (memory and arithmetic), or read the rates that are stored in ``folder``.
 
-        With ``again`` the rates are measured in any case, and the greater of each stored and measured rate stays.
+        With ``again`` the rates are measured in any case, and for each rate the greater of the stored and the measured
+        one is stored.
         """
         compiler = self.compiler.path if self.compiler else None
         self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index, again=again)
@@ -127,11 +130,13 @@ class CpuDriver:
         return self._rates.peaks() if self._rates else None
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return the rates above which a kernel on one core is suspect; None before :meth:`learn`."""
+        """Return the rates above which a kernel on one core is suspected of not doing its work; None before
+        :meth:`learn`.
+        """
         return self._rates.limits() if self._rates else None
 
     def referring(self) -> Rights:
-        """Return no rights, because the workload's own reference needs no rights."""
+        """Return no rights, because the workload's own reference needs none on this machine."""
         return Rights()
 
     def settings(self, api: str) -> Mapping[str, Any]:
@@ -141,7 +146,9 @@ class CpuDriver:
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return no facts about the core: kernels are timed by processor time, which counts only a kernel's own work."""
+        """Return no facts about the core, because none can change a latency: kernels are timed by processor time, which
+        counts only their own work.
+        """
         return {}
 
     def sdk(self, api: str) -> str:

@@ -1,4 +1,6 @@
-"""Build and call kernels for the host's processor, in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
+"""Build and call kernels for the host's processor. This runs in jailed child processes; see
+:mod:`acceld.evaluate.hosted.driver`.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +67,11 @@ void *__wrap_realloc(void *block, size_t size) {
     return made;
 }
 """
-"""C functions through which a kernel calls the C library's allocators. They count the blocks that are not freed."""
+"""C functions that replace the C library's allocators for a kernel and count the blocks that it does not free."""
 _GROWING_CALLS = 6
-"""Number of calls after each of which a numpy kernel must hold more than before, to count as growing."""
+"""Number of calls after each of which a numpy kernel must hold more memory than before, to be refused because its
+memory grows.
+"""
 _MOST_OBJECTS = 50_000
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
@@ -178,7 +182,8 @@ def _prepare_c(job: Job, artefact: str) -> Call:
             first = not bound
             pointers = bound[id(outputs)] = [_passed(one) for one in (*inputs, *outputs)]
             if first:
-                linux.forbid_counter()  # the clock is forbidden last, because Python reads a clock when it takes a lock
+                # the counter that serves as a clock is forbidden last, because Python reads it when it takes a lock
+                linux.forbid_counter()
         function(*pointers)
         if live.value:
             raise LeftBehind(
@@ -238,8 +243,8 @@ _NAME = "kernel"
 
 
 class _Watch:
-    """Check after each call that a numpy kernel leaves nothing behind: numpy's settings are as before, and what the
-    kernel holds does not grow.
+    """Check after each call that a numpy kernel leaves nothing behind: numpy's settings are as before, and the memory
+    that the kernel holds does not grow.
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
@@ -260,10 +265,11 @@ class _Watch:
 
 
 def _owners(inputs: Sequence[Any], results: Sequence[np.ndarray[Any, Any]]) -> list[weakref.ref[Any]]:
-    """Return references to the arrays that own the memory of the results, except results in the memory of an input.
+    """Return weak references to the arrays that own the memory of the results, except results in the memory of an
+    input.
 
-    The references keep no array alive. Raise LeftBehind for a result in the memory of another kind of object, of which
-    nothing tells who holds it.
+    Raise LeftBehind for a result in the memory of another kind of object, because it can not be found out who holds
+    that object.
     """
     arrays = [one for one in inputs if isinstance(one, np.ndarray)]
     found: list[weakref.ref[Any]] = []
@@ -280,7 +286,7 @@ def _owners(inputs: Sequence[Any], results: Sequence[np.ndarray[Any, Any]]) -> l
 def _check_released(owners: Sequence[weakref.ref[Any]]) -> None:
     """Raise LeftBehind if the kernel still holds the memory of a result that its caller has dropped."""
     if any(owner() is not None for owner in owners):
-        gc.collect()  # a cycle of objects may hold the memory until then
+        gc.collect()  # collect garbage first, because a cycle of objects may hold the memory until then
         if any(owner() is not None for owner in owners):
             message = "the kernel keeps the memory of its result, so a later call may overwrite it: return a new array"
             raise LeftBehind("kept_result", message)
@@ -291,7 +297,9 @@ def _numpy_settings() -> tuple[Any, ...]:
 
 
 def _held_bytes(namespace: dict[str, Any]) -> int:
-    """Return the bytes of all that a kernel's file holds in variables; 0 if these are too many objects to count."""
+    """Return the bytes of all objects that a kernel's file holds in variables; 0 if there are too many objects to
+    count.
+    """
     seen: dict[int, Any] = {}
     waiting: list[Any] = [value for name, value in namespace.items() if name != "__builtins__"]
     total = 0
@@ -304,7 +312,8 @@ def _held_bytes(namespace: dict[str, Any]) -> int:
         if len(seen) > _MOST_OBJECTS:
             return 0
         total += value.nbytes if isinstance(value, np.ndarray) else value.__sizeof__()
-        total += len(value) if isinstance(value, _CONTAINERS) else 0  # containers have room for elements to come
+        # only the elements count, because containers reserve room for further elements
+        total += len(value) if isinstance(value, _CONTAINERS) else 0
         waiting += gc.get_referents(value)
     return total
 

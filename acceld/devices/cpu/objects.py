@@ -1,6 +1,6 @@
 """Check that a compiled C kernel does nothing but compute.
 
-A source text can hide a call; the symbols of the object file show it.
+The text of a source can hide a call, but the symbols of the object file show it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXTERNAL = frozenset(
     "strcpy strncpy strchr strrchr qsort bsearch abs labs llabs div ldiv lldiv __assert_fail __stack_chk_fail "
     "__memcpy_chk __memmove_chk __memset_chk __mempcpy_chk __strcpy_chk __strncpy_chk _GLOBAL_OFFSET_TABLE_".split()
 ) | {name + kind for name in _REAL for kind in ("", "f", "l")}
-"""Functions of libc and libm that a kernel may call: memory functions, and arithmetic on the arguments."""
+"""Functions of libc and libm that a kernel may call: memory functions, and arithmetic on their arguments."""
 _VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
 """Names of libm's vector functions, and of its functions for finite numbers only. A group of the match is the name of
 the scalar function.
@@ -45,8 +45,9 @@ _INSTRUCTION = re.compile(
     r"|svc|hvc|smc|mrs|msr|isb)[bwlq]?(?:[ \t]|$)|(%[fg]s:)(?!0x28\b)",
     re.MULTILINE,
 )
-"""Instructions that read a clock or a counter or wait for a time, draw random numbers, make system calls, set flags that a
-caller relies on (the direction of copies, alignment checks), or read thread-local memory.
+"""Instructions that no kernel may have: they read a clock or a counter, wait for a time, draw random numbers, make
+system calls, set flags that a caller relies on (the direction of copies, alignment checks), or read thread-local
+memory.
 
 The one allowed read of thread-local memory is the guard of the stack, at 0x28.
 """
@@ -61,7 +62,8 @@ _DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the first rule that a compiled object breaks, and a message; two empty texts if the object breaks no rule.
+    """Return the first rule that a compiled object breaks, and a message about it; two empty texts if the object breaks
+    no rule.
 
     Tools are looked for in the folders of ``search``. If the preprocessed source (``.i``) lies beside the object, it is
     checked, too.
@@ -88,13 +90,13 @@ def static_bytes(path: Path) -> int:
         )
         tables = (table for table in elf.iter_sections() if isinstance(table, SymbolTableSection))
         symbols = (symbol for table in tables for symbol in table.iter_symbols())
-        # the linker makes room for common symbols, so no section of the object has them
+        # common symbols are in no section of the object, because the linker reserves their memory
         return int(sections + sum(symbol["st_size"] for symbol in symbols if symbol["st_shndx"] == "SHN_COMMON"))
 
 
 def _declared(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for each forbidden external function that the kernel's own lines declare, even
-    without a call.
+    """Yield (rule, message) for each forbidden external function that the kernel's own lines declare. A declaration is
+    enough, even without a call.
     """
     if not path.is_file():
         return
@@ -114,7 +116,7 @@ def _declared(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for each section or symbol of the object that a kernel does not need."""
+    """Yield (rule, message) for each section or symbol of the object that a kernel may not have."""
     executable = set()
     for number, section in enumerate(elf.iter_sections()):
         if not _SECTION.fullmatch(section.name):

@@ -1,10 +1,11 @@
-"""Measure the rates of one core of this machine, and store them: multiply-adds, copies in memory and in cache.
+"""Measure the rates of one core of this machine, and store them: multiply-adds, copies in memory, and copies in the
+cache.
 
 Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more than 1.2
-times the rate of copies in cache, the best of the three rates of copies, or more than 1.2 times the rate of arithmetic.
+times the best of the three rates of copies, or more than 1.2 times the rate of arithmetic.
 
 Other work on the machine slows a measurement down, so a stored rate may be too low. Before a kernel that exceeds a rate
-is suspect, the rate is measured again, and the greater of the two measurements stays.
+is suspect, the rate is measured again, and the greater of the two measurements is stored.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _REPEATS = 5
 _BUILD_S = 60.0
 _RATES = ("memory_bytes_per_s", "shared_bytes_per_s", "cache_bytes_per_s", "flops_per_s")
 _MARGIN = 1.2
-"""Ratio of the limit to the best measured rate. The margin allows for changing clocks, and for kernels better than the
+"""Ratio of the limit to the best measured rate. It allows for changing clocks, and for kernels that are better than the
 measuring loop.
 """
 
@@ -130,7 +131,7 @@ def _machine(compiler: str | None) -> dict[str, Any]:
 
 def _measure(compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})  # the core is chosen for this thread only
+    os.sched_setaffinity(0, {core})  # pin only this thread to the core
     try:
         if compiler is not None:
             try:
@@ -181,7 +182,7 @@ def _by_numpy() -> HostRates:
     left = np.ones((512, 512), np.float32)
 
     def flops() -> float:
-        start = time.process_time()  # the time of all threads counts, because the library may use several threads
+        start = time.process_time()  # measure the time of all threads, because the library may use several
         np.matmul(left, left)
         return 2.0 * 512**3 / max(1e-9, time.process_time() - start)
 

@@ -1,5 +1,5 @@
-"""Refuse forbidden C sources early and with a clear message, by their tokens. The policy is not the protection: the
-jail is.
+"""Refuse forbidden C sources early and with a clear message, by their tokens. This policy only explains: the jail is
+the protection.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ _FORBIDDEN = frozenset(
     "weakref alias redefine_extname __start init_array seg_fs seg_gs _GLOBAL_OFFSET_TABLE_ return_address frame_address stack_address "
     "extract_return_addr frob_return_addr thread_pointer set_thread_pointer apply_args unwind_init eh_return".split()
 )
-"""Forbidden names: of functions that do more than compute, and of ways to call such functions under another name."""
+"""Names that a kernel may not use: of functions that do more than compute, and of means to call such functions under
+another name.
+"""
 _FAMILIES = re.compile(
     r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
     r"|dwarf_\w+|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
 )
-"""Pattern of more forbidden names, by their beginnings."""
+"""Pattern of further forbidden names, by how they begin."""
 _MARK = "\x02"
-"""Character that stands for a line end within a comment, so that lines can be counted."""
+"""Character that replaces a line end within a comment, so that lines can still be counted."""
 _SPLICE = re.compile(r"\\[^\S\n]*\n")
 _SPLICED = re.compile(rf"^(?:[^\n]*{_SPLICE.pattern})+[^\n]*", re.MULTILINE)
 _MARKED = re.compile(rf"^[^\n]*{_MARK}[^\n]*", re.MULTILINE)
@@ -111,7 +113,7 @@ def _complaint(token: re.Match[str]) -> Failure | None:
 
 
 def _reaches(word: str) -> bool:
-    """Return True if ``word`` is a forbidden name, in any of the spellings that the compiler takes for that name."""
+    """Tell whether ``word`` is a forbidden name, in any of the spellings that the compiler takes for that name."""
     plain = word.removeprefix("__builtin_")
     plain = plain.strip("_") if plain.startswith("__") else plain
     return any(name in _FORBIDDEN or _FAMILIES.fullmatch(name) for name in (word, plain))

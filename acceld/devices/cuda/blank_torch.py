@@ -1,4 +1,4 @@
-"""Stand in for torch while a kernel's host code runs: allocate memory and make views, without any data.
+"""Replace torch while a kernel's host code runs: allocate memory and make views, without any data.
 
 Tensors know their shape, strides, dtype and allocation. Anything that would compute raises BuildRefused, because a
 kernel has to compute in its device code.
@@ -31,7 +31,7 @@ _SIZES = {
 _ALIASES = {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "long": "int64"}
 _SPACING = 1 << 40
 """Distance in bytes between the made-up addresses of allocations. All addresses are multiples of 16, because Triton
-compiles other code for such addresses.
+compiles different code for such addresses.
 """
 
 
@@ -45,7 +45,7 @@ def refused(what: str) -> BuildRefused:
 
 
 class dtype:
-    """Stand in for ``torch.dtype``, the type of an element. Its text is the one that torch prints."""
+    """The replacement of ``torch.dtype``, the type of an element. Its text is the same as torch's."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -68,7 +68,7 @@ def _dtype(name: str) -> dtype:
 
 
 class device:
-    """Stand in for ``torch.device``: the only device is ``cuda:0``."""
+    """The replacement of ``torch.device``. The only device is ``cuda:0``."""
 
     type, index = "cuda", 0
 
@@ -92,7 +92,7 @@ device.__module__ = "torch"
 
 
 class Size(tuple[int, ...]):
-    """Stand in for ``torch.Size``, the shape of a tensor."""
+    """The replacement of ``torch.Size``, the shape of a tensor."""
 
     def numel(self) -> int:
         """Return the number of elements."""
@@ -100,7 +100,7 @@ class Size(tuple[int, ...]):
 
 
 class Allocation:
-    """Memory of one input of the kernel, or of one call that allocates."""
+    """The memory of one input of the kernel, or the memory that one call of the host code allocates."""
 
     def __init__(self, kind: str, number: int, size_bytes: int, fill: int | None = None) -> None:
         self.kind, self.number, self.size_bytes, self.fill = kind, number, size_bytes, fill
@@ -305,7 +305,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class _Nothing:
-    """Stand in for ``torch.no_grad`` and similar decorators and contexts. It does nothing."""
+    """The replacement of ``torch.no_grad`` and similar decorators and contexts. It does nothing."""
 
     def __call__(self, function: Any = None) -> Any:
         return self if function is None else function
@@ -318,7 +318,7 @@ class _Nothing:
 
 
 class BlankTorch(ModuleType):
-    """Stand in for the module torch. ``allocations`` lists the memory that the host code allocated, in order."""
+    """The replacement of the module torch. ``allocations`` lists the memory that the host code allocated, in order."""
 
     tensor_class = Tensor
     allocation_class = Allocation

@@ -41,7 +41,8 @@ def build(job: Job) -> Built:
         returned = _entry(path, job)(*_arguments(job))
     except BuildRefused as refusal:
         raise _located(refusal, refusal, path) from refusal
-    except Exception as error:  # Triton raises many error classes for a kernel that it can not compile
+    except Exception as error:
+        # any class, because Triton raises many classes of errors for a kernel that it can not compile
         raise _located(BuildRefused(_message(error), rule=type(error).__name__), error, path) from error
     plan = _plan(torch, recorder, returned, job)
     used = max((one.shared_bytes for one in plan.kernels), default=0)
@@ -125,8 +126,8 @@ def _pointer(tensor: Tensor) -> Pointer:
 
 
 class _Recorder:
-    """Replace Triton's driver: compile for the GPU of the job's settings, and record launches instead of
-    starting them.
+    """The driver that replaces Triton's own: it lets Triton compile for the GPU of the job's settings, and records
+    launches instead of starting them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -189,9 +190,9 @@ class _Recorder:
         """Do nothing: no module is loaded."""
 
     def get_benchmarker(self) -> Any:
-        """Refuse autotuning, which would measure while the plan is built."""
+        """Raise BuildRefused, because autotuning would measure while the plan is built."""
         raise BuildRefused(
-            "triton.autotune measures by itself",
+            "the kernel uses triton.autotune, which measures while the launch plan is built",
             rule="autotune",
             hint="Write one configuration; the search tries other configurations.",
         )
@@ -205,7 +206,7 @@ class _Recorder:
             cooperative: bool = getattr(metadata, "launch_cooperative_grid", False)
             if clusters != 1 or cooperative:
                 raise BuildRefused(
-                    "clusters and cooperative grids can not be replayed",
+                    "a launch uses clusters or a cooperative grid, which can not be replayed",
                     rule="launch",
                     hint="Launch without num_ctas and launch_cooperative_grid.",
                 )
@@ -242,10 +243,9 @@ def _message(error: BaseException) -> str:
 
 
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
-    """Return the refusal with a line number of the kernel's file.
+    """Return the refusal with the line of the kernel's file that it is about.
 
-    The number is that of the file's last line in the traceback. Without such a line, the number comes from Triton's
-    message.
+    The line is the file's last one in the traceback. If the traceback has none, the line comes from Triton's message.
     """
     line = 0
     node: Any = getattr(error, "node", None)
@@ -261,6 +261,6 @@ def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRe
 
 
 def _absolute(source: str, part: str, line: int) -> int:
-    """Return the line number in the file ``source`` for line ``line`` of the function with the text ``part``."""
+    """Return the line number in the file ``source`` of line ``line`` of the function whose text is ``part``."""
     place = source.find(part) if part else -1
     return source[:place].count("\n") + line if place >= 0 else 0

@@ -33,16 +33,16 @@ from acceld.roofline import Peaks
 
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
-"""Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few of
-these addresses.
+"""Limits of a worker: bytes of address space, and processes. CUDA reserves addresses for all memory, but uses few of
+them.
 """
 _FLUSH = 4
 """Size of the buffer that is written before each timed sequence of launches, in multiples of the L2 cache."""
 _LEAST_FLUSH_BYTES = 256 << 20
 _BATCH_BYTES = 4 << 30
 _HEADROOM = 1.02
-"""A kernel is suspect if it needs more than this multiple of the datasheet's peak. Boost clocks and rounding explain
-less than this.
+"""A kernel is suspect if it needs more than this multiple of the datasheet's peak rate. Boost clocks and rounding
+explain smaller excesses.
 """
 
 
@@ -61,8 +61,8 @@ LEAST_TRITON = (3, 4)
 
 
 def start_library(library: str) -> None:
-    """Start NVIDIA's driver library once, in a child process with all rights. Raise DeviceError if the library does not
-    start.
+    """Start NVIDIA's driver library once, in a child process without a sandbox. Raise DeviceError if the library does
+    not start.
     """
     start = child("-c", _START, library)
     try:
@@ -95,7 +95,7 @@ class CudaDriver:
     def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
         self._ask = ask
         self._held: list[int] = []
-        """Descriptors of the GPUs' device files. They stay open as long as the process lives."""
+        """Open file descriptors of the GPUs' device files. They stay open as long as the process lives."""
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
@@ -203,10 +203,10 @@ class CudaDriver:
         }
 
     def learn(self, folder: Path, *, again: bool = False) -> None:
-        """Start the driver's library once, with all rights, and keep the device files open. Raise DeviceError if the
-        start fails.
+        """Start the driver's library once, in a process without a sandbox, and keep the device files open. Raise
+        DeviceError if the start fails.
 
-        The first process that uses CUDA makes missing device files, which a jailed worker can not do. A GPU that no
+        The first process that uses CUDA creates missing device files, which a jailed worker can not do. A GPU that no
         process has open is shut down. Such a GPU would start again for each worker and for each call of ``nvidia-smi``.
         With ``again`` there is nothing to do, because the limits are those of the datasheet.
         """
@@ -214,7 +214,7 @@ class CudaDriver:
             return
         start_library(self.library)
         for lease in self.leases():
-            with contextlib.suppress(OSError):  # without the GPU's device file the worker fails, and says why
+            with contextlib.suppress(OSError):  # a missing device file is reported later, by the worker that needs it
                 self._held.append(os.open(self.running("", "", lease).device_paths[0], os.O_RDWR | os.O_CLOEXEC))
 
     def peaks(self, chip: str) -> Peaks | None:
@@ -252,7 +252,7 @@ class CudaDriver:
 
 def _roots() -> tuple[str, ...]:
     spec = importlib.util.find_spec("triton")
-    # The folder that has Triton, because Triton finds its backends by the package metadata in that folder.
+    # The folder that contains Triton is readable too, because Triton finds its backends by the package metadata there.
     own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
     listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
     return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))

@@ -1,8 +1,8 @@
 """List figures of GPUs from their datasheets, by acceld's names for the GPUs.
 
 Rates are for dense matrices. If a GPU exists in several forms, the figures are of the SXM form. ``l2_bytes`` decides
-how much is written to empty the cache. Percentages of peak use these figures. No figure is measured. docs/gpu.md has
-the same figures.
+how much is written to empty the cache. Percentages of peak use these figures. None of the figures is measured.
+docs/gpu.md has the same figures.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Gpu:
 
     name: str
     words: tuple[str, ...]
-    """Lower-case words by which the GPU is known in the name that the driver gives it."""
+    """Lower-case words that identify the GPU in the name that the driver reports for it."""
     capability: int
     multiprocessors: int
     l2_bytes: int
     shared_bytes: int
-    """Most bytes of shared memory that one program (thread block) may use."""
+    """Greatest number of bytes of shared memory that one program (thread block) may use."""
     hbm_bytes_per_s: float
     matmul_tflops: Mapping[str, float]
     vector_tflops: float

@@ -26,7 +26,7 @@ class Driver:
             self._library = ctypes.CDLL(library)
         except OSError as error:
             raise DriverError(f"{library} can not be loaded: {error}") from error
-        # By default CUDA would load device code at the first launch, between two timed events.
+        # Load device code at once: by default CUDA would load it at the first launch, between two timed events.
         os.environ["CUDA_MODULE_LOADING"] = "EAGER"
         self._call("cuInit", 0)
         handle = ctypes.c_int()

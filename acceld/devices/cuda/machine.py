@@ -1,4 +1,4 @@
-"""Find the NVIDIA GPUs of this machine by NVIDIA's own tools."""
+"""Find the NVIDIA GPUs of this machine with NVIDIA's own tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELDS = (
 ).split()
 """Fields that are asked of ``nvidia-smi``."""
 _RENAMED = {"clocks_throttle_reasons.active": "clocks_event_reasons.active"}
-"""New names of fields by their old names. Newer drivers may refuse the old names."""
+"""The new name of a field by its old name. Newer drivers may refuse the old name."""
 _ESSENTIAL = frozenset({"index", "name"})
 _REFUSED_FIELD = re.compile(r'Field "([^"]+)" is not a valid field')
 _ASK_S = 20.0

@@ -64,7 +64,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A pointer argument. It points into an input or a buffer, as ``kind`` says, with the number ``number``."""
+    """A pointer argument of a launch. It points into input or buffer number ``number``; ``kind`` says which of the two."""
 
     kind: str
     number: int
@@ -73,7 +73,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An argument that is a number of one of the types in :data:`SCALARS`."""
+    """A number as an argument of a launch, with one of the types in :data:`SCALARS`."""
 
     type: str
     value: int | float
@@ -83,7 +83,7 @@ class Scalar:
         try:
             return struct.pack(SCALARS[self.type], float(self.value) if "f" in self.type else int(self.value))
         except (struct.error, OverflowError) as error:
-            raise PlanRefused(f"{self.value!r} is no {self.type}") from error
+            raise PlanRefused(f"{self.value!r} does not fit the type {self.type}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int])
         (length,) = _LENGTH.unpack_from(data)
         raw = json.loads(data[_LENGTH.size : _LENGTH.size + length])
         if not isinstance(raw, dict) or raw.get("version") != VERSION:
-            raise PlanRefused("the plan is of another version")
+            raise PlanRefused("the launch plan was written by another version of acceld")
         plan = _read(raw, data[_LENGTH.size + length :])
     except PlanRefused:
         raise
@@ -164,7 +164,7 @@ def _read(raw: dict[str, Any], code: bytes) -> LaunchPlan:
         kernels.append(Code(str(name)[:512], code[at : at + size], _whole(shared), _whole(warps)))
         at += size
     if at != len(code) or at > MAX_CODE_BYTES:
-        raise PlanRefused("the plan's device code has another length than announced")
+        raise PlanRefused("the plan's device code has another length than its header says")
     buffers = tuple(Buffer(_whole(size), None if fill is None else _whole(fill)) for size, fill in raw["buffers"])
     launches = tuple(
         Launch(_whole(kernel), _grid(grid), tuple(map(_argument, arguments)), _whole(scratch))

@@ -1,5 +1,5 @@
-"""Refuse forbidden Triton sources early and with a clear message, by their syntax tree. The policy is not the
-protection: the jail is.
+"""Refuse forbidden Triton sources early and with a clear message, by their syntax tree. This policy only explains: the
+jail is the protection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compute expected outputs by the workload's reference in float64, on the GPU if torch finds one.
+"""Compute the expected outputs with the workload's reference in float64, on the GPU if torch finds one.
 
 The reference runs in a child process that never sees a candidate, after the candidate's worker has ended. Importing
 this module imports torch, once, before children are forked. Only a child uses the GPU.
@@ -40,8 +40,8 @@ def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def _tensor(torch: Any, value: Any) -> Any:
-    """Return an array as a tensor on the GPU: whole numbers as they are, others in float64. Other values are
-    returned unchanged.
+    """Return an array as a tensor on the GPU: integers and booleans unchanged, all other numbers in float64. Any other
+    value is returned unchanged.
     """
     if not isinstance(value, np.ndarray):
         return value

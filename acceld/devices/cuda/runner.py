@@ -43,7 +43,7 @@ REPEATS = 5
 GUARD_BYTES = 512
 """Bytes behind each array that no launch may change."""
 _WINDOW = 1 << 16
-"""Number of elements of an array among which those are looked for that change places."""
+"""Number of elements of an array among which the elements that change places are chosen."""
 MOST_FLUSHES = 64
 """Greatest number of writes of the large buffer before a sequence. If queueing the launches takes the host longer than
 these writes take the device, the measured time includes a part of the host's time.
@@ -101,7 +101,7 @@ class Replay:
         changing = [_Changing(one) for one in arrays]
         took: list[float] = []
         checked, place = False, secrets.randbelow(REPEATS)
-        number, own = 0, False  # own: the sequence had the call's own inputs
+        number, own = 0, False  # ``own`` becomes True once a sequence has had the call's own inputs, without changes
         while len(took) < REPEATS or not checked:
             own, number = len(took) >= place and not checked and not own, number + 1
             one_us, alone = self._timed(arrays if own else [one.changed(number) for one in changing])
@@ -203,11 +203,11 @@ class WroteBeyond(Exception):
 
 
 class _Changing:
-    """A copy of an array in which a few elements change places, other ones each time.
+    """A copy of an array in which a few elements change places, different ones each time.
 
     Any two of the contents, and the array itself, differ in equally many elements. So none of them tells which one is
-    the array itself. Arrays of whole numbers stay as they are, because the numbers may be indices. An array whose
-    elements are all equal stays as it is, too.
+    the array itself. Arrays of integers stay as they are, because the numbers may be indices. An array whose elements
+    are all equal stays as it is, too.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Run work on a leased core. If the core is lost during the work, repeat the work on another core."""
+"""Run work on a leased core. If the core is lost while the work runs, the work is repeated on another core."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CHECK_S = 60.0
 The deadline is this long because the first load also starts the runtime.
 """
 RECOVER_S = 300.0
-"""Least number of seconds between two tests of the cores that are out of service. A core that passes a test (a canary)
-is back in service.
+"""Least number of seconds between two tests of the cores that are out of service. A core that passes the test is back
+in service.
 """
 T = TypeVar("T")
 
 
 class Bench:
-    """Lease cores, and run kernels on them."""
+    """Lease cores for kernels, and repeat the work on another core if a core is lost."""
 
     def __init__(self, machine: Machine, config: EvaluateConfig) -> None:
         self._machine = machine
@@ -98,7 +98,7 @@ class Bench:
             await self._machine.leases.check_again()
 
     async def load(self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build) -> Failed | None:
-        """Load a NEFF of the case's workload into the runner, under the number ``slot``.
+        """Load a compiled kernel (NEFF) of the case's workload into the runner's slot ``slot``.
 
         A runner keeps several NEFFs loaded, each in a slot. Return the failure; None if the NEFF is loaded.
         """

@@ -1,4 +1,4 @@
-"""Define the state of one evaluation on Trainium."""
+"""Define the record of one evaluation on Trainium."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ class NeuronCase(Case):
 
     @property
     def identity(self) -> str:
-        """Return the name under which failures of known-good kernels count against this kernel."""
+        """Return the id under which failures of known-good kernels, after this kernel has run, are counted against it."""
         return self.request.kernel.sha256

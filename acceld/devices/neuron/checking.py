@@ -39,7 +39,7 @@ from acceld.workloads.inputs import numpy_dtype
 class Checker:
     """Run kernels on data sets and check their outputs.
 
-    ``backend`` is part of the key under which the errors of baselines are stored.
+    ``backend`` is part of the key under which the errors of baselines are stored on disk.
     """
 
     def __init__(self, backend: str, bench: Bench, builds: Builds, children: Children, floors: Floors) -> None:
@@ -67,7 +67,7 @@ class Checker:
                 elsewhere.append((f"the hidden shape {shape_text(values)}", there))
             cost = await asyncio.to_thread(self._floors.of_numpy, case.workload, OWN)
             expensive = cost is not None and cost.seconds > EXPENSIVE_S
-            # A NEFF fixes the order of loops, so loops are not shuffled.
+            # Trials with shuffled loops are left out, because a NEFF fixes the order of loops.
             trials += [one for one in strict_trials(case.workload, case.seeds, expensive=expensive) if not one.shuffled]
 
         async def work(runner: NeuronRunner) -> Failed | None:
@@ -100,7 +100,8 @@ class Checker:
     async def _elsewhere(
         self, case: NeuronCase, there: NeuronCase, runner: NeuronRunner, where: str, variants: Sequence[str]
     ) -> Failed | None:
-        """Check the kernel at a hidden shape, with each of ``variants``, on the core that checked the kernel's own shape.
+        """Check the kernel at a hidden shape, with each of ``variants``, on the core that has checked the kernel at its
+        own shape.
 
         ``there`` is the case of the hidden shape. Return the failure; None if the kernel passes.
         """

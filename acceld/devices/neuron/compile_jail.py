@@ -39,7 +39,7 @@ _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.e
 def run(request: bytes, reply: int) -> None:
     """Start the worker in the jail, send it the record, and write its answer to the file descriptor ``reply``.
 
-    If the worker ends without an answer, the end of its error output is written in place of the answer, under the key
+    If the worker ends without an answer, the answer is a record with the end of the worker's error output under the key
     ``lost``.
     """
     raw = json.loads(request)
@@ -124,7 +124,7 @@ class JailedExchange:
         with reply:
             if outcome.cause in ("deadline", "cpu"):
                 raise DeadlineError(
-                    f"the compiler did not answer within {deadline_s:g} s",
+                    f"the Neuron compiler did not answer within {deadline_s:g} s",
                     hint="a smaller kernel compiles sooner; [evaluate] build_s is the deadline",
                 )
             answer = await asyncio.to_thread(reply.read, MAX_NEFF + 2 * frames.MAX_JSON)
@@ -174,7 +174,7 @@ def _paths_of(python: str) -> tuple[str, ...]:
 
 
 def _below(path: str, other: str) -> bool:
-    """Return True if ``path`` lies in the folder ``other``. A jail that shows ``other`` then also shows ``path``."""
+    """Tell whether ``path`` lies in the folder ``other``. A jail that shows ``other`` then also shows ``path``."""
     return Path(other) in Path(path).parents
 
 

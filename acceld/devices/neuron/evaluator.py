@@ -58,7 +58,7 @@ the reason.
 CHANCE = frozenset(
     "undefined_memory undefined_read undefined_output overlap repeated_destination race overlapping_lives".split()
 )
-"""Rules of the simulator that find results which may differ between two executions on a chip."""
+"""The simulator's rules about results that may differ between two executions on a chip."""
 
 
 class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
@@ -153,8 +153,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._children, self._exchange, self._machine, self._work = None, None, None, None
 
     def statistics(self) -> dict[str, object]:
-        """Return figures to show to people: the queue, the cores, compilations, the sandbox's level and
-        neuron-monitor's report.
+        """Return figures for people: the queue, the cores, compilations, the sandbox's level and neuron-monitor's
+        report.
         """
         machine = self._machine
         return {
@@ -189,7 +189,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return NeuronCase(request, loaded, seeds=self._seeds.of(request.run, loaded))
 
     async def _announce(self, request: EvaluationRequest, loaded: Workload, clock: Clock) -> None:
-        """Tell a run, before its first measurement, the timing method and the least difference that it can show."""
+        """Store on the run, before its first measurement, a message with the timing method and the least difference
+        that the method can show.
+        """
         if self._on_notice is None:
             return
         await self._on_notice(request.run, "info", f"{clock.text}; {self._holds()}")
@@ -265,7 +267,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await self._left_to_chance(case)
 
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
-        """Return a failure if undefined memory, or the order of concurrent accesses, decides a result.
+        """Return a failure if a result depends on undefined memory, or on the order of concurrent accesses.
 
         The simulator finds such results on one data set; on a chip the outputs may be right by chance. Return None if
         there is no such result, or if the simulator can not run the kernel.
@@ -281,10 +283,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return Failed(found.status, found.failure, case.correctness(Gate.STRICT))
 
     async def learn(self, case: NeuronCase, evaluation: Evaluation) -> None:
-        """Keep the latency of a kernel that passed, for its children.
+        """Store the latency of a kernel that passed, so that its children can be compared with it.
 
-        If the kernel was measured although it was predicted to be slow, also record whether the prediction was
-        wrong.
+        If the kernel was measured although it was predicted to be slow, also record whether the prediction was wrong.
         """
         if evaluation.status is not Status.PASSED or evaluation.latency_us is None:
             return
@@ -303,9 +304,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await simulator.evaluate(replace(asked, screen=False, useful_below_us=None))
 
     async def _screened(self, case: NeuronCase, predicted: Evaluation | None) -> bool:
-        """Return True if the candidate is not measured, because the simulator finds it clearly slower than its
-        parent.
-        """
+        """Tell whether the candidate is left unmeasured, because the simulator finds it clearly slower than its parent."""
         parents = case.request.against
         if not parents or predicted is None or predicted.profile is None or not self._screen.on:
             return False

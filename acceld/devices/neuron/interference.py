@@ -1,5 +1,5 @@
-"""Find cores that disturb each other: time one core while the others are idle, then while a neighbor of each
-kind is busy.
+"""Find cores that slow each other down: time one core while the others are idle, then while a neighbor of each kind is
+busy.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ WORKLOAD = "silu"
 """A workload whose kernel is bound by HBM, so that traffic of other cores shows in its latency."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first. The value is the smallest isolation group that contains the core and a neighbor of
-this kind.
+"""The kinds of neighbors, nearest first. The value is the smallest isolation group that contains the core and a
+neighbor of this kind.
 
 Cores of two chips are never in one group.
 """
@@ -105,10 +105,9 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed
-    spread.
+    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread.
 
-    If no neighbor does so, return the group of one core.
+    If no neighbor does so, the group of the core alone is returned.
     """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
@@ -171,7 +170,7 @@ def _inputs(build: Build) -> list[bytes]:
 
 
 async def _work(runner: NeuronRunner) -> None:
-    """Run the kernel again and again, to keep a core busy."""
+    """Run the kernel without end, to keep a core busy."""
     while True:
         await runner.time("", deadline_s=DEADLINE_S, max_rounds=1)
 

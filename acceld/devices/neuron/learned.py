@@ -12,12 +12,14 @@ from acceld.devices.neuron.runtime.compiler import CompileJail, Versions
 from acceld.devices.neuron.runtime.cores import Isolation
 
 DEFAULT = Isolation.PAIR
-"""Isolation group until interference is measured: the two physical cores that share an HBM stack."""
+"""Isolation group until interference has been measured: the two physical cores that share an HBM stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The jail, the compile route and the signatures with which a toolchain compiled a known-good kernel."""
+    """The jail, the compile route and the signatures of the compiler's functions with which a toolchain compiled a
+    known-good kernel.
+    """
 
     jail: CompileJail
     route: str
@@ -25,7 +27,7 @@ class Learned:
 
 
 def toolchain_key(python: str, versions: Versions) -> str:
-    """Return the name under which facts of a toolchain are stored: its interpreter's path and the versions of
+    """Return the key under which facts about a toolchain are stored: its interpreter's path and the versions of
     neuronx-cc and nki.
     """
     return f"{python}: neuronx-cc {versions.compiler}, nki {versions.nki or 'none'}"

@@ -1,4 +1,4 @@
-"""Put together the parts of a Neuron machine: toolchain, jailed compiler, cores, and runners on the cores."""
+"""Combine the parts of a Neuron machine: toolchain, jailed compiler, cores, and runners on the cores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from acceld.targets import TARGETS
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Tools, logical cores and chip of this machine."""
+    """The tools, logical cores and chip that were found on this machine."""
 
     tools: Toolchain
     cores: tuple[Core, ...]
@@ -159,10 +159,10 @@ class Machine:
         return await canary.fails(core, await self._canary(), self._start_canary)
 
     async def proves_time(self) -> bool:
-        """Return True if a known-good kernel can be timed with proof that the device ran.
+        """Tell whether a known-good kernel can be timed with proof that the device ran.
 
-        False means that the profiler or the runtime is at fault. Raise ProfilerError if the profiler reports a
-        failure of its own.
+        False means that the profiler or the runtime is at fault. Raise ProfilerError if the profiler reports a failure
+        of its own.
         """
         try:
             await self._time_canary()

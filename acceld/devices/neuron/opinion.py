@@ -39,14 +39,14 @@ from acceld.nki.errors import KernelFailure
 from acceld.workloads import ArraySpec, Workload
 
 SIMULATE_S, COMPILE_S = 300.0, 600.0
-"""Least deadlines in seconds, of simulating and of compiling a kernel. A longer ``evaluate.build_s`` replaces these
-deadlines.
+"""Least deadlines in seconds, for simulating a kernel and for compiling it. A longer ``evaluate.build_s`` replaces
+them.
 """
 _JAILS = (CompileJail.STRICT, CompileJail.WIDE)
 
 
 def judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> NeuronJudge | None:
-    """Return an object that asks AWS's tools about kernels.
+    """Return the :class:`NeuronJudge` of this machine, which asks AWS's tools about kernels.
 
     Return None if no environment of this machine has the package ``nki``, or if there is no sandbox.
     """
@@ -57,7 +57,7 @@ def judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Interpreters of the two stages, simulator and compiler, with the versions of their packages.
+    """The interpreters of the two stages, simulator and compiler, with the versions of their packages.
 
     The fields of a stage that this machine lacks are empty.
     """
@@ -94,8 +94,8 @@ def stages_of(found: NeuronTools) -> Stages:
 
 
 class NeuronJudge:
-    """Ask the simulator and the compiler of AWS about kernels. Before that, simulator and compiler each have to accept
-    a known-good kernel in the jail.
+    """Ask AWS's simulator and AWS's compiler about kernels. Each of the two first has to accept a known-good kernel in
+    the jail.
     """
 
     def __init__(self, config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> None:
@@ -106,7 +106,7 @@ class NeuronJudge:
         self._versions = Versions("", "", "")
         self._stages = Stages()
         self._faults: list[Opinion] = []
-        """Opinions without an answer: one for each stage that is missing or does not work here, with the reason."""
+        """One opinion without an answer for each stage that is missing or does not work here, with the reason."""
         self._starting = asyncio.Lock()
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
@@ -303,7 +303,7 @@ def _request(
 
 
 async def _accept(_: Compiled) -> str:
-    """Return the empty text, which means no objection, for any NEFF. There is no core on which to run the NEFF."""
+    """Return the empty text (no objection) for any NEFF, because there is no core on which it could be run."""
     return ""
 
 

@@ -34,9 +34,11 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
     "wide": (CompileJail.WIDE,),
     "off": (CompileJail.STRICT, CompileJail.WIDE, CompileJail.OFF),
 }
-"""Jails that each value of ``devices.compile_jail`` allows, the strictest jail first."""
+"""The jails that a value of ``devices.compile_jail`` allows, strictest first, by that value."""
 CANARY_S = 180.0
-"""Deadline in seconds for compiling a known-good kernel, because a compiler that can not get a lock waits for ever."""
+"""Deadline in seconds for compiling a known-good kernel. There is a deadline because a compiler that can not get a lock
+waits for ever.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Attempt:
 
 
 Accept = Callable[[Compiled], Awaitable[str]]
-"""Function that tries a compiled known-good kernel. It returns the reason why the kernel does not work; empty if the
+"""A function that tries a compiled known-good kernel. It returns the reason why the kernel does not work; empty if the
 kernel works.
 """
 
@@ -128,8 +130,8 @@ RAN = "it compiles; "
 async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
-    """Compile with the compiler's present jail and route, and try the NEFF with ``accept``. Return a record of
-    the attempt.
+    """Compile with the compiler's present jail and route, and try the NEFF with ``accept``. Return a record of that
+    attempt.
     """
     jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:

@@ -1,8 +1,8 @@
-"""Save device time: do not measure a candidate that the simulator finds clearly slower than its parent.
+"""Save device time: leave a candidate unmeasured that the simulator finds clearly slower than its parent.
 
-A tenth of such candidates is measured nevertheless, as a sample that a hash of run and source chooses.
-Screening was wrong about a candidate of the sample if it is faster than its parent beyond the uncertainty of
-their ratio. Screening stops when it was wrong at least twice and about more than a tenth of the sample.
+A tenth of such candidates is measured nevertheless, as a sample that a hash of run and source chooses. Screening was
+wrong about a candidate of the sample if the candidate is faster than its parent beyond the uncertainty of their ratio.
+Screening stops when it was wrong at least twice and about more than a tenth of the sample.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MOST_WRONG_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Decision whether a candidate is measured that is predicted to be slower than its parent, beyond the uncertainty
-    of their ratio. ``ratio`` is the predicted ratio of its latency to the parent's. ``measured`` is True if the
-    candidate belongs to the sample, which is measured nevertheless.
+    """The decision about a candidate that is predicted to be slower than its parent, beyond the uncertainty of their
+    ratio. ``ratio`` is the predicted ratio of the candidate's latency to the parent's. ``measured`` is True if the
+    candidate belongs to the sample that is measured nevertheless.
     """
 
     ratio: float
@@ -47,8 +47,8 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """Return True as long as screening may leave candidates unmeasured. Screening ends when too many candidates of
-        the sample were wins.
+        """Tell whether screening may leave candidates unmeasured. Screening ends when too many candidates of the sample
+        were wins.
         """
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 

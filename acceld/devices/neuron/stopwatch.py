@@ -36,12 +36,14 @@ ROUNDS = 2
 
 
 _STEP_BYTES = 8
-"""Bytes by which the inputs are shifted between rounds: a whole number of elements of every dtype."""
+"""Bytes by which the inputs are shifted between rounds. This is a whole number of elements for every dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """Result of one session: the rounds of the kernel and then of each competitor in ``others``, and the runtime."""
+    """The result of one session: the rounds of the kernel, the rounds of each competitor in ``others``, and the
+    runtime.
+    """
 
     rounds: list[list[Round]]
     others: list[Kernel]
@@ -104,7 +106,9 @@ class Stopwatch:
         return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
-        """Return the competitors that compile and have the kernel's LNC, each once, without the kernel itself."""
+        """Return the competitors that compile and have the kernel's LNC. Each is listed once, and the kernel itself is
+        left out.
+        """
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
         wanted.pop(mine.sha256, None)

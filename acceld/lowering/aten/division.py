@@ -1,4 +1,4 @@
-"""Divide a recorded PyTorch module into regions. Each region is a separate program, for which a kernel can be made.
+"""Divide a recorded PyTorch module into regions. Each region is a separate program, for which a kernel can be written.
 
 A region has a group of matrix products and the calls around them. A group is the products that read the same value, or
 the products of an attention. Between two groups, the module is cut where the fewest bytes pass from one region to the
@@ -26,7 +26,7 @@ _VIEWS = frozenset(
     "getitem view reshape _unsafe_view unflatten flatten squeeze unsqueeze permute transpose t expand slice select split "
     "split_with_sizes chunk unbind alias clone contiguous detach".split()
 )
-"""Operators whose result is a view of an operand, so that they move no bytes of their own."""
+"""Operators whose result is a view of an operand, so that they move no bytes."""
 _TABLES = frozenset({"embedding", "index", "index_select"})
 """Operators that read only some rows of their first operand."""
 
@@ -59,7 +59,9 @@ class Part:
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes of its inputs the region does not read, because it reads only some rows of a table."""
+        """Return the bytes of the region's inputs that the region does not read, because it reads only some rows of a
+        table.
+        """
         arrays = {one.name: one.array for one in self.program.inputs}
         readers: dict[str, list[Call]] = {}
         for call in self.program.calls:
@@ -112,7 +114,7 @@ def signature(program: Program) -> str:
 
 
 class _Division:
-    """Divide the calls of a program into regions."""
+    """The division of a program's calls into regions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -121,8 +123,8 @@ class _Division:
         self.arrays = {one.name: one.array for one in program.inputs}
         self.arrays |= {one.name: one.array for one in program.constants}
         self.free = {one.name for one in program.constants}
-        """Names of values that depend on no argument and no weight. Each region that reads such a value computes the
-        value.
+        """Names of values that depend on no argument and no weight. Each region that reads such a value computes it
+        again.
         """
         self.calls: list[Call] = []
         taken = {one.name: [other for other in calls if _takes(other, one)] for one in calls if len(one.results) > 1}
@@ -167,7 +169,7 @@ class _Division:
     # where to cut
 
     def _cuts(self) -> list[int]:
-        """Return the numbers of the calls that begin a region. The first call is left out."""
+        """Return the numbers of the calls at which a new region begins. The first call is left out."""
         cuts: list[int] = []
         for start, end in self._layers():
             if start:
@@ -214,7 +216,7 @@ class _Division:
         return groups
 
     def _joins(self, call: Call, behind: set[int], group: Sequence[int]) -> bool:
-        """Return True if the matrix product ``call`` belongs to the region of the products in ``group``.
+        """Tell whether the matrix product ``call`` belongs to the region of the products in ``group``.
 
         There are two cases. In the first case, the call reads the same value as a product of the group, and both are in
         the same member of a list of modules. In the second case, the call depends on the results of products of the
@@ -230,11 +232,11 @@ class _Division:
         return any(own & {self._source(n) for n in self.calls[at].reads if n not in self.held} for at in group)
 
     def _weighted(self, call: Call) -> bool:
-        """Return True if a call reads a weight, or a view of a weight."""
+        """Tell whether a call reads a weight, or a view of a weight."""
         return any(self._source(name) in self.held for name in call.reads)
 
     def _source(self, name: str) -> str:
-        """Return the name of the value that the value ``name`` is a view of, through any number of views."""
+        """Return the name of the value of which ``name`` is a view, through any number of views."""
         while name in self.by_name and self.by_name[name].operator in _VIEWS:
             name = self.by_name[name].reads[0]
         return name
@@ -336,7 +338,7 @@ def _name_of(calls: Sequence[Call]) -> str:
 
 
 def _takes(call: Call, source: Call) -> bool:
-    """Return True if ``call`` selects one of the results of ``source``."""
+    """Tell whether ``call`` selects one of the results of ``source``."""
     return call.operator == "getitem" and call.args[0] == Named(source.name)
 
 

@@ -46,20 +46,23 @@ _EXTENTS = frozenset(
     "input_length".split()
 )
 _SMALL = 24
-"""Greatest extent of images and sequences at reduced sizes. With this extent, a check of the reference takes seconds."""
+"""Greatest extent of images and sequences at reduced sizes. With this extent, checking the reference takes only
+seconds.
+"""
 _ON_CHIP = {"float64": "float32", "int64": "int32"}
 """The 32-bit dtype in which a chip holds an array of a 64-bit dtype, by the name of the 64-bit dtype."""
 _WORDS = OPERATORS | RANDOM
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
-"""Most elements of arguments and weights together with which a module is run to check its reference."""
+"""Greatest number of elements of arguments and weights together with which a module is run to check its reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Describe a PyTorch module and the arguments of its call.
+    """A PyTorch module and the arguments of its call.
 
-    ``draw`` is the file's function ``get_inputs`` that makes the arguments; None if the arguments come from elsewhere.
+    ``draw`` is the file's function ``get_inputs``, which returns the arguments; None if the arguments come from
+    elsewhere.
     """
 
     title: str
@@ -117,14 +120,14 @@ class Subject:
 
 
 class _NotMade(NotLowered):
-    """Report that a module can not be made, or that ``torch.export`` can not record the module.
+    """Raised if a module can not be constructed, or if ``torch.export`` can not record it.
 
     For an operator that acceld does not lower, NotLowered itself is raised instead.
     """
 
 
 class _Untouched(torch.overrides.TorchFunctionMode):
-    """Skip the random initialization of weights while a module is made.
+    """Skip the random initialization of weights while a module is constructed.
 
     Drawing the weights of a large module takes minutes, and their values are not read.
     """
@@ -152,7 +155,8 @@ def exported_of(subject: Subject) -> ExportedProgram:
     """Return a module as ``torch.export`` records it. Raise NotLowered if ``torch.export`` refuses the module."""
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch.export itself calls deprecated functions of torch
+            # hide the warnings about deprecated functions of torch that torch.export itself calls
+            warnings.simplefilter("ignore", FutureWarning)
             exported = export(subject.module, subject.arguments, dict(subject.named), strict=False)
             if subject.module.training or not _has_words(exported):
                 table = {
@@ -172,7 +176,7 @@ def _word(operator: Any) -> str:
 
 
 def _has_words(exported: ExportedProgram) -> bool:
-    """Return True if acceld lowers every operator of a recorded module, and no operator writes to its operands.
+    """Tell whether acceld lowers every operator of a recorded module, and no operator writes to its operands.
 
     Only other modules have to be decomposed into simpler operators.
     """
@@ -239,7 +243,8 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
     if written := [paths.get(str(one.target)) for one in specs if one.kind == OutputKind.USER_INPUT_MUTATION]:
         raise NotLowered(f"forward writes its argument {written[0]}: return a new array")
     state = [one.target for one in specs if one.kind == OutputKind.BUFFER_MUTATION]
-    if state and not subject.module.training:  # in training, norms update their running statistics
+    # running statistics may be written, because norms update them in training
+    if state and not subject.module.training:
         raise NotLowered(f"forward writes its buffer {state[0]}: take it as an argument, and return the new array")
     returned = [one.arg for one in specs if one.kind == OutputKind.USER_OUTPUT]
     for one in returned:
@@ -368,7 +373,7 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
 
 
 def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
-    """Return a numpy expression that makes a triangle, an array of equal values, or an array of equally spaced values.
+    """Return a numpy expression for a triangle, an array of equal values, or an array of equally spaced values.
 
     Return None for any other array. If ``state`` is True, a checkpoint has the array, and only a triangle gets an
     expression.
@@ -404,7 +409,7 @@ def _call(node: Any) -> Call:
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
     if not hasattr(node.target, "_schema"):
         raise NotLowered(f"{node.target.__name__} is not lowered; call functions of torch on arrays instead")
-    value = node.meta.get("val")  # a node that only checks metadata has no value
+    value = node.meta.get("val")  # None for a node that only checks metadata
     every = list(value) if isinstance(value, tuple | list) else [value]
     packet, _, overload = node.target.name().split("::")[1].partition(".")
     stack = list((node.meta.get("nn_module_stack") or {}).values())
@@ -443,7 +448,7 @@ def _argument(value: Any) -> Argument:
 
 
 def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool = True) -> Subject:
-    """Make the module that a request names, and the arguments of its call. Raise NotLowered if that fails.
+    """Construct the module that a request names, and the arguments of its call. Raise NotLowered if that fails.
 
     ``least`` and ``numbers`` are parameters of :func:`reduced`, if the request asks for reduced sizes: the greatest
     extent of images and sequences, and whether integers of at least 128 become smaller.
@@ -575,7 +580,7 @@ def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
 
 
 def _whole(value: ast.expr) -> int | None:
-    """Return the value of an expression of integers, such as ``4 * 256``; None for any other expression."""
+    """Return the value of an expression of integer constants, such as ``4 * 256``; None for any other expression."""
     try:
         found = eval(compile(ast.Expression(value), "", "eval"), {"__builtins__": {}})
     except (NameError, TypeError, ValueError, ZeroDivisionError):
@@ -622,7 +627,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
             raise
-        found["difference"] = None  # torch reports too little memory by a RuntimeError
+        found["difference"] = None  # torch raises RuntimeError if memory is short
     return found
 
 
@@ -649,7 +654,8 @@ def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
 def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a request for a module's regions: a list of regions, or the reason for a refusal.
 
-    Each region has a reference and its work. The module is made of fake tensors, so that its weights take no memory.
+    Each region has a reference and its work. The module is constructed with fake tensors, so that its weights take no
+    memory.
     """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
@@ -706,11 +712,13 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
         try:
             return vectorized(traced(space["forward"], path, given))
         except (TypeError, ValueError, IndexError) as error:
-            raise NotLowered(f"the reference that is made of the module can not be traced: {error}") from error
+            raise NotLowered(f"the reference that was written for the module can not be traced: {error}") from error
 
 
 class _Drawn(torch.nn.Module):
-    """Wrap a function that draws arguments as a module without arguments, so that ``torch.export`` can record it."""
+    """A module without arguments that returns the arguments which a function draws, so that ``torch.export`` can record
+    the function.
+    """
 
     def __init__(self, draw: Callable[[], Any]) -> None:
         super().__init__()
@@ -824,7 +832,7 @@ def _wide() -> Iterator[None]:
 
 
 def _floats(value: Any) -> bool:
-    """Return True if a value is a PyTorch tensor of floats."""
+    """Tell whether a value is a PyTorch tensor of floats."""
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
@@ -857,7 +865,8 @@ def main() -> None:
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of a module's extensions must not mix with the answers
     for folder in sys.argv[1:]:
-        sys.path.append(folder)  # last, so that a user's module does not hide one of Python or of a package
+        # append the folder last, so that a file in it does not hide a module of Python or of a package
+        sys.path.append(folder)
     torch.set_num_threads(1)
     for request in _requests(sys.stdin):
         with contextlib.redirect_stdout(sys.stderr):

@@ -1,6 +1,6 @@
 """Translate each operator of PyTorch (``aten``) to numpy.
 
-The table :data:`OPERATORS` has a *writer* for each operator's name: a function that returns a numpy expression. A
+The table :data:`OPERATORS` has a *writer* for each operator: a function that returns a numpy expression as text. A
 writer has the parameters of the operator's schema, so that the operands of a call can be bound to them.
 """
 
@@ -24,7 +24,7 @@ Expression = str | list[str]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Describe an array operand of a PyTorch operator: its name in the reference, its shape and its dtype."""
+    """An array operand of a PyTorch operator: its name in the reference, its shape and its dtype."""
 
     name: str
     array: Array
@@ -41,7 +41,7 @@ class Value:
 
     @property
     def dtype(self) -> str:
-        """Return numpy's name of the array's dtype."""
+        """Return the name of the array's dtype in numpy."""
         return self.array.dtype
 
     def __str__(self) -> str:
@@ -49,13 +49,13 @@ class Value:
 
 
 _MOST_ROWS_BY_DIFFERENCE = 25
-"""Most rows for which torch.cdist subtracts each row from each other row by default.
+"""Greatest number of rows for which torch.cdist by default subtracts each row from each other row.
 
 With more rows, torch.cdist uses a matrix product.
 """
 Writer = Callable[..., Expression]
 OPERATORS: dict[str, Writer] = {}
-"""Writers of numpy expressions, by the operator's name in PyTorch.
+"""The writer of each operator, by the operator's name in PyTorch.
 
 A writer takes the shapes and dtypes of the results (``out``), then the operands of the call.
 """
@@ -149,7 +149,7 @@ _FORMS = {
     "numpy_T": "{0}.T",
     "kron": "np.kron({0}, {1})",
 }
-"""Numpy expressions of the operators that need no other code, by the operator's name.
+"""The numpy expression of an operator that needs no other code, by the operator's name.
 
 ``{0}`` stands for the first operand, ``{1}`` for the second.
 """
@@ -184,10 +184,10 @@ def word(value: Any) -> str:
 
 
 def _form(name: str, form: str) -> Writer:
-    """Return a writer that puts an operator's operands into the expression ``form``.
+    """Return a writer that inserts an operator's operands into the expression ``form``.
 
-    An operand ``alpha``, which PyTorch has for sums, multiplies the second operand. The writer raises NotLowered for any
-    other named operand but ``dtype``.
+    An operand ``alpha``, which PyTorch has for sums, multiplies the second operand. The writer raises NotLowered for
+    any other named operand but ``dtype``.
     """
 
     def written(out: Sequence[Array], *args: Any, alpha: Any = 1, **further: Any) -> Expression:
@@ -262,7 +262,8 @@ def _addcmul(out: Sequence[Array], self: Value, tensor1: Any, tensor2: Any, valu
 
 @writes("einsum")
 def _einsum(out: Sequence[Array], equation: str, tensors: list[Value], path: Any = None) -> Expression:
-    ordered = ", optimize=True" if len(tensors) > 1 else ""  # numpy's default is one slow loop over all letters
+    # without optimize, numpy runs one slow loop over all letters
+    ordered = ", optimize=True" if len(tensors) > 1 else ""
     return f"np.einsum({equation!r}, {', '.join(map(str, tensors))}{ordered})"
 
 
@@ -790,7 +791,7 @@ RANDOM: dict[str, Writer] = {
     "rand_like": _random("random_sample"),
     "randn": lambda out, *_, **__: f'np.random.standard_normal({out[0].shape!r}).astype("{out[0].dtype}")',
 }
-"""Writers of operators that draw random numbers, by the operator's name.
+"""The writer of each operator that draws random numbers, by the operator's name.
 
 Functions that draw inputs may use these operators. A module that calls such an operator is not lowered.
 """
@@ -1362,7 +1363,7 @@ FUNCTIONS = {
     for name, function in vars(functions).items()
     if inspect.isfunction(function) and function.__module__ == functions.__name__
 }
-"""Source code of the functions in ``functions.py`` that a written reference may call, by name."""
+"""Source code of each function in ``functions.py`` that a written reference may call, by the function's name."""
 
 
 def needed_functions(text: str) -> Iterable[str]:

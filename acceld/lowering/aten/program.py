@@ -1,4 +1,4 @@
-"""Represent the operators that a PyTorch module calls as plain data, without torch."""
+"""Represent the operators that a PyTorch module calls as plain data that can be used without torch."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Input:
 
     @property
     def variance(self) -> bool:
-        """Return True for the running variance of a norm, whose values are never negative."""
+        """Tell whether the input is the running variance of a norm, whose values are never negative."""
         return self.role == "buffer" and self.path.endswith("var")
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of the module, given by its values in order or by ``words``, a numpy expression that makes it."""
+    """A constant of the module: its values in order, or ``words``, a numpy expression for it."""
 
     name: str
     array: Array
@@ -74,7 +74,7 @@ class Call:
     named: dict[str, Argument]
     results: tuple[Array, ...]
     module: str = ""
-    """Path and class of the submodule that makes the call."""
+    """Path and class of the submodule in which the call stands."""
 
     overload: str = "default"
 

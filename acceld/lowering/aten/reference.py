@@ -53,7 +53,9 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
 
 
 def _table(name: str, told: str, entries: Mapping[str, object]) -> str:
-    """Return the source of an assignment of the dict ``entries`` to ``name``, with ``told`` as docstring."""
+    """Return the source of a statement that assigns the dict ``entries`` to ``name``, followed by the docstring
+    ``told``.
+    """
     lines = "".join(f"    {key!r}: {literal(value)},\n" for key, value in entries.items())
     return f'\n{name} = {{\n{lines}}}\n"""{told}"""\n' if lines else f'\n{name} = {{}}\n"""{told}"""\n'
 
@@ -89,7 +91,7 @@ def _names(program: Program) -> dict[str, str]:
 
 
 class _Body:
-    """Write the constants and calls of a program as Python statements."""
+    """The writer of a program's constants and calls as Python statements."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -120,7 +122,7 @@ class _Body:
         return self.written, [str(one) if drawing else _narrowed(one) for one in values]
 
     def _operand(self, argument: Argument) -> object:
-        """Return an operand with each name replaced by the value of that name, in nested lists, too."""
+        """Return an operand in which each name is replaced by the value of that name, also inside of lists."""
         if isinstance(argument, Named):
             return self.values[argument.of]
         if isinstance(argument, list):
@@ -128,7 +130,8 @@ class _Body:
         return argument
 
     def _call(self, call: Call, *, drawing: bool) -> None:
-        """Write the statements of one call, after a comment if the call is of another submodule.
+        """Write the statements of one call. A comment comes first if the call belongs to another submodule than the
+        call before.
 
         Raise NotLowered if the operator is not lowered with these operands.
         """
@@ -213,7 +216,7 @@ def _constant(words: str, values: Sequence[float], array: Array) -> str:
 
 
 def _draws(program: Program, inputs: Program | None) -> list[str]:
-    """Return the statements of the reference's ``get_inputs``, which draws the inputs of a program.
+    """Return the statements of the reference's function ``get_inputs``, which draws the inputs of a program.
 
     ``inputs`` is a program whose outputs are the arguments; None to draw the arguments by their shapes.
     """

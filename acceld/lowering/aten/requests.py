@@ -26,7 +26,9 @@ Rounding stays far below this distance, and an error is far above it.
 
 @dataclass(frozen=True, slots=True)
 class ModuleRequest:
-    """Describe a PyTorch module (``pkg.mod:Class`` or ``file.py:Class``), how it is made, and how it is called."""
+    """A request for a PyTorch module (``pkg.mod:Class`` or ``file.py:Class``): how it is constructed, and how it is
+    called.
+    """
 
     module: str
     arguments: tuple[Mapping[str, Any], ...] = ()
@@ -40,7 +42,7 @@ class ModuleRequest:
     """True to use smaller sizes than the file has, so that the reference can be checked on this machine."""
 
     dtype: str = ""
-    """Dtype to which the parameters are converted. "" keeps their own dtypes."""
+    """Dtype to which the module's parameters are converted. "" leaves each parameter in its own dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class ModuleArgument:
     shape: tuple[int, ...]
     dtype: str
     absolute: bool
-    """True for a variance, which is never negative."""
+    """True for an array of variances, which are never negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRegion:
-    """A region of a module: how often the module runs it, its work, and its reference or the reason of a refusal.
+    """One region of a module: how often the module runs it, its work, and its reference or the reason of a refusal.
 
     ``products`` and ``others`` are the floating-point operations of matrix products and of everything else.
     """

@@ -88,18 +88,18 @@ _CALLERS: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {
     )
     for function in functions
 }
-"""For each permitted function that calls some of its arguments: the positions and the names of these arguments. The
-keys are the ids of the function objects.
-"""
+"""The arguments that a permitted function calls: their positions and their names, by the ``id()`` of the function."""
 _BASES = (object, repeatable.Text, int, float)
 _OF_MEMBERS = frozenset({"__init__", "name", "value"})
 """Attributes of the enumerations' bases that ``super()`` may read."""
 _BASES_FROM = ("typing", "enum", "abc", "collections.abc")
-"""Modules whose classes a kernel's class may extend, besides :data:`_BASES`, exceptions and classes of its own file."""
+"""Modules whose classes a kernel's class may extend. It may also extend :data:`_BASES`, exceptions and classes of its
+own file.
+"""
 
 
 class Guard:
-    """Checks one kernel's file: refuses forbidden syntax, and adds checks that run with the file.
+    """Check one kernel's file: refuse forbidden syntax, and add checks that run with the file.
 
     Forbidden code raises LegalityError with the rule :data:`RULE`.
     """
@@ -135,7 +135,7 @@ class Guard:
         return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
-        """Return the LegalityError that says that ``what`` is outside of the subset of Python that kernels may use."""
+        """Return the LegalityError that ``what`` is outside of the subset of Python that kernels may use."""
         return LegalityError(
             f"{what} is outside of the subset of Python that kernels are written in", rule=RULE,
             line=line or self._session.line(), hint="use documented functions and attributes by their names",
@@ -170,8 +170,8 @@ class Guard:
         return bool(kind.__module__ == self._own)
 
     def _defines(self, owner: Any, name: str) -> bool:
-        """Tell whether the attribute ``name`` of ``owner`` is not inherited from a class outside of the
-        kernel's file.
+        """Tell whether ``owner`` has the attribute ``name`` from a class of the kernel's file, and does not inherit it
+        from another class.
         """
         classes: tuple[type, ...] = type(owner).__mro__
         kinds = (*owner.__mro__, *classes) if isinstance(owner, type) else classes
@@ -212,8 +212,8 @@ class Guard:
         return builtins.__build_class__(body, name, *actual, **options)
 
     def _changed(self, owner: Any) -> Any:
-        """Return ``owner``, the object of an attribute that the kernel assigns. Raise LegalityError unless the
-        kernel's file defines its class.
+        """Return ``owner``, the object whose attribute the kernel assigns. Raise LegalityError unless the kernel's file
+        defines the object's class.
         """
         if not self._is_own(owner):
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")
@@ -247,8 +247,8 @@ class Guard:
         return kind(*values, **options)
 
     def _calling(self, function: Any, positions: Iterable[int], names: Iterable[str]) -> Any:
-        """Return a version of ``function`` that checks the functions among its arguments before ``function``
-        calls them.
+        """Return a wrapper of ``function`` that checks the functions among its arguments before ``function`` calls
+        them.
 
         ``positions`` and ``names`` say which arguments can be such functions.
         """
@@ -261,7 +261,7 @@ class Guard:
         return checked
 
     def _callable(self, function: Any) -> bool:
-        """Return True if a kernel may call ``function``."""
+        """Tell whether a kernel may call ``function``."""
         if id(function) in self._api or id(function) in self._plain or isinstance(function, Stub):
             return True
         if isinstance(function, MethodType):
@@ -278,7 +278,7 @@ class Guard:
             )
         if isinstance(function, MethodDescriptorType):
             return function.__objclass__ in _PLAIN
-        if isinstance(function, MethodWrapperType):  # a kernel gets a method wrapper from super() only
+        if isinstance(function, MethodWrapperType):  # a kernel can get a method wrapper only from super()
             return function.__name__ == "__init__" and self._is_own(function.__self__)
         if isinstance(function, BuiltinFunctionType):
             owner = function.__self__
@@ -401,7 +401,7 @@ class _Checks(ast.NodeTransformer):
         return node
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.pattern:
-        self._public(node.value)  # not rewritten: the pattern may not call anything
+        self._public(node.value)  # the pattern is not rewritten, so it may not call anything
         return node
 
     def visit_arg(self, node: ast.arg) -> ast.arg:

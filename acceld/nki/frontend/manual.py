@@ -1,4 +1,6 @@
-"""Look up NKI as in a manual: a call, a name of ``nl``, or a topic such as dtypes, buffers, engines, limits or costs."""
+"""Answer questions about NKI as a manual does: about a call, a name of ``nl``, or a topic such as dtypes, buffers,
+engines, limits or costs.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "elementwise": "tensor_tensor", "scale": "tensor_scalar", "broadcast": "tensor_scalar", "fma": "scalar_tensor_tensor",
     "random": "rng", "range": "affine_range", "loop": "affine_range", "unroll": "static_range", "slice": "ds", "barrier": "core_barrier",
 }  # fmt: skip
-"""Words of other libraries, each with the NKI call that does the same. If a word, such as ``divide``, is also the
-name of an NKI call, :func:`looked_up` returns that call.
+"""The NKI call that does what a word of another library means, by word. If a word, such as ``divide``, is also the name
+of an NKI call, :func:`looked_up` returns that call.
 """
 
 
@@ -156,7 +158,7 @@ def _costs() -> str:
 
 
 def _methods() -> dict[str, str]:
-    """Return the methods and attributes of the current API's tensors: name, and description."""
+    """Return the description of each method and attribute of the current API's tensors, by name."""
     from acceld.nki.frontend.current.tensor import NkiTensor
 
     found = {}
@@ -190,4 +192,4 @@ TOPICS: Final[Mapping[str, Callable[[], str]]] = {
     "tensor_methods": _tensor_methods,
     "example": _example,
 }
-"""Topics of the manual, each with the function that returns its text."""
+"""The function that returns the text of a topic of the manual, by topic."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 RULE = "interpreter"
-"""The rule id of the failure of a kernel that uses more than the permitted subset."""
+"""The rule id of a failure because a kernel uses Python outside of the permitted subset."""
 HIDDEN_NAMES = frozenset(
     "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
     "no_operator".split()
 )
-"""Attributes that the simulator's tiles have and a chip's compiler lacks. A kernel's own classes may not define them
+"""Attributes of the simulator's tiles that tiles of a chip's compiler lack. A kernel's own classes may not define them
 either.
 """
 METHODS = frozenset({"__init__", "__post_init__", "__call__"})

@@ -1,4 +1,4 @@
-"""Define what a front end has to provide to the tracer."""
+"""Define the interface of a front end, which the tracer uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class FrontEnd(Protocol):
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """Return the functions that a traced kernel calls where Python's own statement means something else.
+        """Return the functions that a traced kernel calls in place of Python statements to which this API gives another
+        meaning.
 
         The function under :data:`WHILE` is called for ``while``, and the function under :data:`IS` for ``is``. The
         function under :data:`PLAIN` is called with each value whose type the kernel asks for: by ``isinstance``,

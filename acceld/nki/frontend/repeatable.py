@@ -26,7 +26,7 @@ _NUMBERS = frozenset({int, bool, float, complex})
 _SORTED = _NUMBERS | {str, bytes}
 """Types whose values have a defined order."""
 _REDUCE = frozenset("all any max mean min prod std sum var amax amin".split())
-"""Functions of numpy whose result is complete even if ``where=`` leaves elements out."""
+"""Functions of numpy that compute every element of their result even if ``where=`` leaves operands out."""
 _MAKE_SETS = (
     "__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__ "
     "union intersection difference symmetric_difference copy"
@@ -34,7 +34,7 @@ _MAKE_SETS = (
 
 
 def _refused(what: str, hint: str) -> LegalityError:
-    """Return the LegalityError that says that ``what`` differs between processes."""
+    """Return the LegalityError that ``what`` differs between processes."""
     frame = caller()
     return LegalityError(
         f"{what} differs between processes", rule=RULE, line=frame.f_lineno if frame is not None else 0, hint=hint
@@ -69,7 +69,7 @@ def _all_of(types: frozenset[type], value: Any) -> bool:
     """Tell whether ``value`` has one of ``types`` and is not NaN. A tuple qualifies if all its members do."""
     if isinstance(value, tuple):
         return all(_all_of(types, one) for one in value)
-    # NaN is excluded, because its hash depends on its address
+    # NaN does not qualify, because its hash depends on its address
     is_nan = isinstance(value, float | complex) and cmath.isnan(value)
     return type(value) in types and not is_nan
 
@@ -120,9 +120,7 @@ class FrozenSet(_Unordered, frozenset[Any]):
 
 
 def _of_its_kind(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of the set method ``function`` whose result has the class of the object that it is
-    called on.
-    """
+    """Return a wrapper of the set method ``function`` whose result has the class of the object on which it is called."""
 
     def made(self: Any, *others: Any) -> Any:
         result = function(self, *others)
@@ -171,13 +169,13 @@ class _Texts(type):
 
 
 class Text(str, metaclass=_Texts):
-    """The ``str`` of a kernel's file. Raises LegalityError if a string that it makes contains a memory address."""
+    """The ``str`` of a kernel's file. It raises LegalityError if a new string contains a memory address."""
 
     __slots__ = ()
 
 
 def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` that also accepts a set of numbers or strings as its only iterable argument.
+    """Return a wrapper of ``function`` that also accepts a set of numbers or strings as its only iterable argument.
 
     ``function`` is ``sorted``, ``min`` or ``max``, whose result does not depend on the order of the set.
     """
@@ -192,7 +190,7 @@ def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` that raises LegalityError if its result contains a memory address."""
+    """Return a wrapper of ``function`` that raises LegalityError if the result contains a memory address."""
 
     def called(*values: Any, **options: Any) -> Any:
         return shown(function(*values, **options))

@@ -25,8 +25,8 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
-"""Prefixes of the names of files that do not belong to a kernel: Python's own library, and code that was not read
-from a file.
+"""Prefixes of the names of files that are not part of a kernel: Python's own library, and code that was not read from a
+file.
 """
 SAMPLE_AFTER = 250
 """Number of instructions up to which a kernel of the current API is traced in full. Of a longer kernel, only some
@@ -45,7 +45,7 @@ A kernel that is traced again has the same sites.
 
 
 class LaunchedWhileLoading(BaseException):
-    """Stop the loading of a kernel's file at the line of its top level that launches the kernel.
+    """Raised to stop loading a kernel's file at the line of its top level that launches the kernel.
 
     A trace needs nothing after that line.
     """
@@ -81,8 +81,8 @@ class TraceOptions:
 
 
 _EACH_CHECKED = 16
-"""Number of checks of the deadline for each reading of the clock, because a reading takes about a tenth as long as tracing
-an instruction.
+"""Number of checks of the deadline for each reading of the clock. Reading it takes about a tenth as long as tracing an
+instruction.
 """
 
 
@@ -205,7 +205,7 @@ def _named(calls: tuple[Call, ...], root: str) -> str:
 
 
 def caller() -> FrameType | None:
-    """Return the innermost running frame whose code is not part of the simulator; None if all frames are."""
+    """Return the innermost running frame whose code is not part of the simulator; None if there is no such frame."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -254,7 +254,7 @@ def loop_variable() -> str:
 
 
 def _stored_name(frame: FrameType, which: int) -> str:
-    """Return a name that :func:`_stores` found for the call that ``frame`` is in.
+    """Return a name that :func:`_stores` found for the call that ``frame`` is executing.
 
     ``which`` is 0 for the assigned variable, 1 for the variable of a ``for`` loop.
     """
@@ -302,11 +302,12 @@ _OTHER_STORES = frozenset(
     for name, number in dis.opmap.items()
     if name.startswith("STORE_") and name not in ("STORE_ATTR", "STORE_SUBSCR")
 ) - (_STORES_OF_NAMES | _STORES_OF_LOCALS)
-"""Stores that only some versions of Python have, such as that of two variables."""
+"""Opcodes of store instructions that only some versions of Python have, such as one that stores two variables."""
 
 
 def _steps(code: CodeType) -> Iterator[tuple[int, int, str]]:
-    """Yield offset, operation and assigned variable (empty if none) of each byte code instruction.
+    """Yield (offset, opcode, assigned variable) of each byte code instruction. The variable is empty if the instruction
+    assigns none.
 
     The bytes are read here, because ``dis`` takes as long for it as the rest of a small kernel's trace.
     """
@@ -329,7 +330,7 @@ def _steps(code: CodeType) -> Iterator[tuple[int, int, str]]:
 
 
 def _steps_by_dis(code: CodeType) -> Iterator[tuple[int, int, str]]:
-    """Yield what :func:`_steps` yields, read by Python's own module."""
+    """Yield the same triples as :func:`_steps`, read by Python's module ``dis``."""
     for one in dis.get_instructions(code):
         if one.opcode != _EXTENDED_ARG:
             yield one.offset, one.opcode, _stored(one)

@@ -37,7 +37,7 @@ WAYS = {
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
     "is not installed": "install it beside acceld, or put the package's folder into the kernel's folder",
 }
-"""Advice for the user, by the first words of the problem with a module."""
+"""Advice for the user about a module that a kernel can not import, by the first words of the problem."""
 
 
 class Stub:
@@ -49,7 +49,7 @@ class Stub:
         self.__dict__.update(_session=session, _name=name, _why=why)
 
     def _use(self) -> None:
-        """Raise UnsupportedCall if the kernel is running. While the file loads, the stub may be used."""
+        """Raise UnsupportedCall if the kernel is running. While the file loads, nothing is raised."""
         session: Session = self.__dict__["_session"]
         if session.running:
             why: str = self.__dict__["_why"]
@@ -65,7 +65,7 @@ class Stub:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._use()
         if len(args) == 1 and callable(args[0]) and not kwargs and not isinstance(args[0], Stub):
-            return args[0]  # a stub that decorates a function returns that function
+            return args[0]  # a stub that is used as a decorator returns the function unchanged
         return Stub(self.__dict__["_session"], f"{self.__dict__['_name']}(...)", self.__dict__["_why"])
 
     def __getitem__(self, key: Any) -> Any:
@@ -202,7 +202,7 @@ class ApiModule(ModuleType):
     def _instead(self, name: str, known: Sequence[str]) -> str:
         """Return a hint for a name that is not simulated.
 
-        For a name that NKI has, the hint offers no similar name, because that function would do something else.
+        If NKI has the name, no similar name is proposed, because that function would do something else.
         """
         if self._documented is not None and name in self._documented:
             return "NKI has it; the simulator does not yet"
@@ -305,7 +305,7 @@ def shown_arguments(signature: inspect.Signature) -> str:
 
 
 class _Loader(importlib.abc.Loader):
-    """A loader that returns a module which exists already."""
+    """A loader for a module that exists already."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -318,8 +318,8 @@ class _Loader(importlib.abc.Loader):
 
 
 class _First(importlib.abc.MetaPathFinder):
-    """The first of Python's import finders. It finds the API's packages, even if others of the same name are
-    installed, and stubs for frameworks.
+    """The first of Python's import finders. It finds the simulator's modules of the API, even if packages of the same
+    name are installed, and stubs for frameworks.
     """
 
     def __init__(self, session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> None:
@@ -348,9 +348,7 @@ class _First(importlib.abc.MetaPathFinder):
 
 
 class _Last(importlib.abc.MetaPathFinder):
-    """The last of Python's import finders. It finds a stub for a missing module that one of the kernel's own
-    files imports.
-    """
+    """The last of Python's import finders. It finds a stub for a missing module that a file of the kernel imports."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -385,7 +383,7 @@ def _asked_by_kernel(session: Session) -> bool:
 def _inside(name: str, root: Path) -> bool:
     try:
         return Path(name).resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError):  # a name that is not a path
+    except (OSError, ValueError):  # the name of the code's file is not a path
         return False
 
 
@@ -425,7 +423,9 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
 
 
 _KEPT: dict[str, ModuleType] = {}
-"""Imported modules that are known to stay loaded from trace to trace, by name: a program has thousands."""
+"""Imported modules that are known to stay loaded from trace to trace, by name. They are remembered because a program
+has thousands.
+"""
 
 
 def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
@@ -470,7 +470,7 @@ def _holds_api(module: ModuleType, roots: tuple[str, ...]) -> bool:
 
 
 def _belongs_to_trace(name: str, module: ModuleType, roots: tuple[str, ...], root: Path | None) -> bool:
-    """Tell whether ``module`` is of use in this trace only: an API module, a stub, or a module below the source
+    """Tell whether ``module`` must not outlive this trace: it is an API module, a stub, or a module below the source
     root.
     """
     if isinstance(module, StubModule | ApiModule) or name.partition(".")[0] in roots:

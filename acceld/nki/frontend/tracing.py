@@ -38,7 +38,7 @@ from acceld.parsing import module_statements
 
 MODULE_NAME = "acceld_traced_kernel"
 MOST_NAMES = 2000
-"""Largest number of names that are compared with a misspelt name to find the nearest."""
+"""Greatest number of names among which the nearest to a misspelt name is sought."""
 
 
 def trace(
@@ -95,7 +95,7 @@ def _traced(
         module, notices = _load(tree, source, session, front_end)
         function = _entry_of(module, session.entry)
         session.reload = lambda: _entry_of(_load(parse(source, filename), source, session, front_end)[0], session.entry)
-        noted = tuple(session.builder.notices)  # kept here, because the front end starts with another builder
+        noted = tuple(session.builder.notices)  # keep the notices, because the front end starts with a new builder
         return front_end.run(function, _named(function, arguments)), (*noted, *notices)
     except KernelFailure as failure:
         if not failure.line:
@@ -174,18 +174,18 @@ _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 _ASKING_OF_NUMPY = frozenset({"isscalar"})
 """Functions of numpy whose answer depends on an object's type."""
 _ASKING_WORDS = re.compile(rf"\b(?:{'|'.join((*_ASKING, *_ASKING_OF_NUMPY, 'match'))})\b")
-"""A word without which a file asks for no object's type. Python reads some other letters as these (NFKC), so the words decide
-only in a file of ASCII.
+"""Matches a word without which a file asks for no object's type. Python reads some other letters as these (NFKC), so
+the words decide only in a file of ASCII.
 """
 _STATEMENT_WORDS = re.compile(rf"\b(?:while|is|mask)\b|{_ASKING_WORDS.pattern}")
-"""A word without which :class:`_Statements` rewrites nothing in a file of ASCII."""
+"""Matches a word without which :class:`_Statements` rewrites nothing in a file of ASCII."""
 
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
 def _placed(new: _Node, old: ast.AST) -> _Node:
-    """Return ``new`` with the place of ``old`` in the file, which its parts without a place get too."""
+    """Return ``new`` with the position of ``old`` in the file. Parts of ``new`` without a position get the same one."""
     return ast.fix_missing_locations(ast.copy_location(new, old))
 
 
@@ -195,9 +195,10 @@ def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Tell whether ``node`` calls a function in :data:`_ASKING`, which asks for an object's type.
+    """Tell whether ``node`` is a call of a function in :data:`_ASKING`, which asks for an object's type.
 
-    Only a call by the function's own name counts, with positional arguments alone, and as many of them as the function takes.
+    Only a call by the function's own name counts, with positional arguments alone, and as many of them as the function
+    takes.
     """
     return (
         isinstance(node, ast.Call)
@@ -234,12 +235,12 @@ def _asks_otherwise(tree: ast.Module, source: str) -> bool:
 
 
 class _Statements(ast.NodeTransformer):
-    """Rewrites Python statements to which the API's compilers give another meaning.
+    """Rewrite Python statements to which the API's compilers give another meaning.
 
     The comparisons of a ``mask=`` argument are joined with ``&``, because compilers accept ``and`` and chained
-    comparisons there. ``while x`` and ``x is y`` become calls of functions of the front end. A value whose type
-    the kernel asks for, as by ``isinstance``, passes through such a function too. Each rewrite is made only if
-    ``names`` has its function.
+    comparisons there. ``while x`` and ``x is y`` become calls of functions of the front end. A value whose type the
+    kernel asks for, as by ``isinstance``, passes through such a function too. Each rewrite is made only if ``names``
+    has its function.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -345,7 +346,7 @@ def _load(
         )
     except (KernelFailure, AcceldError, MemoryError, RecursionError):
         raise
-    except Exception as error:  # a test script below the kernel may fail without its packages
+    except Exception as error:  # the rest of the file, such as a test script, may fail because its packages are missing
         if not session.missing or session.entry.partition(".")[0] not in module.__dict__:
             raise
         without = " and ".join(sorted(session.missing))
@@ -412,8 +413,8 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
 
 
 def _meant(error: BaseException) -> str:
-    """Return a hint for an error about a misspelt name or attribute: the nearest existing name. The hint is empty
-    for other errors.
+    """Return a hint that names the nearest existing name, for an error about a misspelt name or attribute. The hint is
+    empty for other errors.
     """
     if type(error) is NameError:
         at = error.__traceback__
@@ -471,7 +472,7 @@ def _place_of(traceback: TracebackType | None, session: Session) -> str:
 
 
 class _Expired(BaseException):
-    """Stop a kernel that ran past its deadline.
+    """Raised to stop a kernel that has run past its deadline.
 
     It is a BaseException, so that a kernel's ``except Exception`` does not catch it.
     """

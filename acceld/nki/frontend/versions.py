@@ -10,7 +10,9 @@ RULE = "nki_version"
 """The rule id of the failure of a kernel with a construct that its version of ``nki`` lacks."""
 
 BEFORE_ALL = "0.0"
-"""An end of a :class:`Lifetime` that lies before the first version: no version accepts the construct."""
+"""A last version that is older than every version of ``nki``: a :class:`Lifetime` with this end says that no version
+accepts the construct.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Compute the sums of all columns at once: keep a row of sums, and make the loop over columns the inner loop."""
+"""Compute the sums of all columns at once: keep a row of sums in memory, and make the loop over columns the inner loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _MOST_ELEMENTS = 8192
 
 @dataclass(frozen=True)
 class _Parts:
-    """Parts of a loop's body: declarations of scalars, the nested loops that add, and the statements after them."""
+    """The parts of a loop's body: declarations of scalars, the nested loops that add to sums, and the statements after
+    them.
+    """
 
     head: list[Declaration]
     chain: list[For]
@@ -28,7 +30,7 @@ class _Parts:
 class ExpandReduction(Rule):
     """Exchange a loop over columns with the summing loop inside of it.
 
-    Before: for each column ``{ sum = 0; loop { sum += ... }; use sum }``. After: the summing loop is outside,
+    Before: for each column ``{ sum = 0; loop { sum += ... }; use sum }``. After: the summing loop is the outer loop,
     and each of its iterations adds to a row of sums, one for each column.
     """
 
@@ -42,7 +44,7 @@ class ExpandReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each loop that computes sums and whose iterations are independent."""
+        """Yield a place for each loop over columns that computes sums and whose iterations are independent."""
         for loop in kernel.loops:
             parts = _parts(kernel, loop)
             if parts is None:

@@ -1,4 +1,6 @@
-"""Divide once before a loop: inside, multiply by the reciprocal of a divisor that the loop does not change."""
+"""Replace divisions in a loop by one division before the loop: inside, the code multiplies by the reciprocal of a
+divisor that the loop does not change.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class HoistDivision(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each innermost loop and each float that the loop divides by without changing it."""
+        """Yield a place for each innermost loop and each float variable by which the loop divides and which it does not
+        change.
+        """
         for loop in kernel.loops:
             if loops_in(loop.body):
                 continue

@@ -13,7 +13,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class Interchange(Rule):
-    """Exchange two nested loops. The gain is largest if more of the inner loop's accesses become contiguous."""
+    """Exchange two nested loops. The gain is largest where more of the inner loop's accesses become contiguous."""
 
     name = "c_interchange"
     reason = (

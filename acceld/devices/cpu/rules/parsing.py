@@ -69,7 +69,7 @@ class Reader:
         self.functions: list[Function] = []
         self.defines: dict[str, str] = {}
         self.identifiers: list[Tree] = []
-        """Each use of a name, in order. Names of types and of members are left out."""
+        """Each use of a name in the source, in order. Names of types and of members are left out."""
         self._list(root)
         for node in root.children:
             if node.type == "function_definition":
@@ -280,7 +280,7 @@ def _field(node: Tree, name: str) -> Tree:
 
 
 def _parts(node: Tree) -> list[Tree]:
-    """Return a node's children without punctuation and comments."""
+    """Return a node's children, except punctuation and comments."""
     return [one for one in node.named_children if one.type != "comment"]
 
 

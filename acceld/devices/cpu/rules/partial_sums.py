@@ -1,4 +1,4 @@
-"""Split one sum into many partial sums, which do not wait for each other and are added at the end."""
+"""Split a sum into several partial sums that do not depend on each other, and add them at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PartialSums(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each innermost loop whose iterations share only sums.
+        """Yield a place for each innermost loop whose iterations depend on each other by sums only.
 
         The variants are numbers of partial sums that divide the number of iterations.
         """
@@ -83,9 +83,7 @@ def _sums(kernel: CModule, loop: For) -> tuple[list[Reduction], list[int]]:
 
 
 def _types(kernel: CModule, loop: For, names: set[str]) -> list[str]:
-    """Return the declared types of the sums. ``int`` stands for every type that is not float: such sums are not
-    split.
-    """
+    """Return the declared type of each sum. ``int`` stands for every type other than float, whose sums are not split."""
     return [
         one.type if "float" in one.type else "int"
         for one in statements(kernel.function_of(loop).body)

@@ -46,8 +46,8 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Return by how many elements the access moves when the variable ``name`` grows by one; None if the number is
-        unknown.
+        """Return the number of elements by which the access moves when the variable ``name`` grows by one; None if the
+        number is unknown.
         """
         return None if self.form is None else self.form.coefficient(name)
 
@@ -106,7 +106,7 @@ class CModule(SourceText):
     # Numbers.
 
     def constant(self, expr: Expr) -> int | None:
-        """Return the value of an expression that is made of whole constants; None for any other expression."""
+        """Return the value of an expression of whole-number constants; None for any other expression."""
         form = self.affine(expr)
         return form.constant if form is not None and not form.terms else None
 
@@ -172,11 +172,11 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return True if rules may reason about a statement: the parser understands all of it, and it has no side
+        """Tell whether rules may reason about a statement: the parser understands all of it, and it has no side
         effects.
 
-        The statement calls only pure functions. It declares no pointer, takes no address, and follows a pointer only
-        by an index.
+        The statement calls only pure functions. It declares no pointer, takes no address, and follows a pointer only by
+        an index.
         """
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):
@@ -194,15 +194,15 @@ class CModule(SourceText):
         return True
 
     def independent(self, loop: For) -> bool:
-        """Return True if iterations of the loop touch different data, so that they may run in any order."""
+        """Tell whether the iterations of the loop touch different data, so that they may run in any order."""
         return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
 
     def carried(self, loop: For) -> set[str]:
-        """Return the scalars that are declared outside of the loop and changed in its body."""
+        """Return the scalars that the loop's body changes and that are declared outside of the loop."""
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
-        """Return True if no two iterations of the loop touch the same element of an array that the loop's body writes."""
+        """Tell whether no two iterations of the loop touch the same element of an array that the loop's body writes."""
         own = declared(loop.body)
         accesses = [one for one in self.accesses(loop.body) if one.array not in own]
         ranges = self._inner_ranges(loop)
@@ -213,7 +213,7 @@ class CModule(SourceText):
         return True
 
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
-        """Return the least and greatest value of the variable of each nested loop, by name.
+        """Return the least and greatest value of the variable of each nested loop, by the variable's name.
 
         Return None if the range of one of these variables is unknown.
         """
@@ -272,7 +272,7 @@ class CModule(SourceText):
         return name in loop.first.names | loop.bound.names
 
     def bounds_free_of(self, block: Statement, names: set[str]) -> bool:
-        """Return True if no loop in ``block`` mentions one of ``names`` in its first value or its bound."""
+        """Tell whether no loop in ``block`` uses one of ``names`` in its first value or its bound."""
         return not any((one.first.names | one.bound.names) & names for one in loops_in(block))
 
 

@@ -18,7 +18,7 @@ class Reduction:
     op: str
     statement: Statement
     comparison: str = ""
-    """The update written as a comparison instead of a call such as fmaxf; empty if the source has no such call."""
+    """The comparison by which the source updates the scalar; empty if the source has none, as with a call of fmaxf."""
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
@@ -67,7 +67,7 @@ def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
 
 
 def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
-    """Return ``if (x > m) m = x;`` as a reduction; None if the statement has another form."""
+    """Return the statement ``if (x > m) m = x;`` as a reduction; None if the statement has another form."""
     inner = [one for one in statements(branch) if isinstance(one, Evaluation)]
     condition = branch.condition
     if len(branch.branches) != 1 or len(inner) != 1 or condition.kind != "binary" or condition.op not in ("<", ">"):
@@ -87,7 +87,7 @@ def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
 
 
 def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
-    """Return ``m = x > m ? x : m;`` as a reduction; None if the statement has another form."""
+    """Return the statement ``m = x > m ? x : m;`` as a reduction; None if the statement has another form."""
     condition, yes, no = value.parts
     if condition.kind != "binary" or condition.op not in ("<", ">") or no.kind != "name" or no.op != name:
         return None

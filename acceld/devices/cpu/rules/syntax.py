@@ -39,8 +39,8 @@ class Expr(Node):
 
     @property
     def base(self) -> str:
-        """Return the name of the array of an index expression, or the name that the expression is; empty for any other
-        expression.
+        """Return the name of the array if the expression is an index, the name itself if it is a name; empty for any
+        other expression.
         """
         if self.kind == "name":
             return self.op

@@ -15,7 +15,7 @@ _TILES = (64, 256, 16)
 
 
 class Tile(Rule):
-    """Reuse a tile of the inner loop's data from the cache in each iteration of the outer loop."""
+    """Tile the inner loop, so that each iteration of the outer loop finds the tile's data in the cache."""
 
     name = "tile"
     reason = (

@@ -1,5 +1,5 @@
-"""Run several iterations of an outer loop together (unroll and jam), so that each loaded value is used several
-times.
+"""Run several iterations of an outer loop together (unroll and jam), so that a value is used several times once it is
+loaded.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class UnrollJam(Rule):
 
 
 def _merged(kernel: CModule, loop: For, variant: Variant) -> str:
-    """Return the source in which one iteration of the loop does the work of several, by copies of its statements."""
+    """Return the source in which one iteration of the loop does the work of several iterations, by copies of its
+    statements.
+    """
     factor, indent = int(variant.parameters["factor"]), kernel.indentation(loop.start)
     copies = [{loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)]
     inside = _jammed(kernel, loop.body.items, indent + STEP, copies)
@@ -74,7 +76,7 @@ def _factors(kernel: CModule, loop: For) -> list[int]:
 
 
 def _local(loop: For) -> set[str]:
-    """Return the names that get another text in each copy of the loop's body. Bounds of inner loops must not mention
+    """Return the names whose text differs between the copies of the loop's body. Bounds of inner loops must not use
     these names.
     """
     found = {loop.var}
@@ -90,7 +92,7 @@ def _local(loop: For) -> set[str]:
 
 
 def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the lines of the merged body: each statement once for each copy, but each inner loop only once.
+    """Return the lines of the merged body: a copy of each statement for each iteration, but each inner loop only once.
 
     The body of an inner loop has the statements of all copies.
     """
@@ -114,7 +116,7 @@ def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Se
 
 
 def _of_copies(pragma: str, mappings: Sequence[Mapping[str, str]]) -> str:
-    """Return the pragma with the reduction variables of all copies."""
+    """Return a reduction pragma that lists the reduction variables of all copies."""
 
     def each(found: re.Match[str]) -> str:
         listed = [name.strip() for name in found.group(2).split(",")]

@@ -51,7 +51,7 @@ def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: V
     """
     clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
     pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
-    # An OpenMP pragma and a GCC pragma can not both stand before one loop.
+    # A loop can not have both an OpenMP pragma and a GCC pragma.
     kept = [one.text for one in loop.pragmas if variant.name == "ivdep"]
     edits = Edits(kernel.text(loop))
     for one in carried:
@@ -62,7 +62,7 @@ def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: V
 
 
 def _vectorizable(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """Return the reductions of an innermost loop; None if the loop can not be proven vectorizable."""
+    """Return the reductions of an innermost loop; None if it is not proved that the loop can be vectorized."""
     if loops_in(loop.body) or any("simd" in one.text or "ivdep" in one.text for one in loop.pragmas):
         return None
     return reductions(kernel, loop)

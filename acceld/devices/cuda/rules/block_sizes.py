@@ -1,4 +1,4 @@
-"""Change the size of the tile that one program works on."""
+"""Change the size of the tile that each program computes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 
 
 def masked_by(function: FunctionNode, constant: str) -> bool:
-    """Return True if ``constant`` is the extent of a range whose accesses are all masked.
+    """Tell whether ``constant`` is the extent of a range whose accesses are all masked.
 
     The accesses of a range are the loads and stores whose addresses depend on the range. Each access needs a mask that
     depends on the range too.
@@ -126,7 +126,8 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """Return the sizes ``m``, ``n`` and ``k`` of a tiled matrix product; empty if the kernel is no such product.
+    """Return the tile sizes ``m``, ``n`` and ``k`` of a matrix product; empty if the kernel is not a tiled matrix
+    product.
 
     ``k`` is the step of its loop; ``m`` and ``n`` are the extents of the accumulator.
     """

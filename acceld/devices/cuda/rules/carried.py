@@ -15,15 +15,15 @@ _POWERS = ("tl.exp2", "tl.exp", "tl.math.exp2", "tl.math.exp")
 
 @dataclass(frozen=True)
 class Carried:
-    """Values that a loop carries from one iteration to the next.
+    """The loop-carried values of a loop: those that an iteration takes over from the previous one.
 
-    ``peak`` is the running maximum of an online softmax: when it grows, all carried sums are rescaled. For
-    plain sums, ``peak`` is empty.
+    ``peak`` is the running maximum of an online softmax: when it grows, all carried sums are rescaled. For plain sums,
+    ``peak`` is empty.
     """
 
     names: tuple[str, ...]
     shapes: Mapping[str, tuple[str, ...]]
-    """Shape of each carried value, as names of constants."""
+    """Shape of each carried value, as names of constants of the kernel."""
     start: ast.stmt
     """The statement that initializes the peak; without a peak, the statement that initializes the first value."""
     peak: str = ""
@@ -32,10 +32,10 @@ class Carried:
 
 
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
-    """Return what ``loop`` carries between iterations.
+    """Return the loop-carried values of ``loop``.
 
-    Every carried value has to be a sum, or a part of an online softmax. Return None for any other loop, and for
-    a loop that stores.
+    Every carried value has to be a sum, or a part of an online softmax. Return None for any other loop, and for a loop
+    that stores.
     """
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}
@@ -101,7 +101,7 @@ def _read_only_there(
     readers: tuple[ast.stmt, ast.stmt],
     changed: Mapping[str, list[ast.stmt]],
 ) -> bool:
-    """Return True if the loop reads each carried value only in the statement that updates it.
+    """Tell whether the loop reads each carried value only in the statement that updates it.
 
     The peak may also be read by the statements ``readers``.
     """
@@ -115,7 +115,9 @@ def _read_only_there(
 
 
 def _is_sum(statement: ast.stmt, name: str, loop: ast.For) -> bool:
-    """Return True for ``name += value`` or ``name = name + value``, if the loop reads ``name`` nowhere else."""
+    """Tell whether the statement is ``name += value`` or ``name = name + value``, and the loop reads ``name`` nowhere
+    else.
+    """
     if isinstance(statement, ast.AugAssign):
         right = isinstance(statement.op, ast.Add) and name not in names(statement.value)
     else:
@@ -129,7 +131,7 @@ def _is_sum(statement: ast.stmt, name: str, loop: ast.For) -> bool:
 
 
 def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
-    """Return True for ``name = name * shrink + value``. An index that adds an axis to ``shrink`` is allowed."""
+    """Tell whether the statement is ``name = name * shrink + value``. ``shrink`` may be indexed to add an axis."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
         return False
     total = statement.value

@@ -1,4 +1,4 @@
-"""Join an element-wise kernel to the end of the kernel whose result it reads (epilogue fusion)."""
+"""Fuse an element-wise kernel into the kernel whose result it reads (epilogue fusion)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WIDTH = 120
 
 
 class FusedEpilogue(Rule):
-    """Join two consecutive launches that have the same grid. A value that went from the earlier to the later kernel
-    through memory stays in registers.
+    """Join two consecutive launches that have the same grid. A value that the earlier kernel stored to memory for the
+    later one then stays in registers.
     """
 
     name = "fused_epilogue"
@@ -53,7 +53,9 @@ class FusedEpilogue(Rule):
 
 
 def _joined(kernel: TritonModule, joined: Handover, _: Variant) -> str:
-    """Return the source with one function and one launch in place of two. Arrays between the two launches are gone."""
+    """Return the source with one function and one launch in place of two. Arrays that passed values between the two
+    launches are removed.
+    """
     producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
     name = kernel.fresh(f"{producer.name}_{consumer.name}")
     edits = Edits(kernel.source)
@@ -90,7 +92,7 @@ def _function(kernel: TritonModule, joined: Handover, producer: FunctionNode, co
 
 
 def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the body of the earlier kernel, in which assignments replace the stores."""
+    """Return the body of the earlier kernel, with its stores replaced by assignments."""
     edits = Edits(kernel.source)
     for access in accesses(function):
         parameter = next((one for one in joined.stored if one in names(access.args[0])), None)
@@ -106,7 +108,7 @@ def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) ->
 
 
 def _consumer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the statements of the later kernel. A value that both kernels compute keeps the name that it has in the
+    """Return the statements of the later kernel. A value that both kernels compute has the name that it has in the
     earlier kernel.
     """
     edits, values = Edits(kernel.source), {**joined.renamed}

@@ -21,7 +21,7 @@ class _Pair:
 
 
 class GridOrder(Rule):
-    """Number the programs of a grid of two axes in another order: in groups of rows, or row by row."""
+    """Number the programs of a two-dimensional grid in another order: in groups of rows, or row by row."""
 
     name = "grid_order"
     reason = "Programs start in order of their number, the first axis fastest. Numbered in groups of a few rows, the programs that run at one time touch a near-square part of the result and find their operands in the L2 cache."
@@ -51,7 +51,9 @@ class GridOrder(Rule):
 
 
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
-    """Return the source with new lines behind the reads of the program numbers. These lines compute the new numbers."""
+    """Return the source with new lines after the statements that read the program numbers. The new lines compute other
+    numbers from them.
+    """
     group = int(variant.parameters["group"])
     order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))
     lines = [

@@ -46,27 +46,29 @@ _ALLOCATIONS = ("torch.empty", "torch.empty_like")
 
 @dataclass(frozen=True)
 class Handover:
-    """Two launches that can be joined. Keys of mappings are parameters of the producer, unless the field says
+    """The proof that two launches can be joined. Keys of mappings are parameters of the producer, unless the field says
     otherwise.
     """
 
     first: Launch
     second: Launch
     arrays: Mapping[str, ast.stmt]
-    """Arrays that the producer stores for the consumer: by name in the host code, the statement that allocates each."""
+    """The statement that allocates an array which the producer stores for the consumer, by the array's name in the host
+    code.
+    """
     stored: tuple[str, ...]
     loaded: Mapping[str, str]
-    """By parameter of the consumer: the producer's parameter for the same array."""
+    """The producer's parameter for the array that the consumer gets as a parameter, by the consumer's parameter."""
     values: Mapping[str, str]
-    """An unused name for the value that is stored to each array."""
+    """For each array, an unused name for the value that is stored to it."""
     kinds: Mapping[str, str]
-    """Element type of each array, as device code writes it."""
+    """The element type of each array, as written in device code."""
     shared: frozenset[str]
-    """Parameters of the consumer that the producer has, too."""
+    """Parameters that both the consumer and the producer have."""
     renamed: Mapping[str, str]
-    """By name in the consumer: its name in the joined kernel."""
+    """The name that a name of the consumer has in the joined kernel, by the consumer's name."""
     dropped: tuple[ast.stmt, ...]
-    """Statements of the consumer whose values the producer has computed already."""
+    """Statements of the consumer that are left out, because the producer has computed their values already."""
 
 
 def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | None:
@@ -93,8 +95,8 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """Return, by parameter, the store of the producer to each array. Return an empty mapping if an array is stored
-    twice or used in another way, or if the stores have different masks.
+    """Return the producer's store to each array, by parameter. Return an empty mapping if an array is stored twice or
+    used in another way, or if the stores have different masks.
     """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):
@@ -112,9 +114,9 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
 def _loaded(
     first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
 ) -> dict[str, str] | None:
-    """Return, for each parameter of the consumer from which it loads, the producer's parameter for the same array.
-    Return None unless the consumer loads each stored array once, and exactly the elements that were stored. The
-    consumer has to store under the same mask, to arrays that the producer does not use.
+    """Return the producer's parameter for the same array, for each parameter from which the consumer loads. Return None
+    unless the consumer loads each stored array once, and exactly the elements that were stored. The consumer has to
+    store under the same mask, to arrays that the producer does not use.
     """
     hosts = {made.host(parameter): parameter for parameter in stored}
     limit = made.expanded(mask(next(iter(stored.values()))))
@@ -139,7 +141,7 @@ def _loaded(
 
 
 class _Given:
-    """A kernel with the arguments of its only launch. With it, expressions of two kernels can be compared."""
+    """A kernel together with the arguments of its only launch. With both, expressions of two kernels can be compared."""
 
     def __init__(self, function: FunctionNode, launch: Launch) -> None:
         self.function = function
@@ -160,12 +162,14 @@ class _Given:
         self.meaning = {name: values[0] for name, values in bound.items() if len(values) == 1 and values[0] is not None}
 
     def host(self, parameter: str) -> str:
-        """Return the name that host code passes for a parameter; empty if host code passes another expression."""
+        """Return the name of the host code's variable that is passed for a parameter; empty if the host code passes
+        another expression.
+        """
         given = self.passed.get(parameter)
         return given.id if isinstance(given, ast.Name) else ""
 
     def expanded(self, node: ast.AST | None) -> str:
-        """Return a text for an expression in terms of the launch's arguments and the program numbers.
+        """Return an expression as a text in terms of the launch's arguments and the program numbers.
 
         Expressions with equal texts have equal values. A name that is assigned once is replaced by its value.
         """
@@ -193,9 +197,7 @@ class _Expansion(ast.NodeTransformer):
 
 
 def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
-    """Return True if each of the two kernels has a single launch, and only allocations stand between these two
-    launches.
-    """
+    """Tell whether each of the two kernels has a single launch, and only allocations are between these two launches."""
     body = first.host.body
     if first.host is not second.host or first.kernel == second.kernel:
         return False
@@ -218,7 +220,7 @@ def _same_grid(first: Launch, second: Launch) -> bool:
 
 
 def _plain(function: FunctionNode, launch: Launch) -> bool:
-    """Return True if the arguments of a launch can be matched with the parameters, by name and position."""
+    """Tell whether the arguments of a launch can be matched with the parameters, by name and position."""
     taken = function.args
     unusual = taken.vararg or taken.kwarg or taken.kwonlyargs or taken.posonlyargs or taken.defaults
     starred = any(isinstance(one, ast.Starred) for one in launch.call.args)
@@ -242,14 +244,14 @@ def _by_element(function: FunctionNode) -> bool:
 
 
 def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
-    """Return True if a loaded value decides an address, or if an index combines it with other elements."""
+    """Tell whether a loaded value determines an address, or is combined with other elements by an index."""
     first = {
         name
         for statement in function.body
         if isinstance(statement, ast.Assign) and names(statement.value) & loaded
         for name in names(statement.targets[0])
     }
-    # pointers start from the parameters themselves, so only computed values are searched for
+    # only computed values are searched for, because pointers start from the parameters themselves
     values = depending(function, first)
     if any(values & names(access.args[0]) for access in accesses(function)):
         return True
@@ -264,7 +266,7 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
 
 
 def bare(store: ast.Call, parameter: str) -> ast.expr | None:
-    """Return the expression that a store stores, without its conversion to the array's type.
+    """Return the expression that a store stores, without the conversion to the array's element type.
 
     Return None if the expression itself depends on that type, or if a plain number is stored.
     """
@@ -303,7 +305,7 @@ def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
 
 
 def _fresh(first: Launch, host: str) -> bool:
-    """Return True if ``host`` is an array that was allocated and not passed to the launch ``first``."""
+    """Tell whether ``host`` is an array that the host code allocates and does not pass to the launch ``first``."""
     if not host or host in names(first.call):
         return False
     bound = [
@@ -320,8 +322,8 @@ def _fresh(first: Launch, host: str) -> bool:
 
 
 def _parameter(access: ast.Call, function: FunctionNode) -> str:
-    """Return the parameter from which the pointer of an access starts; empty unless exactly one parameter is in the
-    pointer.
+    """Return the parameter to which the pointer of an access adds its offsets; empty unless there is exactly one
+    parameter in the pointer.
     """
     pointer = access.args[0]
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
@@ -334,8 +336,8 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Return True if the function uses a parameter only as the pointer of one store, and in that store for the array's
-    element type.
+    """Tell whether the function uses a parameter only in one store: as the store's pointer, and for the array's element
+    type.
     """
     inside = [
         one

@@ -1,4 +1,4 @@
-"""Load a row once and keep it in registers, if a kernel loads the row twice, piece by piece."""
+"""Load a row once and keep it in registers, in kernels that load the same row twice, piece by piece."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 @dataclass(frozen=True)
 class _Row:
-    """Loops of a kernel that all run over the same row, piece by piece."""
+    """The loops of a kernel, if all of them run over the same row, piece by piece."""
 
     launch: Launch
     loops: tuple[ast.For, ...]
@@ -39,7 +39,7 @@ class _Row:
 
 
 class KeepRow(Rule):
-    """Make one piece as long as the row, which removes the loops over pieces and the repeated loads."""
+    """Make a single piece as long as the row. This removes the loops over pieces, and the repeated loads."""
 
     name = "keep_row"
     reason = (
@@ -117,7 +117,7 @@ def _row(kernel: TritonModule, name: str, function: FunctionNode) -> _Row | None
 
 
 def _aliased(function: FunctionNode, launch: Launch) -> bool:
-    """Return True if the kernel may load from an array that it also stores to."""
+    """Tell whether the kernel may load from an array to which it also stores."""
     given = {name: ast.dump(value) for name, value in zip(parameters(function), launch.call.args, strict=False)}
     stored: set[str] = set()
     loaded: set[str] = set()
@@ -128,8 +128,8 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """Return the name from which a pointer expression starts, such as ``x_ptr`` for ``x_ptr + row * n``; empty if the
-    expression starts from no name.
+    """Return the name to which a pointer expression adds its offsets, such as ``x_ptr`` for ``x_ptr + row * n``; empty
+    if there is no such name.
     """
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left
@@ -137,8 +137,7 @@ def _array(pointer: ast.expr) -> str:
 
 
 def _prefix(first: ast.For, later: ast.For) -> list[ast.stmt]:
-    """Return the statements with which ``first`` and ``later`` begin alike, so that ``later`` need not repeat
-    them.
+    """Return the statements with which both ``first`` and ``later`` begin, so that ``later`` need not repeat them.
 
     Statements are left out if ``first`` changes their names afterwards.
     """

@@ -1,4 +1,4 @@
-"""Change launch options: warps of a program, and how many iterations ahead a loop loads."""
+"""Change launch options: the warps of a program, and the number of iterations that a loop loads ahead."""
 
 from __future__ import annotations
 

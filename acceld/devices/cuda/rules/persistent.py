@@ -1,4 +1,4 @@
-"""Run a fixed number of programs, each of which computes several tiles one after the other."""
+"""Run a fixed number of programs, each of which computes several tiles in a loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class _Tiles:
 
 
 class Persistent(Rule):
-    """Put a kernel's body into a loop over tiles. The new grid has as many programs as the GPU runs at one time."""
+    """Put a kernel's body into a loop over tiles. The new grid has as many programs as the GPU can run at the same
+    time.
+    """
 
     name = "persistent"
     reason = (

@@ -125,7 +125,7 @@ class TritonModule(SourceText):
         return self.line_start(start), self.lines_span([function])[1]
 
     def arguments_end(self, call: ast.Call) -> int:
-        """Return the position, in characters, behind the last argument of a call."""
+        """Return the position, in characters, after the last argument of a call."""
         return max(self.span(one)[1] for one in [*call.args, *call.keywords])
 
     def settings(self, launch: Launch) -> list[Setting]:
@@ -173,17 +173,17 @@ class TritonModule(SourceText):
 
     @staticmethod
     def _shares_grid(launch: Launch) -> bool:
-        """Return True if the launch's grid is a variable that the host code also uses elsewhere."""
+        """Tell whether the launch's grid is a variable that the host code also uses elsewhere."""
         target = launch.call.func
         name = target.slice.id if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) else ""
         uses = [one for one in ast.walk(launch.host) if isinstance(one, ast.Name) and one.id == name]
         return sum(isinstance(one.ctx, ast.Load) for one in uses) > 1
 
     def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
-        """Return the axes of the grid whose size has to change when the constant ``name`` changes.
+        """Return the axes of the grid whose size has to change if the constant ``name`` changes.
 
-        On such an axis, the kernel multiplies or adds the program number and the constant, or passes the two to
-        one device function.
+        On such an axis, the kernel multiplies or adds the program number and the constant, or passes both to one device
+        function.
         """
         function = self.kernels[kernel]
         numbers: dict[str, set[int]] = {}
@@ -252,7 +252,9 @@ def whole(node: ast.expr) -> int | None:
 
 
 def called(node: ast.AST) -> str:
-    """Return the dotted name of the function that a call calls, or of a plain name; empty for any other node."""
+    """Return the dotted name of the function that a call calls, or the dotted name itself if the node is a name; empty
+    for any other node.
+    """
     if isinstance(node, ast.Call):
         return called(node.func)
     if isinstance(node, ast.Attribute):
@@ -271,7 +273,7 @@ def calls(node: ast.AST, name: str) -> list[ast.Call]:
 
 
 def program_number(node: ast.expr) -> int | None:
-    """Return the axis if the expression is ``tl.program_id(axis)`` and nothing more; otherwise None."""
+    """Return the axis if the expression is exactly ``tl.program_id(axis)``; None for any other expression."""
     if isinstance(node, ast.Call) and called(node).endswith("program_id"):
         given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "axis"), None)
         return whole(given) if given is not None else None

@@ -1,4 +1,4 @@
-"""Let one program handle several rows."""
+"""Let each program compute several rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FOLDS = ("tl.sum", "tl.max", "tl.min")
 
 @dataclass(frozen=True)
 class _Rows:
-    """A kernel in which each program works on one row. ``name`` is the variable that holds the number of the row, which
+    """A kernel in which each program computes one row. ``name`` is the variable that holds the number of the row, which
     is the program's number.
     """
 
@@ -39,7 +39,7 @@ class _Rows:
 
 
 class RowsPerProgram(Rule):
-    """Let a program that works on one row work on several rows. The row number becomes a column of row numbers."""
+    """Let each program compute several rows instead of one. The row number becomes a column of row numbers."""
 
     name = "rows_per_program"
     reason = (
@@ -150,7 +150,7 @@ def _rows(kernel: TritonModule, name: str, function: FunctionNode) -> _Rows | No
 
 
 def _one_axis(node: ast.AST) -> bool:
-    """Return True if a node still means the same for each row after arrays got rows as their first axis."""
+    """Tell whether a node still means the same for each row after arrays have got the rows as their first axis."""
     if isinstance(node, ast.Subscript):
         return False
     if not isinstance(node, ast.Call):

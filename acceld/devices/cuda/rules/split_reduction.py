@@ -1,4 +1,4 @@
-"""Share a long reduction between several programs: split-K for matrix products, split-KV for attention."""
+"""Divide a long reduction among several programs: split-K for matrix products, split-KV for attention."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Split:
 
 
 class SplitReduction(Rule):
-    """Split a kernel in two. The programs of the new first kernel reduce one part each; the second kernel joins
-    the parts.
+    """Split a kernel into two kernels. Each program of the first kernel reduces one part; the second kernel combines
+    the partial results.
     """
 
     name = "split_reduction"
@@ -82,7 +82,7 @@ def _split(kernel: TritonModule, name: str, function: FunctionNode) -> _Split | 
 
 
 def _in_steps(function: FunctionNode, loop: ast.For) -> bool:
-    """Return True if a loop is ``for ... in range(low, high, STEP)`` with a constant step."""
+    """Tell whether a loop is ``for ... in range(low, high, STEP)`` with a constant step."""
     header = loop.iter
     if not (isinstance(header, ast.Call) and called(header) == "range" and len(header.args) == 3):
         return False
@@ -119,14 +119,14 @@ def _number(launch: Launch) -> str:
 
 
 def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the source of the kernel that runs a part of the loop and stores what the loop carries."""
+    """Return the source of the kernel that runs one part of the loop and stores the loop-carried values."""
     place = function.body.index(split.loop)
     header = split.loop.iter
     assert isinstance(header, ast.Call)
     low, high, step = (kernel.text(one) for one in header.args)
     before = kernel.block(function.body[:place])
     if split.carried.peak:
-        # A part may see no key of a row at all. A finite start keeps its weights from becoming NaN.
+        # A part may contain no key of a row at all. A finite start then keeps the weights from becoming NaN.
         start = kernel.text(split.carried.start)
         before = before.replace(start, start.replace('float("-inf")', "-1.0e30"))
     lines = [
@@ -148,8 +148,8 @@ def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
 
 
 def _join(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the source of the kernel that loops over the partial results, joins them, and does what followed
-    the loop.
+    """Return the source of the kernel that combines the partial results in a loop, and then does what followed the
+    original loop.
     """
     place, found = function.body.index(split.loop), split.carried
     lines = [

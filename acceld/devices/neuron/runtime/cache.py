@@ -24,12 +24,12 @@ class Compiled:
     neff: Path
     sha256: str
     route: str
-    """Way in which the compiler was called, such as ``neuronxcc.nki.baremetal``."""
+    """The way in which the compiler was called, such as ``neuronxcc.nki.baremetal``."""
     compiler_version: str
     outputs: tuple[str, ...] = ()
     """Names of the NEFF's outputs in the kernel's order, if the compiler reported them."""
     reported: str = ""
-    """Output of the compiler."""
+    """Text that the compiler printed."""
 
     @property
     def traces(self) -> Path:
@@ -41,7 +41,7 @@ class Compiled:
 
 
 class NeffCache:
-    """Private folder of compiled kernels. Several processes may use it: an entry appears by an atomic rename."""
+    """The folder of compiled kernels on disk. Several processes may use it: an entry appears by an atomic rename."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -62,7 +62,7 @@ class CompileJail(StrEnum):
 
 
 class Exchange(Protocol):
-    """Function that sends one record to a fresh compile worker and returns the worker's answer."""
+    """A function that sends one record to a fresh compile worker and returns the worker's answer."""
 
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
@@ -78,9 +78,7 @@ class Exchange(Protocol):
 async def unjailed(
     python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
 ) -> tuple[dict[str, Any], bytes]:
-    """Return the answer of a worker without a jail, which runs as the daemon's user. Use it for trusted kernels
-    only.
-    """
+    """Return the answer of a worker that runs without a jail, as the daemon's user. Use it for trusted kernels only."""
     worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
     try:
         answer, data = await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
@@ -115,11 +113,11 @@ class NeuronCompiler:
         self.exchanges = dict(exchanges or {CompileJail.OFF: unjailed})
         self.jail = next(iter(self.exchanges))
         self.route = ""
-        """Name of the compile route, one way of calling the compiler. Empty means the first route that this
+        """Name of the compile route, the way of calling the compiler. Empty stands for the first route that this
         toolchain has.
         """
         self.signatures: dict[str, str] = {}
-        """Signatures of the functions that were called in the compiler's packages, by name."""
+        """Signatures of the functions that were called in the compiler's packages, by the function's name."""
         self._build_s = build_s
         self._devices = device_pattern
         self._locks: dict[str, asyncio.Lock] = {}
@@ -135,7 +133,9 @@ class NeuronCompiler:
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
 
     async def refused(self) -> Mapping[str, str]:
-        """Return the system facilities that compilers use and that the present jail refuses, each with the error."""
+        """Return the system facilities that compilers use and that the present jail refuses, each with the error that
+        it causes.
+        """
         found: Mapping[str, str] = (await self._ask("facilities")).get("refused", {})
         return found
 
@@ -266,8 +266,8 @@ class NeuronCompiler:
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a temporary folder for a worker. The worker may have another user id, so the folder itself is open to all
-    users. Its parent folder can be entered by this user only.
+    """Yield a temporary folder for a worker. The folder itself is open to all users, because the worker may have
+    another user id. Only this user can enter its parent folder.
     """
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"

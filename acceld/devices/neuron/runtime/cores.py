@@ -18,7 +18,7 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """The group of cores that must be idle while a core of the group is timed."""
+    """The cores that must be idle while one of them is timed."""
 
     CORE = "core"
     """The timed core alone, if cores do not disturb each other."""
@@ -136,10 +136,10 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
 
 
 def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:
-    """Return one process of another program for each device that another program uses.
+    """Return, for each device that another program uses, one process of that program.
 
-    Processes of the sessions ``own_sessions`` belong to acceld. neuron-ls names no cores, so a process counts
-    as using all cores of its device.
+    Processes of the sessions ``own_sessions`` belong to acceld. neuron-ls names no cores, so a process counts as using
+    all cores of its device.
     """
     ours = set(own_sessions)
     return {

@@ -23,23 +23,25 @@ from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
-"""Function that runs a known-good kernel on a core. It returns the reason why the kernel failed; empty if the kernel
+"""A function that runs a known-good kernel on a core. It returns the reason why the kernel failed; empty if the kernel
 passes.
 """
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
-"""Function that is called when a core's service changes, with three arguments: the core, whether the core is in service
-now, and the reason.
+"""A function that is called when a core goes out of service or comes back, with three arguments: the core, True if it
+is in service now, and the reason.
 """
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
-"""Number of cores on which known-good kernels have to fail, after a candidate ran on these cores, before the candidate
-is at fault.
+"""Number of cores on which known-good kernels have to fail after a candidate has run there, before the candidate is at
+fault.
 """
 
 
 @dataclass(slots=True)
 class Lease:
-    """A leased core, with what its holder reports: the sessions of its processes, and an unclean end."""
+    """A leased core, with what the holder of the lease reports: the sessions of its processes, and whether the work
+    ended uncleanly.
+    """
 
     core: Core
     run: str
@@ -51,8 +53,8 @@ class Lease:
     """True if something other than the candidate caused the unclean end."""
 
     def owns(self, session: int) -> None:
-        """Record the session of a process that works on this core. Otherwise acceld would take that process for another
-        program.
+        """Record the session of a process that works on this core. Without this, acceld would take the process for
+        another program.
         """
         self.sessions.add(session)
 
@@ -215,7 +217,7 @@ class CoreLeases:
 
     @property
     def isolation(self) -> Isolation:
-        """Return which cores must be idle while a core is timed."""
+        """Return the group of cores that must be idle while one of them is timed."""
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
@@ -233,8 +235,8 @@ class CoreLeases:
         self._busy_us[core] += int((self._clock() - self._since.pop(core)) * 1_000_000)
 
     def _serve(self) -> None:
-        """Grant waiting requests. The run with the fewest cores comes first; among equals, the run that was
-        served longest ago.
+        """Grant waiting requests. The run with the fewest cores comes first; among equals, the run that has waited
+        longest.
 
         If no core is free for a timing, the requests after the timing get no core of the isolation group with the
         fewest leased cores. So the timing does not wait for ever.
@@ -303,8 +305,7 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Return figures to show to people: cores by state (numbers, or lists of cores), waiting requests,
-        utilization.
+        """Return figures for people: cores by state (numbers, or lists of cores), waiting requests, utilization.
 
         Shares of time, 0 to 1, count the time in which cores were leased.
         """

@@ -99,13 +99,13 @@ class NeuronRunner:
             raise DeviceError(error.message) from error
         if not record["ok"]:
             await worker.kill()
-            raise DeviceError(f"{python}: {record['message']}", hint=INSTALL)
+            raise DeviceError(f"{python} can not run kernels: {record['message']}", hint=INSTALL)
         name = f"{record['runtime']} {record['version']}".strip()
         return cls(worker, core, folder, name, busy_s, lnc)
 
     @property
     def session(self) -> int:
-        """Return the id of the process session that works on the core."""
+        """Return the id of the process session in which the runner works on its core."""
         return self._worker.pid
 
     async def load(

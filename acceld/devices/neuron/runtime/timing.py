@@ -25,9 +25,11 @@ MAX_ROUNDS = 10
 SPREAD = {"trn1": 0.01}
 OTHER_SPREAD = 0.04
 TOTAL_TIME_GRID_US = 55.56
-"""Step of the profiler's ``total_time`` in published trn1 profiles (AccelOpt's); unknown for other chips."""
+"""Step of the times that the profiler reports as ``total_time``, in microseconds, in published trn1 profiles
+(AccelOpt's); unknown for other chips.
+"""
 STAND_IN = "+standin"
-"""Suffix of the version of stand-in software. Its times are never ``measured``."""
+"""Suffix of the version of stand-in software, whose times never count as ``measured``."""
 
 
 class ProofError(DeviceError):
@@ -36,7 +38,9 @@ class ProofError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Times of one series of executions in microseconds, in order, with the summary that proves that the device ran."""
+    """The times of one series of executions in microseconds, in order, with the summary that proves that the device
+    ran.
+    """
 
     samples_us: tuple[float, ...]
     method: str
@@ -47,18 +51,18 @@ class Round:
 
     @property
     def spread_us(self) -> float:
-        """Return the greatest time minus the least, in microseconds."""
+        """Return the difference between the greatest and the least time, in microseconds."""
         return max(self.samples_us) - min(self.samples_us)
 
     def steady(self, chip: str) -> bool:
-        """Return True if the samples' spread is within the chip's limit or the method's resolution."""
+        """Tell whether the spread of the samples is within the chip's limit or the method's resolution."""
         limit = SPREAD.get(chip, OTHER_SPREAD) * min(self.samples_us)
         return self.spread_us <= max(limit, self.resolution_us or 0.0) * (1 + 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Timing method of a machine and its resolution, found by timing a known-good kernel."""
+    """The timing method of a machine and its resolution, found by timing a known-good kernel."""
 
     method: str
     resolution_us: float | None
@@ -114,7 +118,7 @@ class Measurement:
 
     @property
     def steady(self) -> bool:
-        """Return True if the spread of the best round is within the chip's limit or the method's resolution."""
+        """Tell whether the spread of the best round is within the chip's limit or the method's resolution."""
         return self.best.steady(self.chip)
 
 
@@ -179,8 +183,8 @@ def _said(summary: str | None) -> list[str]:
 
 
 def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
-    """Return the Measurement of rounds. Raise ValueError without a round, or if the rounds were timed by
-    several methods.
+    """Return the Measurement that ``rounds`` give. Raise ValueError if there is no round, or if the rounds were timed
+    by several methods.
     """
     if not rounds or len({one.method for one in rounds}) != 1:
         raise ValueError("a measurement needs at least one round, and all rounds timed by one method")

@@ -15,7 +15,7 @@ from acceld.errors import DeadlineError, DeviceError
 
 SCRIPTS = Path(__file__).parent / "scripts"
 Wrap = Callable[[Sequence[str]], Sequence[str]]
-"""Function that puts a jail's launcher before a command."""
+"""A function that puts the launcher of a jail before a command."""
 _OUTPUT_BYTES = 8000
 _POLL_S = 0.005
 
@@ -143,8 +143,8 @@ class Worker:
         return clean
 
     async def kill(self) -> None:
-        """End the whole process group, wait for its leader, and close the pipes. Nothing happens if the group
-        is gone already.
+        """End the whole process group, wait for its leader, and close the pipes. If the group has already ended,
+        nothing happens.
         """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

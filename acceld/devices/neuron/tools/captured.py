@@ -28,14 +28,15 @@ from acceld.roofline import ATTAINABLE_PEAKS, FLOAT32_PASSES
 CHIP_OF_INSTANCE: Mapping[str, str] = MappingProxyType(
     {"trn1": "trn1", "trn1n": "trn1", "inf2": "trn1", "trn2": "trn2", "trn2u": "trn2", "trn3": "trn3"}
 )
-"""Chip by the family of the instance. The instance has the NeuronCore of that chip."""
+"""The chip of an instance, by the family of the instance. The instance has the NeuronCore of that chip."""
 UNNAMED = "without a name"
-"""Name for the operator of instructions without any name: no operator of a framework, layer, HLO or source line."""
+"""Name of the operator of instructions that have no name at all: no operator of a framework, layer, HLO or source line.
+"""
 _NO_NAMES = frozenset({"", "Unknown", "unknown", "[]"})
 _WAITS = frozenset({"EVENT_SEMAPHORE"})
 """Opcodes that only wait for another engine."""
 _SPLIT_FLOAT32 = "src=fp32"
-"""Text by which a float32 product is known in the JSON form. The Parquet form has ``adjusted_flops`` instead."""
+"""Text that marks a float32 product in the JSON form. The Parquet form has ``adjusted_flops`` instead."""
 
 
 class ExecutedInstruction(msgspec.Struct, frozen=True):
@@ -70,7 +71,7 @@ class InterfaceTensor:
 
     @property
     def dtype(self) -> str:
-        """Return a guess: a dtype with the right number of bytes, because profiles do not store the dtype."""
+        """Return a dtype with the right number of bytes, as a guess, because profiles do not store the dtype."""
         count = 1
         for length in self.shape:
             count *= length
@@ -275,7 +276,7 @@ def _engine(track: str) -> str:
 
 
 def _tensor(raw: Mapping[str, Any]) -> InterfaceTensor | None:
-    """Return an entry of the profile as a tensor of the program's interface; None if the entry is something else."""
+    """Return an entry of the profile as a tensor of the program's interface; None if the entry is not such a tensor."""
     name, role = str(raw.get("variable_name") or ""), str(raw.get("type") or "")
     digits = str(raw.get("shape") or "").replace("[", " ").replace("]", " ").replace(",", " ").split()
     if not name or not role or not digits or not all(one.isdigit() for one in digits):

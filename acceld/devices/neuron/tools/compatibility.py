@@ -30,7 +30,7 @@ and 2.28.7631 with SDK 2.33.
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Answer whether an API compiles for a chip with an SDK. ``reason`` says why not; empty if the API compiles."""
+    """The answer whether an API compiles for a chip with an SDK. ``reason`` says why not; empty if the API compiles."""
 
     reason: str = ""
     blocks: bool = True
@@ -62,7 +62,7 @@ def runs(api: str, chip: str, sdk: int) -> Runs:
 
 
 def has_block_dimensions(text: str) -> bool:
-    """Return True if the kernel makes a tensor whose first dimension is not the partition dimension."""
+    """Tell whether the kernel declares a tensor whose first dimension is not the partition dimension."""
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.Tuple) and any(map(_is_partitions, node.elts[1:])):
             return True

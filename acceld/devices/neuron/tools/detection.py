@@ -19,7 +19,7 @@ PATTERN = "aws_neuronx_venv_*"
 HOME = Path.home
 HOLDS = "lib/python3*/site-packages/{}"
 PACKAGES = ("nrtpy", "spike", "neuronxcc", "nki")
-"""Packages that show that an environment which a person made has Neuron."""
+"""Packages by which an environment of the user is recognized as one with Neuron."""
 DEVICES = "/dev/neuron*"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 TOOLS = "sudo apt-get install aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-tools"
@@ -30,7 +30,7 @@ INSTALL = (
     "the packages of the same names on PyPI are placeholders"
 )
 SDK_OF_NKI = {"0.2": "2.28", "0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}
-"""SDK with which each version of the package ``nki`` came. Source: AWS's migration page."""
+"""The SDK that contains each version of the package ``nki``. Source: AWS's migration page."""
 _PROBE = """
 import sys
 sys.path[:] = filter(None, sys.path)
@@ -51,7 +51,7 @@ print(json.dumps({n: state(n, d) for n, d in
 
 @dataclass(frozen=True, slots=True)
 class NeuronPackage:
-    """A package in one interpreter: its version, and whether it is real or only a placeholder."""
+    """A Neuron package in one interpreter: its version, and whether it is real or only a placeholder."""
 
     name: str
     version: str

@@ -22,7 +22,7 @@ PERCENTILES = ("p0", "p1", "p25", "p50", "p75", "p99", "p100")
 LINE_BYTES = 16 << 20
 """Longest line that is read. It has room for the report of the largest instance with all its models."""
 OnErrors = Callable[[int, int], Awaitable[object]]
-"""Function that is called with a chip and the number of its new memory errors that could not be corrected."""
+"""A function that is called with a chip and the number of its new memory errors that could not be corrected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,10 @@ class MonitorReport:
     """Floating-point operations of each logical core in the period of the report."""
     period_s: float
     errors: Mapping[str, int]
-    """Executions that ended badly, by kind: generic, numerical, transient, model, runtime, hardware."""
+    """Number of executions that ended badly, by kind of error: generic, numerical, transient, model, runtime, hardware.
+    """
     executions: Mapping[str, int]
-    """Executions by outcome: completed, completed_with_err, timed_out, ..."""
+    """Number of executions by outcome: completed, completed_with_err, timed_out, ..."""
     latency_s: Mapping[str, float]
     """Percentiles of the latency in seconds, such as ``total_p50`` and ``device_p99``: the greatest of all
     processes.
@@ -169,7 +170,7 @@ class Monitor:
     async def start(self) -> None:
         """Start neuron-monitor, and begin to read its reports."""
         me = os.getpid()
-        with contextlib.suppress(OSError):  # a machine without neuron-monitor works as well
+        with contextlib.suppress(OSError):  # neuron-monitor may be missing; the machine then works without its reports
             self._process = await asyncio.create_subprocess_exec(
                 self._program,
                 stdin=asyncio.subprocess.DEVNULL,

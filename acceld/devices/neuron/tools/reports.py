@@ -35,7 +35,7 @@ COUNTERS = (
     "vector_engine_active_time_percent",
     "gpsimd_engine_active_time_percent",
 )
-"""Counters of a summary that profiles keep, in addition to the engines' busy time."""
+"""Counters of the profiler's summary that acceld's profiles keep, in addition to the engines' busy time."""
 
 VERSIONS = (
     "instance_type",
@@ -78,7 +78,7 @@ class ProfileSummary:
     total_us: float
     """Time from the start to the stop of the hardware. Idle time counts, the host's time does not."""
     engines_us: Mapping[str, float]
-    """Active time of each engine, and of ``dma``, without the time that it waits on semaphores."""
+    """Time for which each engine, and ``dma``, was active, without the time that it waited on semaphores."""
     counters: Mapping[str, float]
     throttle: Mapping[str, float]
     """All figures about throttling, under the profiler's names: times in ns or s, ``_percent`` as fractions 0-1."""
@@ -102,9 +102,7 @@ class ProfileSummary:
 
     @property
     def device_ran(self) -> bool:
-        """Return True if an engine or DMA was active. Without activity, the time of an execution is not a
-        measurement.
-        """
+        """Tell whether an engine or DMA was active. Without activity, the time of an execution is not a measurement."""
         return self.total_us > 0 and any(us > 0 for us in self.engines_us.values())
 
 
@@ -212,7 +210,7 @@ NRT_STATUS: Mapping[int, tuple[str, Status | None]] = MappingProxyType(
         **dict.fromkeys(range(1200, 1207), ("hardware error", None)),
     }
 )
-"""Meaning of each NRT_STATUS code, and the status that the kernel gets; None in place of a status if the device is at
+"""The meaning of each NRT_STATUS code, and the status that the kernel gets. The status is None if the device is at
 fault.
 """
 
@@ -227,9 +225,9 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
-    """Return the status and the failure that a kernel gets for an error of the runtime.
+    """Return the status and the failure that a kernel gets for an error that the runtime reported.
 
-    Return None if the kernel is not at fault, but the device or the way in which it was used.
+    Return None if not the kernel is at fault, but the device or the way in which it was used.
     """
     code = nrt_code(text)
     if code is None or code not in NRT_STATUS:

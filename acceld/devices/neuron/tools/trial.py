@@ -1,4 +1,4 @@
-"""Try every step on a real chip, and write down the results: ``acceld doctor --neuron``.
+"""Try every step on a real chip, and write a report of the results: ``acceld doctor --neuron``.
 
 A known-good kernel is compiled in every jail by every route (way of calling the compiler), run by every runtime and
 timed by every method. A failure is written down, and the trial goes on. The report is one file without secrets: no

@@ -1,7 +1,7 @@
 """Provide ``nki.collectives``: operations in which several ranks take part.
 
-:mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because no figures are
-published. A replica group consists of lists of ranks, its *groups*. A collective works inside each group.
+:mod:`acceld.nki.execute.ranks` computes the values of their results. They have no predicted latency, because no figures
+are published. A replica group consists of lists of ranks, its *groups*. A collective works inside each group.
 """
 
 from __future__ import annotations
@@ -376,14 +376,14 @@ def collective_permute_implicit_reduce(
 
 
 def rank_id(name: str | None = None) -> Register:
-    """Return a register with the number of the running rank."""
+    """Return a register that holds the number of the running rank."""
     return _ranked({"ranks": (), "members": 1}, 0)
 
 
 def collective_permute_implicit_current_processing_rank_id(
     iteration_id: int, replica_group: object, channel_id: int = 0, name: str | None = None
 ) -> Register:
-    """Return a register with the rank whose data arrives here after ``iteration_id`` steps around the ring."""
+    """Return a register that holds the rank whose data arrives here after ``iteration_id`` steps around the ring."""
     return _ranked(_groups(replica_group, "collective_permute_implicit"), operator.index(cast("Any", iteration_id)))
 
 

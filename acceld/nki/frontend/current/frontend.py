@@ -36,7 +36,7 @@ import nki.isa as nisa
 
 
 class CurrentFrontEnd:
-    """The front end for the package ``nki``. It traces one kernel."""
+    """The front end for the package ``nki``, which traces one kernel of that API."""
 
     roots = ("nki",)
     prelude = PRELUDE
@@ -74,8 +74,8 @@ class CurrentFrontEnd:
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc, compiler)}
 
     def _checked(self, options: Mapping[str, object]) -> None:
-        """Check the options of ``nki.jit``. Raise LegalityError for an option that the trace's version lacks. Note
-        the options that no page of NKI lists.
+        """Check the options of ``nki.jit``. Raise LegalityError for an option that the trace's version of ``nki``
+        lacks, and add a notice about an option that no page of NKI lists.
 
         AWS's own library passes unlisted options. They have no effect here.
         """
@@ -97,7 +97,7 @@ class CurrentFrontEnd:
                 self.session.need(need.what, need.life, need.line)
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel and return its Program. Its loops stand for iterations that Python ran one by one.
+        """Trace the kernel and return its Program, in which the iterations that Python ran one by one are loops again.
 
         If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
         traced again.
@@ -136,7 +136,8 @@ class CurrentFrontEnd:
             except Exception as error:
                 if isinstance(error, LimitExceeded):
                     raise
-                if not trace.to_flatten:  # with buffers to flatten, iterations left out may cause the error
+                # the error may come from iterations that were left out to find further buffers to flatten
+                if not trace.to_flatten:
                     if not sampling or is_ours(error):
                         raise
                     sampling = False  # the error may come from the samples, so the kernel is traced in full
@@ -226,7 +227,7 @@ def _joined(trace: CurrentTrace, value: object, other: object) -> object:
 
 
 def _executed(body: Sequence[Node]) -> int:
-    """Return how many instructions a full trace of ``body`` has. The body of a run-time loop is traced once."""
+    """Return how many instructions a full trace of ``body`` would emit. The body of a run-time loop counts once."""
     return sum(
         _executed(node.body) * (1 if node.kind in (LoopKind.DYNAMIC, LoopKind.WHILE) else node.trips)
         if isinstance(node, Loop)

@@ -22,10 +22,10 @@ from acceld.nki.ir.program import Space
 
 @dataclass(frozen=True, slots=True)
 class _Backing:
-    """The tensor in which a grid keeps its elements.
+    """The tensor in which a grid stores its elements.
 
-    An allocation on chip keeps its tiles side by side in the same partitions: ``counts`` tiles along each axis,
-    each of ``tile`` elements. ``tile`` is None for a tensor that is not stored in tiles.
+    An allocation on chip has its tiles side by side in the same partitions: ``counts`` tiles along each axis, each of
+    ``tile`` elements. ``tile`` is None for a tensor that is not stored in tiles.
     """
 
     tensor: NkiTensor
@@ -33,11 +33,11 @@ class _Backing:
     counts: tuple[int, int] = (1, 1)
 
     def has(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        """Tell whether the elements from ``begins`` on, ``sizes`` along each axis, can be one tensor."""
+        """Tell whether the box of ``sizes`` elements that begins at ``begins`` can be returned as one tensor."""
         return self.tile is None or begins[0] // self.tile[0] == (begins[0] + sizes[0] - 1) // self.tile[0]
 
     def part(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> NkiTensor:
-        """Return the elements from ``begins`` on, ``sizes`` along each axis, as one tensor."""
+        """Return the box of ``sizes`` elements that begins at ``begins`` as one tensor."""
         if self.tile is not None:
             row, begin = divmod(begins[0], self.tile[0])
             column = row * self.counts[1] * self.tile[1] + begins[1]
@@ -58,14 +58,16 @@ class NkiGrid:
     sizes: tuple[int, ...]
     tile_shape: tuple[int, ...]
     units: tuple[int, ...]
-    """Number of elements of one step of the index along each axis; 1 for axes that are not tiled."""
+    """Number of elements by which one step of the index moves along each axis; 1 for an axis that is not tiled."""
     kept: tuple[bool, ...]
-    """For each axis, False if an index with a number has selected one unit of it."""
+    """For each axis, False if an index has selected a single unit of it, so that the axis no longer counts in
+    :attr:`shape`.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the number of tiles or blocks along each axis. An axis is left out if an index has selected
-        one unit of it.
+        """Return the number of tiles or blocks along each axis. An axis of which an index has selected a single unit is
+        left out.
         """
         return tuple(-(-self.sizes[axis] // self.units[axis]) for axis in self._axes())
 
@@ -91,7 +93,7 @@ class NkiGrid:
 
     @property
     def is_remainder(self) -> bool:
-        """Return True if the selection ends with a tile or block that is smaller than the others."""
+        """Return True if the last tile or block of the selection is smaller than the others along some axis."""
         return any(size % unit for size, unit in zip(self.sizes, self.units, strict=True))
 
     @property
@@ -118,7 +120,7 @@ class NkiGrid:
         return [axis for axis, kept in enumerate(self.kept) if kept]
 
     def _shown(self, axis: int) -> bool:
-        """Tell whether :attr:`data` has this axis: the axis is tiled, or no index has selected one position of
+        """Tell whether :attr:`data` has axis ``axis``: the axis is tiled, or no index has selected a single position of
         it.
         """
         return self.kept[axis] or axis >= len(self.sizes) - len(self.tile_shape)

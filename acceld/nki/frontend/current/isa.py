@@ -26,10 +26,10 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 class NkiInstruction:
-    """The result of a call of ``nki.isa``. A kernel can use it to ask for an order of instructions.
+    """The result of a call of ``nki.isa``, with which a kernel can ask for an order of instructions.
 
-    The order that the kernel asks for has no effect here. Program order and data decide which instruction waits
-    for which.
+    The order that the kernel asks for has no effect here. Program order and data decide which instruction waits for
+    which.
     """
 
     def depends_on(self, *producers: object) -> NkiInstruction:
@@ -41,10 +41,9 @@ class NkiInstruction:
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` that checks its arguments, and whether the trace's version of ``nki``
-    has them.
+    """Return a wrapper of ``function`` that checks its arguments, and whether the trace's version of ``nki`` has them.
 
-    Where ``function`` returns None, the version returns a NkiInstruction.
+    Where ``function`` returns None, the wrapper returns a NkiInstruction.
     """
     guarded = checked("nisa", function)
     handle = NkiInstruction()

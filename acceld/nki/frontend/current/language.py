@@ -46,7 +46,7 @@ from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
 PLAIN_VALUES = (bool, int, float, str, tuple)
-"""Types of the class attributes that are fields of an NKIObject without an annotation."""
+"""Types of class attributes that are fields of an NKIObject although they have no annotation."""
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
@@ -55,10 +55,9 @@ def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[objec
 
 
 def _unrolled(function: str) -> Callable[..., Iterator[object]]:
-    """Return the range function ``function``, which marks its iterations in the program.
+    """Return the range function ``function``, whose iterations are marked in the program.
 
-    After the trace, marked iterations are turned back into loops
-    (:mod:`acceld.nki.frontend.current.loop_rerolling`).
+    After the trace, marked iterations are turned back into loops (:mod:`acceld.nki.frontend.current.loop_rerolling`).
     """
 
     def call(*args: Any, **kwargs: Any) -> Iterator[object]:
@@ -80,11 +79,11 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
 
 
 def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
-    """Yield ``numbers`` to a loop over ``name``, each as an iteration of its own. A long ``for`` statement may get
-    only sampled iterations.
+    """Yield each of ``numbers`` to a loop over ``name``, and mark the iteration in the program. If the loop is a long
+    ``for`` statement, only sampled iterations may be run.
 
-    Samples need a ``for`` statement, because snapshots do not see what a list, a comprehension or a kernel's
-    own generator does with the numbers.
+    Samples need a ``for`` statement, because snapshots do not see what a list, a comprehension or a kernel's own
+    generator does with the numbers.
     """
     line, frame = trace.line(), caller()
     alone = not name or frame is None or frame.f_code.co_flags & inspect.CO_GENERATOR
@@ -138,7 +137,8 @@ def _samples(
             if run.is_sampled and not run.is_last and not chosen.lone:
                 alike = [one for one in taken if (one[0] - position) % run.period == 0]
                 if alike or not taken or closely:
-                    # without samples more closely, only the first turn has a later snapshot to be compared with
+                    # unless ``sample_closely`` asks for more samples, only the first turn has a later snapshot to
+                    # compare with
                     taken.append((position, snapshots.snapshot(caller(), name, starts)))
                     if snapshots.changes([*alike, taken[-1]]):
                         raise Retrace(unroll=frozenset({site}))
@@ -174,8 +174,8 @@ def _may_reorder(loop: str) -> None:
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """Yield the index of a loop whose bounds may be registers. The index is a register, and is yielded once: one
-    traced iteration stands for all.
+    """Yield the index of a run-time loop, whose bounds may be registers. The index is a register, and the body is
+    traced once for all iterations.
     """
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
@@ -256,7 +256,7 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
 def while_statement(test: Callable[[], object]) -> Iterator[None]:
     """Yield once for each iteration of a ``while`` statement with the condition ``test``.
 
-    If the condition is a register, one traced iteration stands for all.
+    If the condition is a register, the body is traced once for all iterations.
     """
     held = test()
     if isinstance(held, Register):
@@ -319,8 +319,8 @@ class no_reorder:  # the API's name
 
 
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
-    """Return the iterations of ``nl.dynamic_range``. If a bound is a register, one traced iteration stands for
-    all.
+    """Return the iterations of ``nl.dynamic_range``. If a bound is a register, the body is traced once for all
+    iterations.
     """
     _may_reorder("nl.dynamic_range")
     bounds = _bounds(*args, **kwargs)
@@ -414,4 +414,4 @@ class NKIObject:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Do nothing after construction. A kernel's class may define what to do."""
+        """Do nothing. A kernel's class may override this to run code after construction."""

@@ -17,11 +17,11 @@ SINCE = {
     "0.7": "int64 CompileConfig SpecializationConfig AddressRotation scalar_load scalar_store tiles blocks alloc_tiles "
     "alloc_blocks all_gather_v_prepare all_gather_v_trigger all_to_all_v_prepare all_to_all_v_trigger",
 }
-"""For each version of NKI: the functions that are new in it, by release notes or documentation. All other functions
-are older.
+"""The functions that are new in a version of NKI (by release notes or documentation), by the version. All other
+functions are older.
 """
 UNTIL = {"dynamic_range": "0.6", "tensor_copy_dynamic_src": "0.3", "tensor_copy_dynamic_dst": "0.3"}
-"""For each function that was removed: the last version of NKI that has it."""
+"""The last version of NKI that has a removed function, by function."""
 INSTEAD = {
     "dynamic_range": "nl.fori_loop(lower, upper, body), from NKI 0.6 on",
     **dict.fromkeys(
@@ -47,7 +47,7 @@ INSTEAD = {
     "float8_e8m0fnu": "uint8, with the same bits",
     "average": "nl.add, then a product with 1/n",
 }
-"""For each function that not every version has: what to write in the versions without it."""
+"""Advice for a function that not every version has: what to write in the versions without it, by function."""
 OPTIONS_SINCE = {
     ("dma_copy", "priority"): "0.4",
     ("dma_transpose", "priority"): "0.4",
@@ -60,46 +60,47 @@ OPTIONS_SINCE = {
     ("activation", "engine"): "0.7",
     ("activate2", "engine"): "0.7",
 }
-"""For each later option of an older function: the first version of NKI that has it, by release notes."""
+"""The first version of NKI that has a later option of an older function, by function and option (by release notes)."""
 REGISTER_ARITHMETIC = Lifetime(
     "0.7", instead="give the register as scalar_offset of .ap(), which adds a constant offset"
 )
-"""Versions with operators on registers and on the index of a run-time loop. A compiler of 0.6 refused such
+"""The versions with operators on registers and on the index of a run-time loop. A compiler of 0.6 refused such
 operators.
 """
 REGISTER_WHILE = Lifetime(until="0.6", instead="nl.while_loop(register, body), from NKI 0.6 on")
-"""Versions in which ``while`` takes a register as its condition (migration page of 0.7)."""
+"""The versions in which ``while`` takes a register as its condition (migration page of 0.7)."""
 JIT_OPTIONS = {
     "platform_target": Lifetime(until="0.3", instead="set NEURON_PLATFORM_TARGET_OVERRIDE instead", certain=False),
     "mode": Lifetime(until="0.2", instead="leave it out: it has no effect", certain=False),
     "compile_config": Lifetime("0.7", instead="leave it out"),
     "specialization_config": Lifetime("0.7", instead="leave it out"),
 }
-"""For each option of ``nki.jit``: the versions that take the option (migration pages). Public benchmarks of later
-versions still pass removed options.
+"""The versions that take an option of ``nki.jit``, by option (migration pages). Public benchmarks of later versions
+still pass removed options.
 """
 NEGATIVE_INDEX = Lifetime("0.7", instead="count from the first element", certain=False)
-"""Versions in which a negative number is an index from the end.
+"""The versions in which a negative number is an index from the end.
 
 The public source of the parser refuses negative indices; AWS's pages describe them for 0.7.
 """
 VIEW_PATTERN = Lifetime("0.5", instead="call .ap() of the whole tensor, with an offset", certain=False)
-"""Versions with ``.ap()`` of a part of a tensor. The public source of the parser refuses such a call; pages from
+"""The versions with ``.ap()`` of a part of a tensor. The public source of the parser refuses such a call; pages from
 0.5 on describe the call.
 """
 FOLD_WITHOUT_RESULT = Lifetime("0.6", instead="give reduce_res a (P, 1) tile")
-"""Versions in which ``tensor_scalar_reduce`` may keep its result in the accumulator (release notes of 0.6)."""
+"""The versions in which ``tensor_scalar_reduce`` may keep its result in the accumulator (release notes of 0.6)."""
 VIEW_METHODS = Lifetime(
     "0.5",
     instead="use slices, .reshape() and .ap(), which earlier versions have; a step of 0 in .ap() repeats elements",
 )
-"""Versions with views by method: ``slice``, ``permute``, ``broadcast`` and others (release notes of 0.5)."""
+"""The versions with methods that return views: ``slice``, ``permute``, ``broadcast`` and others (release notes of 0.5).
+"""
 LOOP_CONTINUE = Lifetime("0.7", instead="put the rest of the body below an if", certain=False)
-"""Versions with ``continue`` in ``nl.dynamic_range``. The public source of the parser refuses a ``continue`` that
+"""The versions with ``continue`` in ``nl.dynamic_range``. The public source of the parser refuses a ``continue`` that
 is reached.
 """
 LEGACY_IMPORT = Lifetime(until="0.3", instead="import nki, nki.isa and nki.language only", certain=False)
-"""Versions that take ``import neuronxcc`` in a kernel's file (release notes of 0.4). A file of AWS's own library
+"""The versions that take ``import neuronxcc`` in a kernel's file (release notes of 0.4). A file of AWS's own library
 for 0.3 has such an import.
 """
 
@@ -110,7 +111,7 @@ def lifetime(name: str) -> Lifetime:
 
 
 def options_of(function: str) -> dict[str, Lifetime]:
-    """Return the lifetimes of those options of a function that some versions of NKI lack, by name."""
+    """Return the options of a function that only some versions of NKI have, each with these versions."""
     return {
         option: Lifetime(since, instead=f"leave {option} out")
         for (of, option), since in OPTIONS_SINCE.items()
@@ -124,7 +125,9 @@ def since(name: str) -> str:
 
 
 def withheld(names: Iterable[str], version: str | None) -> dict[str, Lifetime]:
-    """Return the lifetimes of those of ``names`` that ``version`` of NKI lacks; {} if ``version`` is None."""
+    """Return those of ``names`` that ``version`` of NKI lacks, each with the versions that have it; {} if ``version``
+    is None.
+    """
     lives = {name: lifetime(name) for name in names}
     return {} if version is None else {name: life for name, life in lives.items() if not life.covers(version)}
 

@@ -1,4 +1,4 @@
-"""Turn iterations that Python ran one by one while tracing back into loops.
+"""Turn loop iterations that Python ran one by one during a trace back into loops.
 
 While tracing, each iteration is wrapped in a loop of one trip with a marked name. Neighboring marked loops become one
 loop if their bodies differ only in the constants of affine expressions, and if each constant grows by the same step
@@ -66,8 +66,8 @@ class Sample:
 
 
 class SamplesDiffer(Exception):
-    """Raised because the traced iterations of the loop at ``site`` do not advance by equal steps. So they can not
-    stand for the iterations that were not traced.
+    """Raised because the traced iterations of the loop at ``site`` do not advance by equal steps, so that the
+    iterations which were not traced can not be derived from them.
     """
 
     def __init__(self, site: Site) -> None:
@@ -109,7 +109,7 @@ def _used(access: Access) -> Iterator[int]:
 
 
 def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
-    """Return, for each buffer, the ids of the loops that contain its declaration and all of its uses."""
+    """Return, for each buffer, the ids of the loops that contain both its declaration and all of its uses."""
     scopes = [buffer.scope for buffer in program.buffers]
     for instruction, loops in program.walk():
         path = tuple(loop.id for loop in loops)
@@ -130,14 +130,14 @@ class _Roller:
         self.lnc = program.lnc
         self.samples = samples
         self.order: dict[int, tuple[int, ...]] = {}
-        """Sort keys of the buffers of iterations that were not traced, by buffer id. The sort key of any other
-        buffer is (id,).
+        """The sort keys by which buffers are ordered, by buffer id. Only buffers of iterations that were not traced are
+        listed; the sort key of any other buffer is (id,).
         """
         self.turns: dict[int, _Turns] = {}
         """The iterations for which each group stands, by the id of the group's node."""
         self._within: dict[int, tuple[int, ...]] = {}
-        """For each loop in a copied iteration, the start of the sort keys of the buffers there. The start is empty for
-        any other loop.
+        """The first part of the sort keys of the buffers in a loop, by loop; empty for a loop that is not in a copied
+        iteration.
         """
         self._traced = len(buffers)
         self._loops = count(max(program.loops, default=0) + 1)
@@ -186,13 +186,13 @@ class _Roller:
             number += 1
             loop = self._loop(pieces[first.at], first.offset)
             if first.length == 1 and loop.kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(loop)):
-                # one program of a launch on several cores, which exchange data
+                # keep the loop: it is the program of one core of a launch whose cores exchange data
                 yield replace(loop, name=loop.name.removeprefix(MARK))
             else:
                 yield from _joined(loop, first.length, first.steps)
 
     def pieces(self, run: list[Loop]) -> Iterator[_Piece]:
-        """Yield the iterations of ``run``, also those that were not traced, as pieces of one or more iterations."""
+        """Yield all iterations of the loop in ``run``, traced or not, as pieces of one or more iterations."""
         at = 0
         while at < len(run):
             sample = self.samples.get(run[at].id)
@@ -209,9 +209,7 @@ class _Roller:
             at += taken
 
     def _positions(self, run: list[Loop], first: Sample) -> list[int]:
-        """Return the positions of the iterations at the start of ``run`` that belong to the same piece as
-        ``first``.
-        """
+        """Return the positions of those iterations at the start of ``run`` that belong to the same piece as ``first``."""
         piece, found = first.piece, list[int]()
         for loop in run:
             sample = self.samples.get(loop.id)
@@ -221,8 +219,8 @@ class _Roller:
         return found
 
     def _completed(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield, as one piece, the iterations for which the traced iterations in ``run`` stand. Raise SamplesDiffer
-        if the traced iterations do not advance evenly.
+        """Yield, as one piece, the iterations that the traced iterations in ``run`` stand for. Raise SamplesDiffer if
+        the traced iterations do not advance evenly.
         """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
         if positions[0] != piece[0] or positions[-1] != piece[-1]:
@@ -232,8 +230,8 @@ class _Roller:
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield each iteration for which the traced iterations in ``run`` stand, if every ``period``-th iteration
-        is alike. Raise SamplesDiffer if the iterations at distances of the period do not advance evenly.
+        """Yield each iteration that the traced iterations in ``run`` stand for, if every ``period``-th iteration is
+        alike. Raise SamplesDiffer if the iterations at distances of the period do not advance evenly.
         """
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
@@ -261,13 +259,17 @@ class _Roller:
             yield _Piece((untraced, None), 1, forms[begin].structure, forms[begin].constants, [])
 
     def _place(self, loop: Loop) -> int:
-        """Return the number after which buffers come that are declared just before the traced iteration ``loop``."""
+        """Return the id of the buffer after which the buffers are ordered that are declared just before the traced
+        iteration ``loop``.
+        """
         return min((one for one in self.local.get(loop.id, ()) if one < self._traced), default=0) - 1
 
     def _group(self, piece: _Piece, lengths: tuple[int, ...]) -> Loop:
-        """Return a node that stands, until :meth:`written_out`, for the iterations that take turns from ``piece`` on.
+        """Return a node that stands, until :meth:`written_out` replaces it, for the iterations that take turns from
+        ``piece`` on.
 
-        ``lengths`` has the number of iterations of each loop to make of them; 1 for an iteration that stays alone.
+        ``lengths`` has the number of iterations of each loop that will be made of them; 1 for an iteration that stays
+        alone.
         """
         assert piece.turns is not None
         number = next(self._loops)
@@ -303,7 +305,9 @@ class _Roller:
             growth[begin] = [_divided(one, (end - begin) // period, turns.site) for one in apart]
 
         def moved(position: int) -> list[Affine]:
-            """Return how much an iteration that was not traced is ahead of the first iteration of its turn."""
+            """Return by how much the index expressions of an iteration that was not traced exceed those of the first
+            iteration of its turn.
+            """
             times, turn = divmod(position - start, period)
             return [one.scale(times) for one in growth[start + turn]]
 
@@ -327,7 +331,7 @@ class _Roller:
             position += length
 
     def _loop(self, piece: _Piece, offset: int) -> Loop:
-        """Return the loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if the
+        """Return the marked loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if the
         second was not traced.
         """
         found = piece.loops[offset]
@@ -337,7 +341,9 @@ class _Roller:
         return found if isinstance(found, Loop) else self._copied(found)
 
     def _copied(self, untraced: _Untraced) -> Loop:
-        """Return an iteration that was not traced: a copy of a traced one, with loops and buffers of its own."""
+        """Return the marked loop of an iteration that was not traced: a copy of a traced one, with new loops and
+        buffers.
+        """
         like, steps = untraced.like, iter(untraced.steps)
         local = set(self.local.get(like.id, ()))
         outer = self._within.get(like.id, ())
@@ -410,7 +416,8 @@ def _affines(loop: Loop) -> list[Affine]:
 
 
 def _joined(loop: Loop, length: int, steps: Sequence[int]) -> Iterator[Node]:
-    """Yield a loop of ``length`` iterations, of which ``loop`` is the first; for a single iteration, its body.
+    """Yield a loop of ``length`` iterations whose first iteration is ``loop``; if ``length`` is 1, yield the body of
+    ``loop`` instead.
 
     Each constant grows by its entry of ``steps`` from one iteration to the next.
     """
@@ -447,14 +454,12 @@ def _inner(loop: Loop) -> Iterator[int]:
 
 
 def _exchanges(node: Node) -> bool:
-    """Return True if an instruction of ``node`` exchanges data between cores."""
+    """Tell whether an instruction in ``node`` exchanges data between cores."""
     return any(map(_exchanges, node.body)) if isinstance(node, Loop) else node.op == "exchange"
 
 
 class _Form:
-    """One iteration without the constants of its affine expressions (``structure``), and these constants in
-    order.
-    """
+    """One iteration, split into the constants of its affine expressions, in order, and all else (``structure``)."""
 
     def __init__(self, roller: _Roller, loop: Loop) -> None:
         self.constants: list[int] = []
@@ -518,8 +523,8 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Untraced:
-    """An iteration that was not traced: number ``position`` of its loop. It is like the iteration ``like``, with
-    each index expression larger by its entry of ``steps``. Its buffers come after the buffer number ``place``.
+    """An iteration that was not traced, at position ``position`` of its loop. It equals the iteration ``like``, except
+    that each index expression is larger by its entry of ``steps``. Its buffers come after the buffer number ``place``.
     """
 
     like: Loop
@@ -530,9 +535,9 @@ class _Untraced:
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """The iterations of ``piece``, of which every ``period``-th is alike. ``loops`` are the traced ones at the positions
-    :attr:`kept`. ``places`` has, for each position, the number of the buffer after which the buffers of that iteration
-    come.
+    """The iterations of ``piece``, if every ``period``-th of them is alike. ``loops`` are the traced iterations, at the
+    positions :attr:`kept`. ``places`` has, for each position, the number of the buffer after which the buffers of that
+    iteration come.
     """
 
     piece: range
@@ -541,7 +546,8 @@ class _Turns:
     places: Mapping[int, int]
     site: Site
     lengths: tuple[int, ...] = ()
-    """The number of iterations of each loop to make of these iterations; 1 for an iteration that stays alone."""
+    """The number of iterations of each loop that will be made of these iterations; 1 for an iteration that stays alone.
+    """
 
     @property
     def count(self) -> int:
@@ -550,7 +556,9 @@ class _Turns:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Return the positions of the first and the last iteration of each turn. From these, the others follow."""
+        """Return the positions of the first and the last iteration of each turn, from which the other iterations are
+        derived.
+        """
         return (*self.piece[: self.period], *self.piece[-self.period :])
 
 
@@ -567,12 +575,14 @@ class _Piece:
     length: int
     structure: tuple[object, ...]
     traced: list[int]
-    """The constants of the first iteration; if it was not traced, those of the traced iteration that it is like."""
+    """The constants of the first iteration. If that was not traced, they are those of the traced iteration that it
+    resembles.
+    """
     steps: list[int]
     site: Site | None = None
-    """The loop in the source, if samples stand for the iterations."""
+    """The position of the loop in the source if samples stand for its iterations; else None."""
     turns: _Turns | None = None
-    """The iterations that take turns, in the piece of the first of them."""
+    """The iterations that take turns, if this piece is the first of them; else None."""
 
     @property
     def constants(self) -> list[int]:
@@ -610,9 +620,9 @@ def _stretches(pieces: list[_Piece]) -> Iterator[_Stretch]:
 
 
 def _lengths(pieces: list[_Piece], stretches: list[_Stretch], number: int) -> tuple[int, ...]:
-    """Return the lengths of the series, from ``stretches[number]`` on, that together are all the iterations that take
-    turns. The result is empty if no such iterations begin there, or if one of them is in a series with an iteration that
-    does not belong to them.
+    """Return the lengths of the series, from ``stretches[number]`` on, that together are all the iterations of one
+    group that take turns. The result is empty if no such iterations begin there, or if a series also has an iteration
+    that does not belong to them.
     """
     first = stretches[number]
     turns = pieces[first.at].turns
@@ -652,7 +662,7 @@ def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int]
 
 
 def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
-    """Return ``node`` with each affine constant made to grow by its step in each iteration of ``loop``.
+    """Return ``node`` with each affine constant increased by its step in each iteration of ``loop``.
 
     ``steps`` come in the order in which _Form lists the constants.
     """

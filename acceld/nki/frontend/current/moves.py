@@ -39,7 +39,7 @@ SWAPPED_ELEMENTS = 256
 of 16-bit types, 256 of 8-bit types (page of nisa.sendrecv, 0.6).
 """
 TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
-"""The order of axes in ``dma_transpose``, by the number of axes."""
+"""The order of axes that ``dma_transpose`` gives the result, by the number of axes."""
 
 
 def dma_copy(
@@ -146,16 +146,16 @@ def _check_swap(tile: Tensor, dma_engine: object) -> None:
 
 
 def _gathers(tile: Tensor) -> bool:
-    """Tell whether a view selects its rows by a tile of several run-time indices. A single index is a
-    scalar_offset.
+    """Tell whether a tile with several run-time indices selects the rows of a view. A single run-time index is a
+    scalar_offset and does not count.
     """
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
-    """Raise LegalityError for operands that the chosen builder of DMA descriptors does not take.
+    """Raise LegalityError for operands that the chosen generator of DMA descriptors (``dge_mode``) does not take.
 
-    The choice of builder changes no values, and the performance model times all builders alike.
+    The choice changes no values, and the performance model times all generators alike.
     """
     member(dge_mode, DgeMode, "dge_mode", call)
     hardware = word_of(dge_mode) == "hwdge"
@@ -250,7 +250,7 @@ def dma_transpose(
 
 
 def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
-    """Raise LegalityError if a transposing DMA can not take the memories, types or descriptors given."""
+    """Raise LegalityError if a transposing DMA does not take these memories, dtypes or descriptors."""
     if source.space is not Space.HBM and not source.access.indirect:
         current().notice(
             "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), but AWS's own "

@@ -7,7 +7,7 @@ from enum import Enum, IntEnum
 
 
 class ReduceCommand(Enum):
-    """The commands to the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
+    """The commands to an engine's accumulators: ``nisa.reduce_cmd``."""
 
     idle = 0
     reset = 1
@@ -24,7 +24,7 @@ class OobMode(Enum):
 
 
 class DgeMode(Enum):
-    """The builders of DMA descriptors: ``nisa.dge_mode``."""
+    """The generators of DMA descriptors: ``nisa.dge_mode``."""
 
     unknown = 0
     swdge = 1
@@ -47,7 +47,7 @@ class MatmulPerfMode(Enum):
 
 
 class AddressRotation(Enum):
-    """The permissions for the compiler to place tensors at other addresses."""
+    """The settings by which a kernel allows or forbids the compiler to place tensors at other addresses."""
 
     AUTO = 0
     ENABLE = 1

@@ -59,7 +59,7 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
 
 
 def _repeating(tile: Tensor, target: Tensor) -> str:
-    """Return a hint for a kernel whose author may expect ``tile`` to be repeated to the shape of ``target``."""
+    """Return a hint for a kernel whose author may expect ``tile`` to be broadcast to the shape of ``target``."""
     if tile.shape[0] == 1 < target.shape[0]:
         return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n) or a step of 0 in src.ap()"
     if prod(tile.shape[1:]) == 1:
@@ -94,8 +94,8 @@ def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
 
 
 def common_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the coarsest common refinement of the shapes: (6, 4) and (3, 8) give (3, 2, 4). None if the shapes have no
-    common refinement. All shapes must have the same number of elements.
+    """Return the coarsest shape into which all ``shapes`` can be split: (6, 4) and (3, 8) give (3, 2, 4). None if there
+    is no such shape. All shapes must have the same number of elements.
     """
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):
@@ -195,7 +195,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
     """Return a view of ``source`` in the shape of ``target``. Raise LegalityError if the two tensors differ in the
     number of elements.
 
-    A DMA does not repeat elements by itself.
+    No axis is broadcast, because a DMA does not repeat elements.
     """
     if source.shape == target.shape:
         return source
@@ -236,8 +236,8 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
 
 
 def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
-    """Raise LegalityError if ``axes`` are not the last axes of the tile: an engine folds only the last axes. Axes
-    of one element do not count.
+    """Raise LegalityError if ``axes`` are not the last axes of the tile: an engine reduces only the last axes. Axes of
+    one element do not count.
     """
     wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
     if wide[len(wide) - len(axes) :] != list(axes):
@@ -249,7 +249,7 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
 
 
 TEXTS = frozenset({"bypass", "average", "prelu"})
-"""Operations that ``nl`` has as constants, not as functions."""
+"""Operations that ``nl`` has as constants and not as functions."""
 NUMPY_NAMES = {
     "max": "maximum",
     "amax": "maximum",
@@ -258,7 +258,7 @@ NUMPY_NAMES = {
     "sum": "add",
     "prod": "multiply",
 }
-"""For each function of numpy that has another name in ``nl``: that name."""
+"""The name in ``nl`` of a function that numpy calls by another name, by numpy's name."""
 
 
 def _of_nl(op: object) -> object:
@@ -277,29 +277,29 @@ def _of_nl(op: object) -> object:
 
 
 def alu_op(op: object) -> str:
-    """Return the name of an ALU operation in Programs, such as ``add`` for ``nl.add``. Raise LegalityError if it is
-    none of ``nl``, or if no engine has it.
+    """Return the name of an ALU operation in Programs, such as ``add`` for ``nl.add``. Raise LegalityError if ``op`` is
+    not an operation of ``nl``, or if no engine has it.
     """
     return names.alu_op(_of_nl(op))
 
 
 def activation_function(op: object) -> str:
     """Return the name of an activation function in Programs, such as ``exp`` for ``nl.exp``. Raise LegalityError if
-    it is none of ``nl``, or if the scalar engine lacks it.
+    ``op`` is not a function of ``nl``, or if the scalar engine lacks it.
     """
     return names.activation_function(_of_nl(op))
 
 
 def fold(op: object) -> str:
-    """Return the name of a reduction in Programs, such as ``add`` for ``nl.add``. Raise LegalityError if ``op`` can
-    not reduce.
+    """Return the name of a reduction in Programs, such as ``add`` for ``nl.add``. Raise LegalityError if ``op`` is not
+    a reduction.
     """
     return names.reduce_op(_of_nl(op))
 
 
 def member(value: object, kind: type[Enum], name: str, call: str) -> None:
-    """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A number only gets
-    a notice.
+    """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A plain number is accepted
+    with a notice.
 
     Measured kernels of NKI before 0.3 pass numbers.
     """
@@ -313,7 +313,7 @@ def member(value: object, kind: type[Enum], name: str, call: str) -> None:
 
 def command_of(value: object, call: str, known: Container[str]) -> str | None:
     """Return the name of a ``reduce_cmd=`` argument; None for None. Raise LegalityError for a command that the
-    instruction lacks. ``known`` has the commands of its page in the reference of nki.isa.
+    instruction lacks. ``known`` has the commands that AWS's reference of nki.isa documents for the instruction.
     """
     member(value, ReduceCommand, "reduce_cmd", call)
     word = None if value is None else ReduceCommand(value).name if isinstance(value, int) else word_of(value)

@@ -1,4 +1,6 @@
-"""Emit the instructions of ``nki.isa`` that make integers, select by position, search, gather or draw random numbers."""
+"""Emit the instructions of ``nki.isa`` that produce integers, select by position, search, gather or draw random
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,14 @@ from acceld.nki.ir.program import Affine, Engine, Pattern
 PATTERN_AXES = 4
 """Limit on the free axes of a pattern of iota and affine_select (page of nisa.iota, 0.6)."""
 MAX8_AXES = 3
-"""Limit on the axes of tiles in which max8 and nc_find_index8 search (their pages, 0.6)."""
+"""Limit on the axes of the tiles that max8 and nc_find_index8 search (their pages, 0.6)."""
 COMMANDS = frozenset(one.name for one in ReduceCommand)
 EXACT_POSITION = 2**24
 """Positions below this number are exact in float32, in which range_select compares them (page of nisa.range_select)."""
 GATHER_PARTITIONS, GATHER_INDICES = 16, 4096
-"""Partitions that share indices in local_gather, and the greatest number of indices for them (nisa.local_gather, 0.6)."""
+"""Number of partitions that share one list of indices in local_gather, and the greatest length of that list
+(nisa.local_gather, 0.6).
+"""
 LEAST_FLOAT32 = -3.4028235e38
 
 
@@ -189,7 +193,7 @@ def max8(dst: object, src: object, name: str | None = None) -> None:
 
 
 def _searched(value: object, name: str, call: str) -> Tensor:
-    """Return a tile in which an instruction searches. Raise LegalityError if it has too many axes."""
+    """Return the tile ``value`` that an instruction searches. Raise LegalityError if it has too many axes."""
     tile = operand(value, name, call)
     if tile.ndim > MAX8_AXES:
         refuse(
@@ -201,7 +205,9 @@ def _searched(value: object, name: str, call: str) -> Tensor:
 
 
 def _eight(dst: object, call: str) -> Tensor:
-    """Return the destination of a search. Raise LegalityError if it has more axes than partitions and eight columns."""
+    """Return the destination tile of a search. Raise LegalityError if it has more axes than partitions and eight
+    columns.
+    """
     tile = destination(dst, call)
     if tile.ndim != 2:
         refuse(

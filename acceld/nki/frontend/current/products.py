@@ -17,7 +17,7 @@ from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 _MODES = {None: "auto", True: "yes", False: "no"}
-"""The program's word for each value of the argument ``accumulate``."""
+"""The value of a matrix product's attribute ``accumulate`` in Programs, by the call's argument of that name."""
 ARRAY_COLUMNS = 128
 FLOAT8_DTYPES = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 
@@ -82,7 +82,7 @@ def nc_matmul(
 
 
 def _accumulates_on(target: Tensor) -> None:
-    """Add a notice to the program if the first product of a group writes a PSUM tile that another instruction
+    """Add a notice to the program if the first product of a group writes a PSUM tile that another kind of instruction
     wrote before.
     """
     trace = current()

@@ -1,4 +1,4 @@
-"""Find in the syntax tree of a kernel's file what some versions of the package ``nki`` refuse. No code is
+"""Find, in the syntax tree of a kernel's file, constructs that some versions of the package ``nki`` refuse. No code is
 executed.
 """
 
@@ -22,8 +22,8 @@ _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
 
 
 def _python(instead: str) -> Lifetime:
-    """Return the lifetime of Python syntax that NKI accepts since it runs kernels as Python. Earlier versions
-    parsed the text of kernels.
+    """Return the versions that accept a construct of Python which NKI accepts since it runs kernels as Python. Earlier
+    versions parsed the text of kernels.
 
     ``instead`` says what to write for the earlier versions.
     """
@@ -56,7 +56,8 @@ _FORMS: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncFunctionDef: ("async in a kernel", "use plain functions"),
     ast.Starred: ("*values in a kernel", "name each value"),
 }
-"""Statements and expressions that the parser of earlier versions refuses, each with its name and what to write instead.
+"""The statements and expressions that the parser of earlier versions refuses, each with its name and with what to write
+instead.
 
 They are from the public source of the parser and AWS's language guide. A function inside of a kernel is not among them,
 because AWS's own samples have some, and later versions take them as bodies of loops.
@@ -65,8 +66,8 @@ because AWS's own samples have some, and later versions take them as bodies of l
 
 _OTHER_KEYS, _TEXT_KEYS = "a dict whose keys are not strings", _python("use strings as keys")
 _NUMPY_TYPE = re.compile(r"(np|numpy)\.(dtype\(.*\)|float\d+|u?int\d+|bool_)")
-"""Matches an expression for a numpy dtype. The parser refuses such a dtype if a kernel uses it under a name that is
-defined outside of the kernel.
+"""Matches the text of a numpy dtype. The parser refuses such a dtype if a kernel uses it through a name that is defined
+outside of the kernel.
 """
 
 
@@ -186,8 +187,8 @@ def _sorted(needs: Iterable[Need]) -> list[Need]:
 def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
     """Return the kernel's function and the functions of the file that it calls by name, directly or indirectly.
 
-    If a function makes the kernel, only the kernels inside it count: the function's other statements run as
-    ordinary Python.
+    If a function returns the kernel, only the kernels inside that function count: its other statements run as ordinary
+    Python.
     """
     functions = parsing.functions_of(tree.body)
     waiting = [functions[entry]] if entry in functions else _behind(tree, entry, functions)
@@ -203,8 +204,8 @@ def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
 
 
 def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
-    """Return the functions of a kernel that the file assigns to ``name``: the function given to ``nki.jit``, or
-    the kernels inside of a factory.
+    """Return the functions behind a name to which the file assigns a kernel: the function that is passed to
+    ``nki.jit``, or the kernels inside a factory.
     """
     found = []
     for node in parsing.module_statements(tree.body):
@@ -275,8 +276,8 @@ def _numbered_entries(function: ast.FunctionDef) -> Iterator[int]:
 
 
 def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
-    """Yield the class or value that ``node`` defines for a kernel, if the parser of earlier versions does not
-    read it.
+    """Yield the class or value that ``node`` defines outside of a kernel and the kernel uses, if the parser of earlier
+    versions does not read it.
 
     ``used`` has the names that the kernel uses.
     """
@@ -293,7 +294,7 @@ def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
 
 
 def _is_text(node: ast.expr | None) -> bool:
-    """Return True if ``node`` is a string."""
+    """Tell whether ``node`` is a string constant."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 

@@ -1,21 +1,21 @@
-"""Trace some iterations of a long loop instead of all.
+"""Trace only some iterations of a long loop.
 
 A range of this API returns plain integers, so Python runs every iteration. A kernel of more than a few hundred
 instructions is therefore traced with *samples*: each loop runs its first two iterations and the last one. Then
-:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals
-the first one advanced by equal steps. From the third iteration of a loop on, the loops inside run only their first
-and last iteration: the two iterations before have shown that they change no Python value. The strict gate asks
-for more samples (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
+:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals the
+first one advanced by equal steps. From the third iteration of a loop on, the loops inside run only their first and last
+iteration: the two iterations before have shown that they change no Python value. The strict gate asks for more samples
+(:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
 A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the
-index, the loop is cut into *pieces*. In each piece the comparison has one answer, or quotient and remainder advance
-evenly. Each piece has samples of its own. If the kernel takes a remainder by 2, 3 or 4, iterations *take turns*:
-every second, third or fourth iteration is alike. Then one iteration of each turn is traced, one more, which begins
-with the Python values of the first turn again, and the last of each turn. Where Python needs the number itself (a
-list index, a size, text), every iteration runs.
+index, the loop is cut into *pieces*. Within a piece a comparison always has the same answer, and a quotient and a
+remainder advance evenly. Each piece has its own samples. If the kernel takes a remainder by 2, 3 or 4, iterations *take
+turns*: every second, third or fourth iteration is alike. Then the traced iterations are one of each turn, one more
+(which begins with the Python values of the first turn again), and the last of each turn. Where Python needs the number
+itself (a list index, a size, text), every iteration runs.
 
-The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations
-were left out; the samples of the loop differ; or Python values around the loop change during it
+The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations were left
+out; the samples of the loop differ; or Python values around the loop change during it
 (:mod:`acceld.nki.frontend.current.snapshots`). After any other error the whole kernel is traced in full.
 """
 
@@ -38,9 +38,11 @@ from acceld.nki.ir.program import Affine
 LEAST = 4
 """Number of iterations below which a loop, or a piece of a loop, is traced in full."""
 MOST_TURNS = 4
-"""Longest period of iterations that are alike. For example, ``tiles[i % 2]`` gives iterations a period of 2."""
+"""Longest period after which iterations of a loop may be alike again. For example, ``tiles[i % 2]`` gives iterations a
+period of 2.
+"""
 Term = tuple["SampledLoop", int, int]
-"""A loop, the iteration of the loop that an index comes from, and the growth of the index from one iteration to the next."""
+"""A loop, the iteration of it from which an index comes, and the growth of the index from one iteration to the next."""
 
 
 def least(period: int) -> int:
@@ -49,8 +51,8 @@ def least(period: int) -> int:
 
 
 def _last(count: int, period: int) -> int:
-    """Return the number of the iteration from which on the last of ``count`` iterations are traced. These are at
-    least ``period`` iterations, and the first of them is a multiple of ``period``.
+    """Return the position from which on the last of ``count`` iterations are traced. At least ``period`` iterations
+    follow, and the position is a multiple of ``period``.
     """
     return count // period * period - period
 
@@ -70,8 +72,8 @@ class Samples:
 
     @property
     def lone(self) -> bool:
-        """Tell whether only the first iteration of each turn is traced before the last iterations. The Python
-        values after it can then not be compared with those after an earlier iteration.
+        """Tell whether, before the last iterations, only the first iteration of each turn is traced. The Python values
+        after it can then not be compared with those after an earlier iteration.
         """
         return self.repeated and not self.closely
 
@@ -89,7 +91,7 @@ class Samples:
 
 
 class SampledLoop:
-    """Chooses which iterations of one run of a loop are traced.
+    """Choose which iterations of one run of a loop are traced.
 
     ``pieces`` are the pieces so far, in order. The last piece contains the running iteration.
     """
@@ -101,14 +103,14 @@ class SampledLoop:
         """Number of loops around this loop."""
         self.samples = samples
         self.now: int | None = None
-        """The running iteration; None before the first and after the last."""
+        """The running iteration; None before the first iteration and after the last one."""
         self.pieces = [range(count)]
         self.period = 1
         """Distance between iterations that are alike, because they take the same remainders of the index; 1 if all
         iterations are alike.
         """
         self._cuts: list[int] = []
-        """Iterations before which later pieces begin, in order."""
+        """The iterations before which further pieces of the loop begin, in order."""
         self._in_full = False
         self._skipped = False
         """True if an iteration of the running piece was not traced."""
@@ -120,22 +122,22 @@ class SampledLoop:
 
     @property
     def is_sampled(self) -> bool:
-        """Tell whether traced iterations of the running piece stand for others that are not traced. A short piece
+        """Tell whether traced iterations of the running piece stand for iterations that are not traced. A short piece
         is traced in full.
         """
         return len(self.piece) >= least(self.period)
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether an earlier iteration of the running piece began with the same Python values, so that the
-        loops inside do the same again. That is known from the third iteration on, or, if iterations take turns,
+        """Tell whether an earlier iteration of the running piece began with the same Python values as this one, so that
+        the loops inside repeat what they did. That is known from the third iteration on; if iterations take turns,
         after the first turn and one more iteration.
         """
         return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
 
     @property
     def is_last(self) -> bool:
-        """Tell whether the running iteration is one of the last iterations of its piece, after which no iteration is
+        """Tell whether the running iteration is one of the last iterations of its piece, from which on no iteration is
         left out.
         """
         return self._running >= self.piece.start + _last(len(self.piece), self.period)
@@ -210,8 +212,8 @@ class SampledLoop:
 
 
 def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
-    """Return the least and the greatest value of an index, over the iterations of the piece in which each of its
-    loops is.
+    """Return the least and the greatest value of an index. Each loop of the index runs over the iterations of its
+    present piece.
     """
     low = high = const
     for loop, _, factor in terms:
@@ -221,10 +223,11 @@ def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
 
 
 def _settled(value: int, terms: tuple[Term, ...], decided: Callable[[int, int], object]) -> None:
-    """Cut loops, outermost first, until ``decided`` gives one answer for every value that an index has in the pieces.
+    """Cut loops, outermost first, until ``decided`` gives the same answer for all values that an index has in the
+    present pieces.
 
-    ``decided`` gets the least and the greatest value of the index. It returns the answer, or None if the answer is not the
-    same for all values between the two.
+    ``decided`` gets the least and the greatest value of the index. It returns the answer, or None if the answer is not
+    the same for all values between the two.
     """
     _check_running(terms)
     left = sorted(terms, key=lambda term: term[0].depth)
@@ -257,8 +260,8 @@ def _number(value: object) -> Any:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Return a method that applies ``function`` to plain numbers. The method makes the loops of the index run in
-    full.
+    """Return a method that applies ``function`` to the index as a plain number. All iterations of the index's loops are
+    then run.
     """
 
     def operated(self: SampledIndex, *others: object) -> object:
@@ -268,8 +271,8 @@ def _plain(function: Callable[..., object]) -> Any:
 
 
 def _turned(function: Callable[..., object]) -> Any:
-    """Return a reflected method such as ``__radd__``, for an index on the right of the operator; :func:`_plain` makes those
-    for an index on the left.
+    """Return a reflected method such as ``__radd__``, which applies ``function`` with the index as the right operand.
+    :func:`_plain` returns the method for the left operand.
     """
 
     def operated(self: SampledIndex, other: object) -> object:
@@ -279,9 +282,7 @@ def _turned(function: Callable[..., object]) -> Any:
 
 
 def _comparison(function: Callable[[Any, Any], bool]) -> Any:
-    """Return a method that compares an index with ``function``. The method cuts the loops of the index where the
-    answer changes.
-    """
+    """Return a method that compares an index by ``function``. It cuts the loops of the index where the answer changes."""
     equality = function in (operator.eq, operator.ne)
 
     def decided(low: int, high: int) -> bool | None:
@@ -320,7 +321,7 @@ class SampledIndex(Expr):
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return the index as an array of one number. The loops of the index then run in full."""
+        """Return the index as an array of one number. All iterations of the index's loops are then run."""
         return np.array(self.__index__(), dtype=dtype)
 
     def _sum(self, other: object, sign: int) -> Any:
@@ -401,7 +402,7 @@ class SampledIndex(Expr):
         return self.__index__() % _number(other)
 
     def __index__(self) -> int:
-        """Return the index as a number. The loops of the index then run in full."""
+        """Return the index as a number. All iterations of the index's loops are then run."""
         _check_running(self.terms)
         for loop, _, _ in self.terms:
             loop.run_in_full()
@@ -448,11 +449,10 @@ class SampledIndex(Expr):
 
 
 def as_python(value: object, number: bool = False) -> object:
-    """Return the value that Python's ``isinstance`` and similar functions get in place of ``value``: a plain integer
-    for the index of a loop.
+    """Return the plain integer that ``isinstance`` and similar functions of Python get in place of a loop's index.
 
-    With ``number`` the integer is the index itself, whose loops then run in full. Otherwise the integer is 0. Any
-    other value is returned unchanged.
+    With ``number`` the integer is the index itself, and all iterations of its loops are then run. Otherwise the integer
+    is 0. Any other value is returned unchanged.
     """
     if isinstance(value, SampledIndex):
         return value.__index__() if number else 0

@@ -1,7 +1,8 @@
-"""Compare the Python values around a sampled loop after its iterations, to see whether iterations change them.
+"""Find out whether the iterations of a sampled loop change Python values, by comparing snapshots of the values after
+iterations.
 
-Four kinds of values can be equal: immutable values of the types listed here, tensors, objects with parts that are
-all equal (containers, functions, classes and their instances), and objects of libraries that a kernel does not change,
+Four kinds of values can be equal: immutable values of the types listed here, tensors, objects with parts that are all
+equal (containers, functions, classes and their instances), and objects of libraries that a kernel does not change,
 which are equal only to themselves. Any other value counts as changed, so a loop that can reach it is traced in full.
 """
 
@@ -37,21 +38,21 @@ from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.repeatable import FrozenSet, Set, members
 
 _VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
-"""Types of values that can not change."""
+"""Types of immutable values."""
 _SINGLE = frozenset({type(None), bool, type(...), type(NotImplemented)})
-"""Types that have one object for each value."""
+"""Types that have a single object for each value, so that values can be compared by identity."""
 _CACHE = type(functools.cache(len))
 _STEADY = (np.dtype, np.ufunc, type(np.s_), type(np.sum), type(Optional), TypeVar)
-"""Classes of libraries whose objects a kernel does not change."""
+"""Classes of libraries whose objects a kernel never changes."""
 _LIMITS = (np.finfo, np.iinfo)
-"""Classes whose objects follow from a dtype."""
+"""Classes whose objects are fully determined by a dtype."""
 _PLACES = (GetSetDescriptorType, MemberDescriptorType)
-"""Types of class attributes through which Python reaches a part of an object, such as a slot."""
+"""Types of the class attributes through which Python reads a slot or another part of an object."""
 _CALLS = (property, staticmethod, classmethod)
 _OF_API = frozenset("acceld ml_dtypes nki neuronxcc".split())
-"""Packages whose objects a kernel does not change, unless they are dataclasses."""
+"""Packages whose objects a kernel never changes, unless they are dataclasses."""
 _FIXED = _OF_API | frozenset("numpy math cmath operator dataclasses enum typing functools itertools".split())
-"""Packages whose modules, functions and classes a kernel does not change."""
+"""Packages whose modules, functions and classes a kernel never changes."""
 _POINTER = object.__basicsize__ // 2
 """Bytes of one attribute in the memory of an object."""
 _HEAP_TYPE = 1 << 9
@@ -59,12 +60,16 @@ _HEAP_TYPE = 1 << 9
 _PARTS = 50_000
 _DEPTH = 100
 Snapshot = tuple[tuple[object, ...], tuple[int, ...]]
-"""A snapshot: the values that must stay equal, and the integers that may grow by the same amount in each iteration."""
+"""A snapshot of Python values: those that must stay equal, and the integers that may grow by the same amount in each
+iteration.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Itself:
-    """An object that is equal only to itself. It is kept alive, so that no later object gets the same identity."""
+    """An object that equals only itself in a snapshot. The object is kept alive, so that no later object gets the same
+    identity.
+    """
 
     of: object
 
@@ -107,9 +112,9 @@ def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> S
 
 
 class _Walk:
-    """Visits each value once. ``seen`` gets a description of each value, ``numbers`` the positions of tensors.
+    """Visit each reachable value once. ``seen`` gets a description of each value, ``numbers`` the positions of tensors.
 
-    A tensor that an iteration of the loop made is described by the number of iterations since then, not by its
+    A tensor that an iteration of the loop declared is described by the number of iterations since then, not by its
     buffer.
     """
 
@@ -161,7 +166,7 @@ class _Walk:
         return False
 
     def _is_fixed(self, kind: type) -> bool:
-        """Tell whether a kernel leaves objects of the class ``kind`` unchanged."""
+        """Tell whether a kernel can not change objects of the class ``kind``."""
         known = self._fixed.get(kind)
         if known is None:
             known = self._fixed[kind] = _is_fixed(kind)
@@ -175,7 +180,7 @@ class _Walk:
         return known
 
     def _unlike(self) -> None:
-        """Record a value that is equal to no other value."""
+        """Record an object that equals no other, so that this snapshot differs from every other snapshot."""
         self.seen.append(object())
 
     def value(self, value: object) -> None:
@@ -184,7 +189,7 @@ class _Walk:
         if kind in _SINGLE:
             self.seen.append(value)
             return
-        if self._again(value):  # which of several equal values a name means may change, too
+        if self._again(value):  # the identity counts too: a name may change from one value to an equal one
             return
         if kind in _VALUES:
             self.seen.append((kind, _bits(value) if kind in (float, complex) else value))
@@ -225,7 +230,7 @@ class _Walk:
         """Visit the parts of a container, function, class or object."""
         if kind in (list, tuple, deque):
             self._all(value)
-        elif kind in (slice, range):  # equal ranges may have other bounds
+        elif kind in (slice, range):  # compare the bounds, because ranges with different bounds can be equal
             self._all((value.start, value.stop, value.step))
         elif kind in (set, frozenset, Set, FrozenSet):
             self._all(members(value))
@@ -242,7 +247,7 @@ class _Walk:
         elif kind is BuiltinFunctionType:
             if value.__self__ is None or isinstance(value.__self__, ModuleType):
                 self.seen.append(_Itself(value))
-            else:  # a method of an object, which is made anew whenever the object is asked for it
+            else:  # a bound method: Python creates a new one at each access
                 self.seen.append(value.__qualname__)
                 self.value(value.__self__)
         elif kind is partial:
@@ -286,7 +291,8 @@ class _Walk:
         if value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__):
             self.seen.append(_Itself(value))
             return
-        if _root(str(value.__globals__.get("__name__"))) in _OF_API:  # one of the API, perhaps with a closure
+        # a function of the API, which may have a closure that no kernel changes
+        if _root(str(value.__globals__.get("__name__"))) in _OF_API:
             self.seen.append(_Itself(value))
             self.names({name: one for name, one in vars(value).items() if not name.startswith("__")})
             return
@@ -302,7 +308,7 @@ class _Walk:
         if _root(name) not in _FIXED:
             self._unlike() if _is_library(value) else self.module(vars(value))
         elif name == "numpy" and "numpy.random" in sys.modules:
-            # a kernel could count iterations with numpy's random state
+            # numpy's random state counts as a value, because a kernel could use it to count iterations
             self.seen.append(repr(np.random.get_state(legacy=False)))
 
     def _class(self, value: type) -> None:
@@ -328,7 +334,7 @@ class _Walk:
                     self.value(name)
                     try:
                         held = [place.__get__(value)]
-                    except AttributeError:  # the slot is empty
+                    except AttributeError:  # the slot has no value
                         held = []
                     self._all(held)
 
@@ -352,7 +358,7 @@ def _is_named(value: object, name: str) -> bool:
 
 
 def _is_fixed(kind: type) -> bool:
-    """Tell whether a kernel leaves objects of the class ``kind`` unchanged."""
+    """Tell whether a kernel can not change objects of the class ``kind``."""
     if not kind.__flags__ & _HEAP_TYPE:
         return _root(kind.__module__) in _FIXED
     return _root(kind.__module__) in _FIXED and _is_named(kind, kind.__qualname__)

@@ -17,18 +17,21 @@ from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.program import RUN_TIME, Engine, LoopKind, Space
 
 VIEW_AXES = {"copy_predicated": 3}
-"""Limit on the free axes of the tiles of an instruction that takes fewer than others (pages of NKI 0.7)."""
+"""Limit on the free axes of an instruction's tiles, for instructions that take fewer axes than the others (pages of NKI
+0.7).
+"""
 _HIDING = RUN_TIME | {LoopKind.SPMD}
-"""Kinds of loops whose end hides the tensors declared in them."""
+"""Kinds of loops after whose end the tensors declared in them can not be used any more."""
 MOST_SOUGHT = 4096
-"""Limit on the iterations in which a trace that will be dropped looks for further buffers to flatten."""
+"""Limit on the further iterations of a trace that will be repeated anyway and only looks for more buffers to flatten.
+"""
 
 
 class SamplesWanted(BaseException):
-    """Stop the trace of a long kernel, which is then traced again with only some iterations of each loop
+    """Raised to stop the trace of a long kernel, which is then traced again with only some iterations of each loop
     (:mod:`acceld.nki.frontend.current.sampling`).
 
-    It is a BaseException, so that a kernel does not catch it.
+    It is a BaseException, so that a kernel's ``except Exception`` does not catch it.
     """
 
 
@@ -51,10 +54,11 @@ class CurrentTrace(Trace):
     ) -> None:
         super().__init__(session, unroll, keep, flatten)
         self.shared_sites = shared
-        """Declarations in ``nl.hbm`` of tensors that are results of all programs of a launch, which share them."""
-        self.samples = samples
-        """The Sample of each loop that stands for one sampled iteration, by loop id; None if every iteration is traced.
+        """Positions of declarations in ``nl.hbm`` whose tensors are results of all programs of a launch. The programs
+        share these tensors.
         """
+        self.samples = samples
+        """The Sample of each loop that holds a sampled iteration, by loop id; None if every iteration is traced."""
         self.sampled: list[SampledLoop] = []
         """The running loops of which some iterations are traced, the outermost first."""
         self.names: set[str] = set()
@@ -69,7 +73,7 @@ class CurrentTrace(Trace):
         """Number of instructions after which SamplesWanted is raised; None for no limit."""
         self._iterations_left = MOST_SOUGHT
         self._hiding: set[int] = set()
-        """Ids of the loops traced so far whose end hides the tensors declared in them."""
+        """Ids of the loops traced so far after whose end the tensors declared in them can not be used any more."""
 
     def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
         """Open a loop of ``trips`` iterations and return its id. ``site`` is the loop's position in the source."""
@@ -115,7 +119,7 @@ class CurrentTrace(Trace):
                 )
 
     def next_program(self) -> None:
-        """Begin the next program of the launch grid. The next program may use the names of the program before it."""
+        """Begin the next program of the launch grid. It may use the same names as the programs before it."""
         super().next_program()
         self.names.clear()
 
@@ -132,8 +136,8 @@ class CurrentTrace(Trace):
         self.names.add(name)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor may be used here. A tensor that a run-time loop or a core's program declares ends with
-        that loop or program; all others stay.
+        """Tell whether a tensor may be used here. A tensor that a run-time loop or a core's program declares can be
+        used only inside of it; all other tensors can be used everywhere after their declaration.
         """
         return not self._hiding or all(loop in self.scope for loop in tensor.scope if loop in self._hiding)
 

@@ -28,7 +28,7 @@ FORMER = dict.fromkeys(
     "nki has no index grids: index with slices and nl.ds, take less of the last tile in place of a mask, or give strides "
     "with tensor.ap(pattern=[[step, size], ...], offset=...)",
 )
-"""For each name of ``neuronxcc.nki.language`` that ``nki`` lacks: what to write instead."""
+"""Advice for a name of ``neuronxcc.nki.language`` that ``nki`` lacks: what to write instead, by name."""
 LATER_ARGUMENTS = {
     "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, an element a "
     "cycle is assumed), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (supported).",
@@ -43,7 +43,9 @@ NOT_COMPILED = {
     **dict.fromkeys(("divide", "mod", "fmod"), "no engine has it (NKI 0.3 and later)"),
     "rms_norm": "NKI 0.6 does not compile it",
 }
-"""Functions that pages of NKI list although no kernel with them compiles, each with the reason. They are refused."""
+"""The reason why no kernel with a function compiles although pages of NKI list the function, by function. Such
+functions are refused.
+"""
 
 
 def _state(name: str, offered: frozenset[str]) -> str:

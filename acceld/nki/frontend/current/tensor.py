@@ -27,11 +27,12 @@ from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileD
 GROUP = 16
 """Number of partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
 _COMMON = frozenset({int, type(None), SampledIndex})
-"""The types of nearly all parts of indices. A look-up in this set saves the slower checks of other types."""
+"""The types that nearly all parts of indices have. Looking a type up here saves slower checks."""
 
 
 def _numbers(key: object) -> tuple[object, ...] | None:
-    """Return the numbers of an index of slices and numbers that are not negative; None for any other index.
+    """Return the numbers in an index of slices and non-negative numbers, as a key that equal indices share; None for
+    any other index.
 
     Two indices with the same numbers select the same part of a tile. The index of a sampled iteration counts as its
     number.
@@ -54,7 +55,7 @@ def _numbers(key: object) -> tuple[object, ...] | None:
 
 
 def _number_of(value: object) -> int | None:
-    """Return ``value`` as a number, None as None, and -1 for any other value and for a negative number."""
+    """Return ``value`` as a number; None for None; -1 for a negative number and for anything that is not a number."""
     if type(value) is SampledIndex:
         value = value.base.const
     if type(value) is int:
@@ -104,9 +105,7 @@ class Register:
         return bool(self.__index__())
 
     def combined(self, op: str, other: object) -> Register:
-        """Return a new register with the value of this one combined with ``other``, a number or a register, by
-        ``op``.
-        """
+        """Return a new register with the value of ``self op other``, where ``other`` is a number or a register."""
         trace = current()
         if not isinstance(other, Register) and not hasattr(other, "__index__"):
             refuse(
@@ -128,8 +127,8 @@ class Register:
         return made
 
     def _operated(self, op: str, other: object) -> Register:
-        """Return :meth:`combined`. Raise LegalityError if the trace's version of ``nki`` has no operators on
-        registers.
+        """Return a new register with the value of ``self op other``. Raise LegalityError if the trace's version of
+        ``nki`` has no operators on registers.
         """
         current().session.need("arithmetic on a register", REGISTER_ARITHMETIC)
         return self.combined(op, other)
@@ -185,7 +184,7 @@ class LoopIndex:
         return "the index of nl.fori_loop"
 
     def __eq__(self, other: object) -> bool:
-        return bool(self)  # refused, like every use of the value while tracing
+        return bool(self)  # this raises, like every use of the value while tracing
 
     __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
     __hash__ = object.__hash__
@@ -265,7 +264,7 @@ METHODS = {
     **{name: f"nl.{name}(tile, axis)" for name in ("sum", "mean", "max", "min", "prod", "var", "all")},
     **{name: f"nl.{name}(tile)" for name in ("transpose", "exp", "sqrt", "abs", "square", "tanh", "sigmoid")},
 }
-"""Methods of the legacy API, numpy and torch, each with what to write in the current API."""
+"""Advice for a method of the legacy API, numpy or torch: what to write in the current API, by method."""
 VIEWS_SINCE_0_5 = (
     "slice", "select", "permute", "broadcast", "expand_dim", "squeeze_dim", "reshape_dim", "flatten_dims", "rearrange",
     "vector_select", "indirect", "is_contiguous", "is_indirect",
@@ -280,11 +279,13 @@ OPERATORS = {
     "<": ("less", "lt"), "<=": ("less_equal", "le"), ">": ("greater", "gt"), ">=": ("greater_equal", "ge"),
     "-tile": ("negative", "neg"), "abs": ("abs", "abs"), "~": ("invert", "invert"),
 }  # fmt: skip
-"""Python's operators: the function of ``nl`` to use in their place, and the methods that Python calls for them."""
+"""For each operator of Python: the function of ``nl`` to use in its place, and the methods that Python calls for the
+operator.
+"""
 
 
 def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
-    """Return the class with methods that raise LegalityError for each of Python's operators."""
+    """Return the class with all of Python's operators replaced by methods that raise LegalityError."""
     for sign, (function, names) in OPERATORS.items():
 
         def refused(self: NkiTensor, *others: object, sign: str = sign, function: str = function) -> object:
@@ -296,7 +297,7 @@ def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
 
 
 def _with_versions(cls: type[NkiTensor]) -> type[NkiTensor]:
-    """Return the class with view methods that raise LegalityError where the trace's version of ``nki`` lacks them."""
+    """Return the class with view methods that raise LegalityError if the trace's version of ``nki`` lacks them."""
     for name in VIEWS_SINCE_0_5:
         method = getattr(cls, name)
 
@@ -355,7 +356,7 @@ class NkiTensor(methods.Tensor):
         return made
 
     def _selected(self, key: object) -> Tensor:
-        """Return the view that an index selects, as :meth:`__getitem__` does."""
+        """Return the view that an index selects, without :meth:`__getitem__`'s look-up of known indices."""
         keys = key if isinstance(key, tuple) else (key,)
         whole = True
         if self.access.indirect and keys and isinstance(keys[0], slice | int) and keys[0] != slice(None):
@@ -544,7 +545,8 @@ class NkiTensor(methods.Tensor):
     def offset(self) -> int:
         """Return the number of elements of the flattened tensor that lie before the first element of the view."""
         for loop in cast("Any", current()).sampled:
-            loop.run_in_full()  # the kernel gets a number that depends on their indices
+            # run all iterations, because the number that the kernel gets depends on the loops' indices
+            loop.run_in_full()
         return self._begin
 
     @property
@@ -627,7 +629,7 @@ class NkiTensor(methods.Tensor):
         return self.like(replace(self.access, dims=(rows, *self.access.dims[1:]), indirect=(found,)))
 
     def _not_gathered(self, axis: int) -> None:
-        """Raise LegalityError for the first axis of a view whose rows a tile of indices selects."""
+        """Raise LegalityError if ``axis`` is the first axis of a view and a tile of indices selects the view's rows."""
         if axis == 0 and any(one.index is not None and one.index.elements > 1 for one in self.access.indirect):
             refuse(
                 "index_type",
@@ -637,7 +639,7 @@ class NkiTensor(methods.Tensor):
             )
 
     def _scalar(self, index: object) -> object:
-        """Return a run-time index. Raise LegalityError for a tile of several elements."""
+        """Return ``index``, the run-time index of one element. Raise LegalityError for a tile of several elements."""
         if isinstance(index, Tensor) and index.size != 1:
             refuse(
                 "index_type",
@@ -676,10 +678,10 @@ class NkiTensor(methods.Tensor):
         return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
 
     def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
-        """Return elements of each partition at run-time offsets (trn3).
+        """Return a tile with elements of each partition at run-time offsets (trn3).
 
-        Sixteen partitions share their offsets: offset ``i`` is ``index[i % 16, i // 16]`` of their rows. On the
-        chip, engines gather while they read. Here a separate gather makes the tile, which takes longer.
+        Sixteen partitions share their offsets: offset ``i`` is ``index[i % 16, i // 16]`` of their rows. On the chip,
+        engines gather while they read. Here a separate gather writes the tile, which takes longer.
         """
         trace = current()
         if trace.chip.generation < 4:
@@ -728,7 +730,9 @@ class NkiTensor(methods.Tensor):
         if self.size != self.declared.elements or self._begin:
             current().session.need(".ap() of a part of a tensor", VIEW_PATTERN)
         if kwargs:
-            raise UnsupportedCall(f"ap() with {', '.join(kwargs)} is not simulated", line=line, hint="leave that out")
+            raise UnsupportedCall(
+                f"ap() with {', '.join(kwargs)} is not simulated", line=line, hint="leave the argument out"
+            )
         if scalar_offset is not None and vector_offset is not None:
             raise LegalityError(
                 "ap() got a scalar_offset and a vector_offset: pass one of them", rule="operand_type", line=line
@@ -793,8 +797,8 @@ class NkiTensor(methods.Tensor):
             )
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: Any) -> tuple[int, int, int, int] | None:
-        """Return where a pattern leaves the tensor: the dimension, the first and the last element of the pattern
-        along the dimension, and the dimension's size.
+        """Return where an access pattern leaves the tensor: the dimension, the first and the last element that the
+        pattern reaches along it, and its size.
 
         The result is None if the pattern fits.
         """
@@ -815,7 +819,7 @@ class NkiTensor(methods.Tensor):
         return Access(self.access.buffer, (Affine(0),) * rank, dims)
 
     def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
-        """Return a view by a pattern over the storage, whose bits are read as a type of another width."""
+        """Return a view by an access pattern over the storage that reads the bits as a dtype of another width."""
         whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
         narrow = cast("NkiTensor", whole.view(dtype))
         return narrow.ap(pairs, offset)

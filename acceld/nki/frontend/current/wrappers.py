@@ -55,7 +55,7 @@ ARGUMENTS: dict[str, str] = {
     "ds": "start, size",
     "finfo": "dtype",
 }
-"""Parameters of each function, in order.
+"""The parameters of a function as text, by the function's name.
 
 ``num_programs`` without axes returns the size of the whole grid, as documented. ``dtype`` of ``shared_constant`` is an
 argument of earlier versions.
@@ -70,8 +70,8 @@ SHARED_NAMES: dict[str, dict[str, str]] = {
 
 
 def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
-    """Return the variance over the axes ``axis``, which stay as axes of one element. NKI documents that
-    ``keepdims`` is ignored.
+    """Return the variance over the axes ``axis``. These stay as axes of one element; NKI documents that ``keepdims`` is
+    ignored.
     """
     tile = elementwise.operand(x, "x", "var")
     axes = reductions.free_axes(axis, tile, "var")
@@ -171,7 +171,7 @@ def _expand_dims(data: Tensor, axis: int) -> Tensor:
 
 
 def _transpose(x: object, dtype: object = None) -> Tensor:
-    """Return the transpose of a tile of floats, which the tensor engine makes."""
+    """Return the transpose of a tile of floats, computed by the tensor engine."""
     if isinstance(x, Tensor) and x.dtype_name in INTEGER_DTYPES:
         refuse(
             "dtype",
@@ -223,8 +223,8 @@ def _device_print(prefix: object, x: object) -> None:
 
 
 def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of the reducing function ``shared`` that raises LegalityError unless the reduced axes
-    are the last ones.
+    """Return a wrapper of the reducing function ``shared`` that raises LegalityError unless the reduced axes are the
+    last ones.
     """
 
     def call(x: object, axis: object = -1, **kwargs: object) -> Any:
@@ -289,7 +289,7 @@ def _signature(text: str) -> inspect.Signature:
 
 
 def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``shared`` under the name ``name``, with the parameters that the current API documents."""
+    """Return a wrapper of ``shared`` with the name ``name`` and the parameters that the current API documents."""
     signature = _signature(ARGUMENTS[name])
     shared_names = SHARED_NAMES.get(name, {})
     own_names = {theirs: ours for ours, theirs in shared_names.items()}
@@ -297,7 +297,9 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) == len(every) and not kwargs and all(one is not None for one in args):
-            return shared(**dict(zip(every, args, strict=True)))  # binding would take longer than most calls
+            # a call with all arguments by position is not bound to the signature, which would take longer than most
+            # calls
+            return shared(**dict(zip(every, args, strict=True)))
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = {
@@ -335,6 +337,6 @@ def _wrappers() -> Mapping[str, object]:
 
 
 WRAPPERS = _wrappers()
-"""The functions of :func:`_wrappers`. They are made once in each process, because reading their signatures takes
-longer than a small trace.
+"""The functions of :func:`_wrappers`, created once in each process, because reading their signatures takes longer than
+a small trace.
 """

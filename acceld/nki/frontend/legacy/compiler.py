@@ -206,8 +206,8 @@ class PsumAllocators:
 
 
 class Directive(ContextDecorator):
-    """A directive for the compiler, used as a decorator or a ``with`` block. It changes no value; a trace adds
-    a notice at most.
+    """A directive to the compiler, as a decorator or a ``with`` block. It changes no value; at most it adds a notice to
+    the program.
     """
 
     def __init__(self, name: str, session: Session) -> None:
@@ -238,7 +238,7 @@ UNTIMED = {
     "skip_middle_end_transformations": "skip_middle_end_transformations does not change the predicted latency: loops are "
     "fused and iterations merged as without it"
 }
-"""Notice of each directive that changes what the chip runs, but not the predicted latency."""
+"""The notice of a directive that changes what the chip runs, but not the predicted latency, by directive."""
 
 
 def namespace(session: Session) -> dict[str, object]:

@@ -40,7 +40,7 @@ class LegacyTrace(Trace):
 
 
 class LegacyFrontEnd:
-    """The front end for the package ``neuronxcc.nki``. It traces one kernel."""
+    """The front end for the package ``neuronxcc.nki``, which traces one kernel of that API."""
 
     roots: tuple[str, ...] = ("neuronxcc", "nki")
     prelude = PRELUDE

@@ -25,8 +25,8 @@ def arange(*args: object) -> Expr:
 
 
 class Grid(tuple[Expr, ...]):
-    """One index expression for each axis: the result of ``nl.mgrid[...]``. ``p``, ``x``, ``y``, ``z``, ``w``
-    name the axes.
+    """The result of ``nl.mgrid[...]``: one index expression for each axis. ``p``, ``x``, ``y``, ``z``, ``w`` name the
+    axes.
     """
 
     __slots__ = ()

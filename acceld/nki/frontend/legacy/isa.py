@@ -334,8 +334,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` whose instructions are marked as instructions of the chip, which the compiler
-    does not split.
+    """Return a wrapper of ``function`` that marks the emitted instructions as instructions of the chip, which the
+    compiler does not split.
     """
 
     @functools.wraps(function)

@@ -1,8 +1,7 @@
-"""Provide the ranges of the legacy API, and folds over loops.
+"""Provide the loop ranges of the legacy API, and reductions over loops.
 
-A loop is traced once, with a symbol as its variable. If the kernel needs the variable's value, the loop is
-changed in one of three ways: it is unrolled, split into two nested loops, or cut into loops over parts of its
-range (*pieces*).
+A loop is traced once, with a symbol as its variable. If the kernel needs the variable's value, the loop is changed in
+one of three ways: it is unrolled, split into two nested loops, or cut into loops over parts of its range (*pieces*).
 """
 
 from __future__ import annotations
@@ -126,8 +125,8 @@ def _symbolic(
 def loop_reduce(
     x: object, op: object, loop_indices: object, *, dtype: object = None, mask: object = None, **kwargs: Any
 ) -> Tensor:
-    """Return ``x`` folded with ``op`` over enclosing loops: ``nl.loop_reduce``. ``loop_indices`` has the
-    variables of these loops.
+    """Return ``x`` reduced with ``op`` over enclosing loops: ``nl.loop_reduce``. ``loop_indices`` has the variables of
+    these loops.
 
     The result is a new tile outside of these loops.
     """

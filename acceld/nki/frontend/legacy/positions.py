@@ -118,9 +118,9 @@ def reducing(
     reduce_cmd: object,
     call: str,
 ) -> None:
-    """Emit an instruction that may also fold its result along the free axes into ``reduce_res``.
+    """Emit an instruction that may also reduce its result along the free axes into ``reduce_res``.
 
-    ``fold`` is the operation of the fold, ``reduce_cmd`` the command to the registers that accumulate.
+    ``fold`` is the operation of the reduction, ``reduce_cmd`` the command to the engine's accumulators.
     """
     trace = current()
     dsts = [dst]

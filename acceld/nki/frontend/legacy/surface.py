@@ -27,4 +27,4 @@ SURFACE: dict[str, dict[str, str]] = {
     "neuronxcc.nki.isa": _states(ISA_FUNCTIONS, isa.UNSUPPORTED),
     "neuronxcc.nki.language": _states(LANGUAGE_FUNCTIONS, language.UNSUPPORTED),
 }
-"""By module and documented function: ``supported``, or ``unsupported:`` and the reason."""
+"""The state of each documented function, by module and function: ``supported``, or ``unsupported:`` and the reason."""

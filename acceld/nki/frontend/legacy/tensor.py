@@ -40,7 +40,7 @@ def _update(name: str) -> Callable[[LegacyTensor, object], tensor.Tensor]:
 REFLECTED = frozenset(
     "add subtract multiply divide power mod less less_equal greater greater_equal equal not_equal".split()
 )
-"""Operators that take a numpy number on the left of a tensor."""
+"""Operators that work with a numpy number on the left and a tensor on the right."""
 METHODS = {
     "T": "nl.transpose(tile)",
     "copy": "nl.copy(tile)",
@@ -53,7 +53,7 @@ METHODS = {
     "flatten": "tile.reshape(shape)",
     "unsqueeze": "tile.expand_dims(axis)",
 }
-"""Methods of numpy and torch, each with what to write in the legacy API."""
+"""Advice for a method of numpy or torch: what to write in the legacy API, by method."""
 
 
 class LegacyTensor(methods.Tensor):

@@ -32,7 +32,7 @@ from acceld.nki.ir.program import Attr, Engine, Space
 
 
 class DgeMode(IntEnum):
-    """The builders of DMA descriptors: ``nisa.dge_mode``."""
+    """The generators of DMA descriptors: ``nisa.dge_mode``."""
 
     none = 0
     swdge = 1

@@ -194,7 +194,7 @@ def signature_of(function: Any) -> str:
 
 
 def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that this version of a callable accepts; all ``options`` if Python can not find out."""
+    """Return those of ``options`` that this version of a callable accepts; all of them if Python can not find out."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Confine the compile worker and the runner at their start.
+"""Confine the compile worker and the runner when they start.
 
-The pipe to the daemon becomes private, the process ends with its parent, and devices are hidden if asked. Runs
-on Python >= 3.8 with only the standard library.
+The pipe to the daemon becomes private, the process ends with its parent, and devices are hidden if the caller asks for
+that. Runs on Python >= 3.8 with only the standard library.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ FACILITIES: dict[str, tuple[Callable[[], object], str]] = {
     "shared memory (/dev/shm)": (_shared_memory, r"/dev/shm|shared_memory"),
     "16 GiB of address space": (_reserve, r"MemoryError|bad_alloc|mmap|Cannot allocate memory"),
 }
-"""Facilities by name. Each has a function that tries the facility, and a pattern of the errors that appear where the
-facility is missing.
+"""System facilities by name. Each has a function that tries the facility, and a pattern of the errors that appear where
+the facility is missing.
 """
 
 

@@ -30,7 +30,7 @@ def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """Return the lengths of a record's JSON and of its bytes, from the head of the record.
+    """Return (length of a record's JSON, length of its bytes), read from the head of the record.
 
     Raise FrameError if the head is invalid or a length is too large.
     """

@@ -21,7 +21,7 @@ _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """Facts that a NEFF states of itself. ``lnc`` is the logical core size; 0 if the file does not state the size.
+    """The facts that a NEFF states about itself. ``lnc`` is the logical core size; 0 if the file does not state it.
 
     ``inputs`` and ``outputs`` have names and numbers of bytes, in the order of the tensors' ids.
     """

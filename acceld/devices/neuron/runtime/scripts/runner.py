@@ -66,7 +66,7 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 
 
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
-"""Pattern of a failure that the runtime reported through a tool. For any other failure the tool itself is at fault."""
+"""Matches a failure that the runtime reported through a tool. For any other failure the tool itself is at fault."""
 SAID: list[str] = []
 """Texts that the tools printed since the last answer."""
 _SAID_CHARACTERS = 4000
@@ -146,7 +146,7 @@ class CaptureRuntime:
         self.inputs: list[str] = []
 
     def load(self, request: dict[str, Any]) -> None:
-        """Store the request. The profiler loads the NEFF at each capture."""
+        """Keep the request. The profiler loads the NEFF at each capture."""
         self.neff = request["neff"]
         self.outputs, self.neff_outputs = request["outputs"], request["neff_outputs"]
         self.input_specs = request["inputs"]
@@ -364,7 +364,7 @@ def version_of(distribution: str) -> str:
 
 
 class Runner:
-    """State between requests: the chosen runtime, and for each slot its loaded NEFF."""
+    """The state of the runner between requests: the chosen runtime, and the loaded NEFF of each slot."""
 
     def __init__(self) -> None:
         self.wanted: tuple[str, str] | None = None
