@@ -1,4 +1,4 @@
-"""Trace a numpy reference: arrays that stand for the reference's arrays record each operation as a graph node.
+"""Trace a numpy reference: it runs with arrays that record each operation as a node of a graph.
 
 Views, stores and result types follow numpy's rules.
 """
@@ -158,7 +158,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def kind(self) -> Kind:
-        """Return the kind of the type that numpy would give the array: ``b``, ``i`` or ``f``."""
+        """Return the kind of dtype that numpy would give the array: ``b``, ``i`` or ``f``."""
         if self._base is not None:
             return self._base.kind
         if self._kind is None:
@@ -495,7 +495,7 @@ def _named_out(name: str, args: tuple[Any, ...], further: dict[str, Any]) -> tup
 
 
 def refused(what: str, instead: str = "") -> Any:
-    """Raise NotLowered for the construct ``what``, with the line of the reference that is running.
+    """Raise NotLowered for the construct ``what``, at the line of the reference that is being executed.
 
     ``instead`` tells the user what to write instead.
     """

@@ -26,7 +26,7 @@ def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
 
 
 def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the coarsest extents into which the axes of both shapes can be split; None if no extents fit both.
+    """Return the coarsest shape into which the axes of both shapes can be split; None if there is no such shape.
 
     For example, (6, 4) and (2, 12) can both be split into (2, 3, 4).
     """
@@ -194,7 +194,8 @@ def lying_together(axes: Axes) -> Axes:
 
 
 def lying_order(axes: Axes) -> list[int] | None:
-    """Return the numbers of axes in the order in which their elements lie in memory, the smallest stride last.
+    """Return the numbers of axes in the order of their strides, the smallest stride last, which is the order of the
+    elements in memory.
 
     Return None unless another axis than the last is contiguous, and has at least ``LEAST_RUN`` elements. Also return
     None if a stride is not positive.
@@ -206,7 +207,7 @@ def lying_order(axes: Axes) -> list[int] | None:
 
 
 def on_tile(axes: Axes, held: Axes) -> Axes:
-    """Return ``axes`` with the strides that they have in a tile to which the axes ``held`` were loaded in order.
+    """Return ``axes`` with the strides that they have in a tile into which the axes ``held`` were loaded in order.
 
     ``axes`` and ``held`` go through the same elements of HBM.
     """

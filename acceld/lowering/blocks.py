@@ -254,7 +254,9 @@ class _Regions:
         return [self.decoding(layers) if self.step.decode else self.attention(layers)]
 
     def projections(self) -> Region:
-        """Return the region of the norm before attention and of the products that make queries, keys and values."""
+        """Return the region of the norm before attention and of the matrix products that compute queries, keys and
+        values.
+        """
         s = self.shape
         made = [f"{'h' if s.pre_norms else 'x'} @ w{one}.T" + (f" + b{one}" if s.qkv_bias else "") for one in "qkv"]
         if s.pre_norms:
@@ -619,12 +621,14 @@ class _Regions:
         )
 
     def latent_queries(self, latent: Latent) -> Region:
-        """Return the region of the product that makes the queries of all heads from the latent of queries."""
+        """Return the region of the matrix product that computes the queries of all heads from the latent of queries."""
         rows = self.shape.heads * (latent.nope + latent.rope)
         return self._product("queries", "Queries of all heads from their latent.", latent.q_rank, rows)
 
     def latent_keys(self, latent: Latent) -> Region:
-        """Return the region of the product that makes the keys and values of all heads from their common latent."""
+        """Return the region of the matrix product that computes the keys and values of all heads from their common
+        latent.
+        """
         rows = self.shape.heads * (latent.nope + latent.value)
         return self._product("keys_values", "Keys and values of all heads from their latent.", latent.kv_rank, rows)
 

@@ -121,7 +121,8 @@ def _of_bits(name: str, one: Range, other: Range) -> Range:
 
 
 def in_type(view: View, dtype: str, line: int, *, computed: bool = False) -> View:
-    """Return integers converted to a narrow type as in numpy: numbers that the type can not hold wrap around.
+    """Return integers converted to a narrow dtype as numpy converts them: a number that the dtype can not represent
+    wraps around.
 
     If ``computed`` is True, the numbers are results of arithmetic in this type. Raise NotLowered if these results may be
     too great to be exact.

@@ -1,4 +1,4 @@
-"""Decide how a region runs: which rows lie on partitions, the order of loops, what stays on the chip, when nodes run.
+"""Decide how a region runs: which rows are on partitions, in which order loops run, which values stay on the chip, when nodes run.
 
 - A *fold* is a reduction, such as a sum.
 - The *level* of a node is the number of passes over the columns that have to be complete before the node can run.
@@ -95,7 +95,7 @@ class HbmPlacement:
         return self.tensors[id(node)]
 
     def offset(self, view: View) -> int:
-        """Return the number of the element in its HBM tensor at which a view begins."""
+        """Return the offset of a view's first element in its HBM tensor, in elements."""
         return self.starts.get(id(view.node), 0) + view.offset
 
 
@@ -296,7 +296,7 @@ class Choices:
         return tiles * cycles
 
     def _levels(self) -> None:
-        """Set the level of each node, and choose which values are kept for later levels.
+        """Set the level of each node, and choose which values are kept on the chip for later levels.
 
         A node that needs whole rows of an operand is one level above the operand. Reductions over columns need whole
         rows. Matrix products need whole rows of their left operands.
@@ -352,7 +352,7 @@ class Choices:
         self.again: set[int] = set()
 
         def kept_bytes() -> int:
-            """Return how many bytes of a partition the kept rows take."""
+            """Return the bytes of a partition that the kept rows take."""
             return sum(self.width[id(n)] * BYTES[n.dtype] for n in self.nodes if id(n) in self.kept)
 
         for node in sorted(self.nodes, key=lambda n: -self.width[id(n)]):
@@ -436,7 +436,7 @@ class Choices:
         return self.width[id(node)]
 
     def _axes(self) -> None:
-        """Choose the row axis that lies on partitions, and the order of the loops over the other row axes."""
+        """Choose the row axis that is on partitions, and the order of the loops over the other row axes."""
         rights = [reach for reach in self.reach if reach.access.role == "right"]
         folded = set(self.folds.values())
         # A product with ones sums over partitions. The tensor engine has no integers.

@@ -67,7 +67,9 @@ class Family:
     granite: bool = False
     """True for Granite, whose config has factors for attention scores, residuals and logits."""
     llama4: bool = False
-    """True for Llama 4: attention in chunks, layers without positions, and experts whose inputs are weighted."""
+    """True for Llama 4: attention is computed in chunks, some layers have no positions, and the inputs of experts are
+    weighted.
+    """
     pairs: bool = False
     """True if rotary positions rotate pairs of neighboring elements. In other models they rotate pairs with one element
     from each half.
@@ -236,7 +238,7 @@ class Shape:
     layer_bias: bool = False
     """True if the products of the feed-forward layer have biases. With experts, the router's product has a bias, too."""
     sinks: bool = False
-    """True if attention has sinks: for each head, a number whose exponential is added to the sum of the softmax."""
+    """True if attention has sinks: each head has a number whose exponential is added to the sum of the softmax."""
     activation: Activation = "silu"
     limit: float = 7.0
     """Limit to which the activation ``clamped_silu`` clamps its products."""
@@ -246,7 +248,7 @@ class Shape:
     scale: float = 0.0
     """Factor by which attention scores are multiplied; 0 for one over the square root of a head's width."""
     softcap: float = 0.0
-    """Soft cap of attention scores, which a tanh keeps below this bound; 0 for no bound."""
+    """Bound of attention scores: a tanh keeps them below it (soft cap); 0 for no bound."""
     logits_softcap: float = 0.0
     renormalized: bool = True
     """True if the weights of the chosen experts add up to 1."""

@@ -21,7 +21,7 @@ _GEOMETRIC = 2.0 * float(np.finfo(np.float32).eps)
 The error allows for the rounding of each element, and of the two elements from which the ratio is computed.
 """
 LARGEST = 3e38
-"""Number that stands for infinity, for example in masked scores.
+"""Number that replaces infinity, for example in masked scores.
 
 It is below the greatest float32 value, so that adding a score does not overflow.
 """
@@ -331,7 +331,8 @@ def _geometric(core: Array, line: int) -> View | None:
 
 
 def _separated(core: Array, line: int) -> View | None:
-    """Return an array as a sum or a product of two functions: of the first position, and of the other positions.
+    """Return an array as the sum or the product of a function of the first position and a function of the other
+    positions.
 
     Return None if the array does not have this form.
     """
@@ -353,7 +354,8 @@ def _separated(core: Array, line: int) -> View | None:
 
 
 def settled(view: View, line: int) -> View:
-    """Return a view of a buffer of constants as a function of positions, if a short function gives the constants.
+    """Return a view of a buffer of constants as a function of positions, if there is a short function for the
+    constants.
 
     Any other view is returned unchanged.
     """
@@ -443,7 +445,7 @@ def walks(positions: Array, most: int) -> list[tuple[int, tuple[tuple[int, int],
 
 
 def nested(positions: Array) -> tuple[int, tuple[tuple[int, int], ...]] | None:
-    """Return positions as one walk, (first position, loops); None if nested loops do not give the positions in order."""
+    """Return positions as one walk, (first position, loops); None if no nested loops visit the positions in order."""
     loops: list[tuple[int, int]] = []
     starts = positions
     while starts.size > 1:

@@ -68,7 +68,9 @@ def einsum(
 
 
 def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:
-    """Return an array and its letters, with every two axes of the same letter replaced by their diagonal."""
+    """Return an array and its letters (one for each axis), with every two axes of the same letter replaced by their
+    diagonal.
+    """
     for letter in dict.fromkeys(name):
         while name.count(letter) > 1:
             first = name.index(letter)

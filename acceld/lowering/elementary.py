@@ -43,7 +43,9 @@ def _beyond(size: Any) -> Any:
 
 
 def _polynomial(x: Any, *coefficients: float) -> Any:
-    """Return a polynomial of ``x`` without a constant term. The coefficient of the highest power comes first."""
+    """Return the value of a polynomial at ``x``. It has no constant term, and the coefficient of the highest power
+    comes first.
+    """
     found = x * coefficients[0]
     for one in coefficients[1:]:
         found = (found + one) * x

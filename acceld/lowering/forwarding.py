@@ -96,7 +96,8 @@ class _Pass:
         return made
 
     def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
-        """Return the values that a step of a loop can keep on the chip for the next step.
+        """Return the values that one step of a loop can keep on the chip for the next step, with the piece that a step
+        stores.
 
         Each value comes with the piece that a step stores. The value lies in a new tile, which has to be declared before
         the loop. What the first step reads must have been stored before the loop.
@@ -156,7 +157,8 @@ class _Pass:
         return Call("tensor_copy", call.dst, (("src", found[1]),))
 
     def _fits(self, piece: Piece, block: Block) -> bool:
-        """Return True if copies from ``piece`` can replace later loads from ``block``, to which the piece is stored.
+        """Tell whether later loads from ``block`` can be replaced by copies from ``piece``, which is stored to
+        ``block``.
 
         The piece must begin on the first partition of an SBUF tile, and the store must not convert its values.
         """
@@ -165,7 +167,9 @@ class _Pass:
         return plain and tile.dtype == block.tensor.dtype and tile.space == "sbuf" and not piece.bits_as
 
     def _room(self, tile: Tile) -> bool:
-        """Return True if ``tile`` is small enough, and fits beside all other tiles that are used after their loop nests."""
+        """Tell whether ``tile`` is small enough, and fits together with all other tiles that are used after their loop
+        nests.
+        """
         size = {one: math.prod(one.shape[1:]) * self.sizes[one.dtype] for one in {*self.used, tile}}
         return size[tile] <= WIDEST and sum(size.values()) <= ROOM
 

@@ -738,7 +738,7 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
-    """Return a scan along an axis, such as a cumulative sum. An ``axis`` of None stands for the flattened array.
+    """Return a scan along an axis, such as a cumulative sum. If ``axis`` is None, the flattened array is scanned.
 
     ``name`` is ``sum``, ``product``, ``greatest`` or ``least``.
     """

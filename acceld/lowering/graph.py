@@ -300,7 +300,7 @@ def _multiplied(operand: View, line: int, alike: bool) -> View:
 
 
 def gathered(table: View, index: View, line: int = 0) -> Node:
-    """Return a gather node: the rows of ``table``, along its first axis, whose numbers are in ``index``."""
+    """Return a gather node: it reads those rows of ``table``, along the first axis, whose numbers are in ``index``."""
     held = table
     # copy the table, because a gather needs rows that are contiguous in HBM
     if not table.whole or table.node.kind != "input":

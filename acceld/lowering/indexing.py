@@ -276,7 +276,7 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
 
 
 LEAST_TABLE = 1024
-"""Least number of elements of an axis for which single elements are loaded by their positions.
+"""Least length of an axis for which single elements are loaded from HBM by their positions.
 
 Single elements of a shorter axis are computed as sums.
 """
@@ -351,7 +351,7 @@ def _stores(a: Traced, key: tuple[Any, ...]) -> _Stores:
 
 
 def _add_to_constant_rows(a: Traced, held: np.ndarray[Any, Any], b: Any) -> None:
-    """Add values to the rows of ``a`` whose constant numbers are in ``held``.
+    """Add values to those rows of ``a`` whose numbers are in ``held``, which are constants.
 
     Values for the same row at equal distances are a run, which is added as one sum. Raise NotLowered for too many runs,
     and IndexError for a number that is no row.

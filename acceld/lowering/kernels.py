@@ -434,7 +434,7 @@ def _moved(
 
 
 def _place(view: View, memory: HbmPlacement) -> tuple[int, ...]:
-    """Return the position of a view's first element along each axis of the tensor in which the view's values lie."""
+    """Return the position of a view's first element along each axis of the HBM tensor that has the view's values."""
     if view.node is INDEX:
         return (view.offset,)
     if id(view.node) in memory.starts:
@@ -448,7 +448,7 @@ def _turns_back(steps: Sequence[int]) -> bool:
 
 
 def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) with which two nested loops take the values ``column`` in order.
+    """Return the steps (outer, inner) with which two nested loops count through the values ``column`` in order.
 
     ``inner`` is the number of trips of the inner loop. Return None if no steps give these values.
     """

@@ -300,8 +300,8 @@ class _Loop:
         return held
 
     def _outside(self, every: Sequence[Operand]) -> _Outside:
-        """Return a function that gives an operand from outside of the loop for all iterations, with time as
-        last axis.
+        """Return a function that returns an operand from outside of the loop for all iterations, with time as the last
+        axis.
 
         The function takes the shape to which the operand is broadcast. ``every`` has the operand in each iteration. Raise
         _NoLoopError if the operand does not move by equal steps from iteration to iteration.
@@ -379,7 +379,7 @@ class _Loop:
         return self.values[j]
 
     def _state(self, group: Sequence[int]) -> int:
-        """Return the number of the one node of a group whose value passes to the next iteration."""
+        """Return the number of that one node of a group whose value is passed to the next iteration."""
         carried = {
             one.number
             for j in group

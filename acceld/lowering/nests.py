@@ -418,7 +418,9 @@ class Nest(Choices):
         return Piece(tile, tuple(spans))
 
     def _shared_rows(self) -> None:
-        """Choose the HBM accesses whose rows are loaded whole and only once, because several groups of nodes read them."""
+        """Choose the HBM accesses whose rows are loaded whole and only once, because several groups of nodes read the
+        rows.
+        """
         groups: dict[object, set[object]] = {}
         widths = {self._key(n): math.prod(e for e, _ in (*r.columns, *r.depth)) for n, r in enumerate(self.reach)}
         for n, reach in enumerate(self.reach):
@@ -515,7 +517,7 @@ class Nest(Choices):
         self._store(node, self._piece(tile, ZERO, 1, self.row))
 
     def _scalar_tile(self, node: Node) -> Tile:
-        """Return the tile of one column for a node's value. The first call for a node declares the tile."""
+        """Return the tile with one column for a node's value. The first call for a node declares the tile."""
         if id(node) not in self.tiles:
             self.tiles[id(node)] = self.build.tile(
                 self._name(node), self._dims(1), "float32" if node.kind == "reduce" else node.dtype
@@ -888,7 +890,7 @@ class Nest(Choices):
 
     @contextmanager
     def _before_group(self) -> Iterator[None]:
-        """Write the statements of the ``with`` block before the first chunk of the group that is being written."""
+        """Write the statements of the ``with`` block before the first chunk of the present group."""
         self.build.blocks.append([])
         yield
         made = self.build.blocks.pop()
@@ -1398,7 +1400,7 @@ class Nest(Choices):
                     )
 
     def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None) -> Piece:
-        """Return ``rows`` partitions of one block of a left operand, which lies transposed in ``tile``."""
+        """Return ``rows`` partitions of one block of a left operand, which is transposed in ``tile``."""
         spans = [Span(ZERO, rows), Span(block, None), Span(ZERO, self.part)]
         if len(tile.shape) == 4:
             spans.insert(1, Span(variable(row), None))
@@ -1661,7 +1663,7 @@ class Nest(Choices):
         return own and columns >= 32 and self.part >= LEAST_TURNED
 
     def _store_turned(self, source: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
-        """Store rows whose elements lie far apart in HBM, while the elements of each column are contiguous.
+        """Write a store of rows whose elements are far apart in HBM, while the elements of each column are contiguous.
 
         The tensor engine transposes the data first. ``axis`` is the (extent, stride) of a row.
         """
@@ -1734,7 +1736,7 @@ def _sorts(node: Node) -> bool:
 
 
 def _columns_of(piece: Piece, start: int, axes: Sequence[tuple[int, int]]) -> Piece | Strided:
-    """Return the columns of a piece that lie along ``axes``, pairs (step, count), from column ``start`` on."""
+    """Return the columns of a piece from column ``start`` on, along the axes ``axes``, which are pairs (step, count)."""
     if len(axes) == 1 and (axes[0][0] == 1 or axes[0][1] == 1):
         return _shifted(piece, Affine(start), axes[0][1])
     between = tuple(span.start for span in piece.spans[1:-1])

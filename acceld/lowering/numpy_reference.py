@@ -46,7 +46,9 @@ def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> A
 
 
 def _positioned(array: np.ndarray[Any, Any]) -> Traced:
-    """Return a constant array as a traced array. Raise NotLowered if no short formula of positions gives the array."""
+    """Return a constant array as a traced array. Raise NotLowered if no short formula of the positions describes the
+    array.
+    """
     return Traced(placed(array, "float32", line_now()), kind_named(array.dtype.kind))
 
 

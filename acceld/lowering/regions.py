@@ -32,9 +32,11 @@ WIDEST_PART = 4 * 1024
 chunk.
 """
 FEW_ROWS = 32
-"""Number of rows up to which most of the 128 partitions are idle."""
+"""Number of rows up to which a region leaves most of the 128 partitions idle."""
 IDLE = 4
-"""Number of rows up to which results of products leave the chip for element-wise work on all partitions."""
+"""Number of rows up to which the results of matrix products are moved through HBM, so that element-wise work can use
+all partitions.
+"""
 LONG_ROW = 4096
 """Number of elements of a row from which on storing it to HBM and loading it again takes less time than work on few
 partitions.
@@ -245,7 +247,8 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
 
 @functools.lru_cache(maxsize=4096)
 def accesses(node: Node, rows: Shape) -> tuple[Access | None, ...]:
-    """Return how a node reads each of its operands in a region whose row axes have the extents ``rows``.
+    """Return for each operand the access by which a node reads it, in a region whose row axes have the extents
+    ``rows``.
 
     None stands for an operand whose rows do not match. Results are cached, because a region's layout is computed again
     whenever a node is added.
@@ -264,7 +267,8 @@ def accesses(node: Node, rows: Shape) -> tuple[Access | None, ...]:
 
 
 def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | None:
-    """Return how a matrix product reads operand ``number`` in a region whose row axes have the extents ``rows``.
+    """Return the access by which a matrix product reads operand ``number``, in a region whose row axes have the extents
+    ``rows``.
 
     Return None if the operand's rows do not match.
     """
@@ -457,7 +461,9 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
 
 
 def _fewer_rows(nodes: Sequence[Node]) -> list[int]:
-    """Return numbers of rows, descending, with which reductions of ``nodes`` have several results in each row."""
+    """Return the numbers of rows, descending, that a region can have if reductions of ``nodes`` have several results in
+    each row.
+    """
     if not any(node.kind == "reduce" for node in nodes) or any(node.kind in ("scan", "gather") for node in nodes):
         return []
     least = min(node.size for node in nodes)
@@ -575,9 +581,9 @@ class _Division:
             for view in node.views:
                 self.readers.setdefault(id(view.node), []).append(node)
         self.regions: dict[int, Region] = {}
-        """Regions by their ids, in the order in which they were made."""
+        """Regions by their ids, in the order in which they were created."""
         self.numbers: dict[int, int] = {}
-        """Number of each region in the order in which regions were made, by the region's id."""
+        """The position of each region in the order in which regions were created, by the region's id."""
         self.home: dict[int, Region] = {}
         """Region of each node, by the node's id."""
         self.takers: dict[View, list[Region]] = {}
@@ -626,7 +632,7 @@ class _Division:
         }
 
     def _add(self, node: Node) -> None:
-        """Put a node into the first region that can take it, or into a new region."""
+        """Add a node to the first region that can contain it, else to a new region."""
         sources = [self.home[id(view.node)] for view in node.views if id(view.node) in self.home]
         shared = dict.fromkeys(_own_inputs(node))
         near = dict.fromkeys(region for view in shared for region in self.takers.get(view, ()))

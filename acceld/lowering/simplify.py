@@ -448,7 +448,7 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
 
 
 def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
-    """Return a part of an element-wise result, computed from the same parts of its operands.
+    """Return a part of an element-wise result, computed from the corresponding parts of its operands.
 
     Return None if these parts are not strided views of the operands. ``node`` is the node that reads the part.
     """
@@ -462,7 +462,7 @@ def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
 
 
 def through(view: View, argument: View) -> View | None:
-    """Return the elements of ``argument`` from which an element-wise node computes the elements of ``view``.
+    """Return those elements of ``argument`` from which an element-wise node computes the elements of ``view``.
 
     Return None if no strided view has these elements.
     """
@@ -524,7 +524,7 @@ def _scattered(view: View, batch: int, folded: int) -> bool:
 
 
 def _lead(shape: tuple[int, ...], elements: int) -> int:
-    """Return the least number of leading axes of ``shape`` whose extents multiply to ``elements``."""
+    """Return the least number of leading axes of ``shape`` that together have ``elements`` elements."""
     return next(count for count in range(len(shape) + 1) if math.prod(shape[:count]) == elements)
 
 
@@ -933,7 +933,7 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
 
 
 def _parts_of(axes: Axes) -> Iterator[int]:
-    """Yield numbers of parts into which a long reduction over ``axes`` may be divided, the best number first.
+    """Yield the numbers of parts into which a long reduction over ``axes`` may be divided, best number first.
 
     Numbers that make each part a row of the operand come first. Then one loop nest can compute the rows and reduce them.
     """
@@ -991,7 +991,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
 }
-"""Rules that are applied first, by the kind of node. The first rule that applies to a node is taken."""
+"""The rules that are applied first, by the kind of node. Of the rules that apply to a node, the first one is used."""
 
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_counted_operands, _rolled_terms)}

@@ -36,7 +36,7 @@ WIDTH = 120
 _TYPED = frozenset(
     "activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor tensor_tensor_scan".split()
 )
-"""Calls of the legacy API whose result has the dtype of the operands, unless the call has an argument ``dtype``."""
+"""Calls of the legacy API whose result has the dtype of the operands unless the argument ``dtype`` names another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Spelling:
 
     imports: tuple[str, ...]
     returns_results: bool
-    """True if a call returns the instruction's result; False if the call takes its destination as ``dst``."""
+    """True if a call returns the instruction's result; False if the caller passes the destination as ``dst``."""
 
     has_patterns: bool
     """True if an access can be written as strides and counts; False if each axis needs an index."""

@@ -36,13 +36,15 @@ ZERO = Affine()
 
 
 def variable(name: str | None) -> Affine:
-    """Return a loop variable as an affine expression. None stands for a loop that runs once, whose variable is 0."""
+    """Return the loop variable ``name`` as an affine expression. None is the variable of a loop that runs once; its
+    value is 0.
+    """
     return Affine(0, ((name, 1),)) if name else ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tensor on the chip. Its first axis lies on partitions."""
+    """A tensor on the chip. Its first axis is on partitions."""
 
     name: str
     shape: Shape

@@ -36,8 +36,8 @@ class Steps:
     loops: tuple[tuple[int, int], ...]
 
     def columns(self) -> Iterator[list[Node]]:
-        """For each value that the steps keep in memory, yield the list of the nodes that compute the value, one node a
-        step.
+        """Yield, for each value that the steps keep in memory, the list of the nodes that compute the value, one node
+        for each step.
 
         Such a value may be a buffer that each step makes by stores. Its list has the first store of each step.
         """
@@ -126,7 +126,7 @@ def _moving(node: Node) -> list[View]:
 
 
 def boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
-    """Return the distance from ``start`` to the node with which a step of ``period`` nodes should begin.
+    """Return the distance from ``start`` to the node at which a step of ``period`` nodes should begin.
 
     The node is chosen so that the values that a step passes on to the next step have the fewest elements.
     """

@@ -212,7 +212,7 @@ class _Memory:
         return found
 
     def overwritten(self) -> dict[int, list[Node]]:
-        """Return the earlier stores to the same elements for each store, by the id of the store's node."""
+        """Return the earlier stores to the same elements as a store, by the id of the store's node."""
         found = {}
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain):
@@ -222,7 +222,7 @@ class _Memory:
         return found
 
     def before(self) -> dict[int, list[Node]]:
-        """Return the nodes that have to run before each node whose result is stored, by the node's id."""
+        """Return the nodes that have to run before a node whose result is stored, by that node's id."""
         found: dict[int, list[Node]] = {}
         for read in self.reads():
             for store in read.later:

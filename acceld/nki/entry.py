@@ -159,8 +159,8 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
 
 
 def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Collection[str]) -> bool:
-    """Tell whether an expression stands for a kernel: a call of a factory or of ``nki.jit``, or a method that
-    is a kernel.
+    """Tell whether the value of an expression is a kernel: a call of a factory or of ``nki.jit``, or a method that is a
+    kernel.
     """
     match value:
         case ast.Call(func=called, args=given):
@@ -189,9 +189,7 @@ def is_kernel(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
 
 
 def _launches(decorator: ast.expr) -> bool:
-    """Tell whether a decorator, or the called function of a call, has the name of a launcher of NKI, such as
-    ``nki.jit``.
-    """
+    """Tell whether a decorator (or the function that it calls) has the name of a launcher of NKI, such as ``nki.jit``."""
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
     return name in ("jit", "baremetal", "benchmark", "profile", "trace", "nki_jit")

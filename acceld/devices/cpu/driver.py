@@ -78,7 +78,7 @@ class CpuDriver:
 
     @cached_property
     def compiler(self) -> Compiler | None:
-        """Return the first C compiler on PATH that prints its version; None if there is no such compiler."""
+        """Return the first of the usual C compilers on PATH that prints its version; None if there is none."""
         for name in _COMPILERS:
             path = shutil.which(name)
             if path is None:
@@ -100,7 +100,8 @@ class CpuDriver:
         return (Lease(core, f"core {core}"),)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first forbidden construct of a C kernel; None for an allowed C kernel, and for every numpy kernel.
+        """Return the first construct of a C kernel that is forbidden; None if there is none, and for every numpy
+        kernel.
 
         The evaluator's own policy reads numpy kernels.
         """
@@ -163,5 +164,5 @@ class CpuDriver:
 
 
 def _below(path: str, others: Sequence[str]) -> bool:
-    """Return True if the folder ``path`` lies in one of the folders ``others``, after links are resolved."""
+    """Tell whether the folder ``path``, unless it is a link, lies in one of the folders ``others``."""
     return not os.path.islink(path) and any(path != one and path.startswith(one + os.sep) for one in others)

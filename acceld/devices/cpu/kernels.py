@@ -199,7 +199,9 @@ def _passed(value: Any) -> Any:
 
 
 class LeftBehind(Exception):
-    """Raised if a kernel returns and leaves something behind that its caller does not expect. ``rule`` names the kind."""
+    """Raised if a kernel leaves something behind when it returns, such as memory or changed settings. ``rule`` names
+    the kind of thing.
+    """
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

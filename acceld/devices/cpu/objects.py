@@ -52,7 +52,7 @@ memory.
 The one allowed read of thread-local memory is the guard of the stack, at 0x28.
 """
 _COMPUTED = re.compile(r"\t(?:\w+ )?(?:(?:call|jmp)[wlq]?[ \t]+\*|bl?r[ab]*z?[ \t]+x\d)")
-"""A call or jump to a computed address. Such an address could lie in the middle of an instruction."""
+"""Matches a call or jump to a computed address, which could lie in the middle of an instruction."""
 _AT = re.compile(r"^[ \t]*([0-9a-f]+):\t", re.MULTILINE)
 _TARGET = re.compile(r"\t(?:\w+ )?(?:call|j[a-z]+|loopn?[ez]?|xbegin)[wlq]?[ \t]+([0-9a-f]+)\b")
 _DISASSEMBLE_S = 30.0
@@ -80,7 +80,7 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
 
 
 def static_bytes(path: Path) -> int:
-    """Return the number of bytes of memory that a compiled object keeps from one call to the next."""
+    """Return the bytes of memory whose contents a compiled object keeps from one call to the next."""
     with path.open("rb") as stream:
         elf = ELFFile(stream)
         sections = sum(
@@ -147,7 +147,7 @@ def _allowed(name: str) -> bool:
 
 def misdirected(path: Path, search: str) -> tuple[str, str]:
     """Check that each jump of a linked x86_64 object goes to the first byte of an instruction. Return the rule ``jump``
-    and a message for the first jump that does not; two empty texts if all jumps do.
+    and a message about the first jump that does not; two empty texts if all jumps do.
     """
     shown = _disassembled(path, search)
     firsts = set(_AT.findall(shown))

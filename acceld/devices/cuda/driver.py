@@ -99,8 +99,8 @@ class CudaDriver:
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
-        """Return the GPUs of this machine that are of the same kind as the machine's first GPU. Raise DeviceError if
-        there is no GPU.
+        """Return the GPUs of this machine that are of the same kind as its first GPU. Raise DeviceError if there is no
+        GPU.
         """
         found = installed(self._ask)
         if not found:
@@ -161,7 +161,9 @@ class CudaDriver:
         return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first construct of a kernel that the policy for Triton forbids; None for an allowed kernel."""
+        """Return the first construct of a kernel that the policy for Triton forbids; None if there is no such
+        construct.
+        """
         return refused_triton(kernel.text, kernel.filename)
 
     def building(self, api: str) -> Rights:
@@ -178,7 +180,7 @@ class CudaDriver:
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
     def referring(self) -> Rights:
-        """Return the rights to open every GPU in use. torch takes the first GPU that it may open."""
+        """Return the rights to open every GPU in use. torch uses the first GPU that it is allowed to open."""
         found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
         devices = tuple(dict.fromkeys(found))
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), devices, own_code=True, libraries=self._libraries())

@@ -135,8 +135,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 
 
 def gpu_called(name: str) -> Gpu | None:
-    """Return the GPU for the name that the driver gives it, such as ``NVIDIA H100 80GB HBM3``; None if acceld has no
-    figures of that GPU.
+    """Return the GPU that the driver calls ``name``, such as ``NVIDIA H100 80GB HBM3``; None if acceld has no figures
+    of that GPU.
     """
     padded = f"{name.lower()} "
     for gpu in sorted(GPUS.values(), key=lambda one: -len(one.words[0])):

@@ -17,7 +17,7 @@ FIELDS = (
     "index uuid name compute_cap driver_version memory.total clocks.sm clocks.max.sm clocks.mem clocks_throttle_reasons.active "
     "persistence_mode mig.mode.current"
 ).split()
-"""Fields that are asked of ``nvidia-smi``."""
+"""Fields that ``nvidia-smi`` is asked to report."""
 _RENAMED = {"clocks_throttle_reasons.active": "clocks_event_reasons.active"}
 """The new name of a field by its old name. Newer drivers may refuse the old name."""
 _ESSENTIAL = frozenset({"index", "name"})

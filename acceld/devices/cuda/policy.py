@@ -54,7 +54,7 @@ def _refusal(node: ast.AST) -> tuple[str, str, str] | None:
         case ast.Attribute(attr="autotune"):
             return (
                 "autotune",
-                "triton.autotune measures by itself",
+                "the kernel uses triton.autotune, which measures by itself",
                 "write one configuration; the search tries other configurations",
             )
         case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():

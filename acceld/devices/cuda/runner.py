@@ -41,7 +41,7 @@ from acceld.workloads.records import ArraySpec
 REPEATS = 5
 """Least number of launch sequences that are timed in one call. The call's time is their median."""
 GUARD_BYTES = 512
-"""Bytes behind each array that no launch may change."""
+"""Bytes of a guard zone after each array, which no launch may change."""
 _WINDOW = 1 << 16
 """Number of elements of an array among which the elements that change places are chosen."""
 MOST_FLUSHES = 64
@@ -117,7 +117,7 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
-        """Run one sequence. Return its microseconds, and True if all launches were queued before the first
+        """Run the launch sequence once. Return its microseconds, and True if all launches were queued before the first
         event happened.
 
         Raise InputChanged if a launch has changed an input, WroteBeyond if a launch has written behind an array.
@@ -197,7 +197,7 @@ class InputChanged(Exception):
 
 
 class WroteBeyond(Exception):
-    """Raised if device code wrote behind the end of an array."""
+    """Raised if device code wrote beyond the end of an array."""
 
     rule = "guard"
 

@@ -68,7 +68,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 def _second_opinion(config: Config) -> Finding:
-    """Return a finding that names the AWS tools which are asked about each kernel of ``nki`` that passes the
+    """Return a finding that names the AWS tools whose opinion is asked about each kernel of ``nki`` that passes the
     strict gate.
     """
     asked, name = config.evaluate.second_opinion, "second opinion"

@@ -18,7 +18,7 @@ from acceld.parsing import functions_of, parse
 from acceld.workloads import ArraySpec, Workload
 
 Requested = Callable[[Kernel, Sequence[Tensor], dict[str, Scalar]], CompileRequest]
-"""Function that makes the request to compile a kernel with these arrays and numbers as arguments."""
+"""A function that returns the request to compile a kernel with these arrays and numbers as arguments."""
 
 
 class Builds:

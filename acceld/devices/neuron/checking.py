@@ -87,7 +87,9 @@ class Checker:
             return await self._bench.on_core(case, timing=False, work=work)
 
     async def _built_at(self, case: NeuronCase, values: Mapping[str, int]) -> NeuronCase | Failed:
-        """Compile the same source for a hidden shape. Return a case for that shape, or the failure to compile."""
+        """Compile the same source for a hidden shape. Return a case for that shape, or the failure if it does not
+        compile.
+        """
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there = NeuronCase(at_shape(case.request, case.workload, shaped), shaped, seeds=case.seeds)
         built = await self._builds.build(there, there.request.kernel)

@@ -96,7 +96,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._screen = Screen()
 
     async def find(self) -> int:
-        """Find toolchain and cores, and return how many evaluations may run at the same time.
+        """Find the toolchain and the cores, and return the number of evaluations that may run at the same time.
 
         Raise DeviceError if the toolchain or the cores are missing.
         """
@@ -252,8 +252,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def check(self, case: NeuronCase, gate: Gate) -> Failed | None:
-        """Do the checks of the strict gate that come after the timing. Return the failure; None if the kernel
-        passes.
+        """Make the checks of the strict gate that come after the timing. Return the failure; None if the kernel passes.
 
         The workload has to tell right outputs from wrong ones, and no result may be left to chance. The data
         sets of the gate ran before the timing. At the search gate there is nothing to check, and None is

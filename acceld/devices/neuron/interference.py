@@ -32,7 +32,7 @@ from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
 WORKLOAD = "silu"
-"""A workload whose kernel is bound by HBM, so that traffic of other cores shows in its latency."""
+"""The workload whose kernel is timed. HBM limits it, so traffic of other cores shows in its latency."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
 """The kinds of neighbors, nearest first. The value is the smallest isolation group that contains the core and a

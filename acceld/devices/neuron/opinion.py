@@ -69,8 +69,8 @@ class Stages:
 
 
 def tools_of(python: str) -> NeuronTools:
-    """Return the Neuron software of this machine's interpreters. If ``python`` is given, that interpreter comes
-    first.
+    """Return the Neuron software of this machine's Python interpreters. If ``python`` is given, that interpreter is
+    listed first.
     """
     found = find_neuron()
     if not python:
@@ -132,7 +132,7 @@ class NeuronJudge:
             await exchange.stop()
 
     async def _start(self, chip: str) -> None:
-        """Start the jail, and find out whether AWS's simulator and compiler work in it."""
+        """Start the jail, and find out whether AWS's simulator and AWS's compiler work in it."""
         self._stages = stages = stages_of(await asyncio.to_thread(tools_of, self._config.second_python))
         exchange = JailedExchange(
             self._report.level,
@@ -228,8 +228,8 @@ class Simulator:
         self.jail = next(iter(exchanges))
 
     async def prove(self, chip: str) -> None:
-        """Choose the strictest jail in which a known-good kernel gives the right sums. Raise DeviceError if no jail
-        does.
+        """Choose the strictest jail in which AWS's simulator runs a known-good kernel correctly. Raise DeviceError if
+        there is none.
         """
         reasons = []
         for jail in self._exchanges:

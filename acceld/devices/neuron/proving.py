@@ -50,7 +50,7 @@ class Attempt:
     seconds: float
     failure: str = ""
     missing: str = ""
-    """The system facility that the failure names and the jail refuses; empty if there is no such facility."""
+    """The system facility that the failure names and that the jail refuses; empty if the failure names none."""
     absent: bool = False
     """True if this version of the compiler does not have the route."""
     hopeless: bool = False
@@ -78,8 +78,8 @@ async def prove(
     wanted: JailName,
     state_folder: Path,
 ) -> Versions:
-    """Set the compiler's jail and route to the first jail and route with which a known-good kernel works, and return
-    the versions.
+    """Set the compiler to the first jail and route with which a known-good kernel works, and return the toolchain's
+    versions.
 
     Jail and route are stored for the next start. Raise DeviceError if the kernel works in no jail; the error has each
     attempt, and the facilities that the jail refused.

@@ -207,8 +207,8 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
 
 
 def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], reported: list[str]) -> Profile:
-    """Return the profile of a measurement, with the simulator's prediction, and the difference up to which
-    kernels tie.
+    """Return the profile of a measurement, with the simulator's prediction, and with the difference up to which two
+    kernels count as equally fast.
     """
     asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)

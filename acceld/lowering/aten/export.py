@@ -314,7 +314,7 @@ def _key(one: Any) -> str | int:
 
 
 def _structure(exported: ExportedProgram) -> Any:
-    """Return the structure of what ``forward`` returns, with the number of an output in place of each array.
+    """Return the structure that ``forward`` returns, with the number of an output in place of each array.
 
     If the structure can not be written as a Python literal, return the name of the result's type.
     """
@@ -343,7 +343,7 @@ def _array(value: torch.Tensor) -> Array:
 
 
 def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
-    """Return a buffer as a constant that has few values or is made by a short numpy expression.
+    """Return a buffer of the module as a constant, if it has few values or a short numpy expression gives it.
 
     Return None if the buffer's values have to come from a checkpoint.
     """
@@ -548,7 +548,7 @@ def _loaded(where: str, text: str) -> Any:
 
 
 def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
-    """Return the source of a module with smaller sizes. The rule is the same for all files.
+    """Return the source of a module with its sizes reduced. The rule is the same for all files.
 
     An integer of at least 128 that is assigned at the top of the file becomes 128 plus its remainder by 128: 1000 becomes
     232. Smaller integers stay, because layers depend on them. There are two exceptions: smaller extents of images and
@@ -822,7 +822,9 @@ class _Wide(torch.overrides.TorchFunctionMode):
 
 @contextlib.contextmanager
 def _wide() -> Iterator[None]:
-    """Make float64 the default dtype of PyTorch in the ``with`` block, because a module may make arrays without a dtype."""
+    """Make float64 the default dtype of PyTorch in the ``with`` block, because a module may create arrays without a
+    dtype.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

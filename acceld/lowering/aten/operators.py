@@ -360,7 +360,7 @@ def _dropout(out: Sequence[Array], input: Value, p: float, train: bool | None = 
 
 
 def _axes(value: Value, dim: Any) -> Any:
-    """Return PyTorch's operand ``dim`` as numpy's argument ``axis``. None stands for all axes."""
+    """Return PyTorch's operand ``dim`` as numpy's argument ``axis``. A result of None stands for all axes."""
     if dim is None or dim == []:
         return None
     return tuple(dim) if isinstance(dim, list | tuple) else dim

@@ -108,7 +108,7 @@ class Program:
     """
 
     results: Any = 0
-    """Structure of what ``forward`` returns, with the number of an output for each array.
+    """The structure that ``forward`` returns, with the number of an output in place of each array.
 
     Examples are ``0``, ``(0,)`` and ``{"y": 0}``. If the structure can not be written as a Python literal, the name of the
     result's type stands here instead.

@@ -35,7 +35,7 @@ class ModuleRequest:
     """Name, shape and dtype of each array that the module takes, in order; empty if its file has ``get_inputs``."""
 
     init: Mapping[str, Any] | None = None
-    """Arguments with which the class is called."""
+    """Arguments with which the module's class is constructed."""
 
     training: bool = False
     reduced: bool = False

@@ -69,14 +69,15 @@ def keeping(op: str, function: Binary) -> Binary:
 
 
 def folding(context: Context, op: str) -> Binary:
-    """Return the function by which a reduction ``op`` joins two values."""
+    """Return the function with which a reduction ``op`` combines two values."""
     if context.machine.keeps_nan and op in LOGIC:
         return keeping(op, ALU[op])
     return lambda a, b, out: combine(op, a, b, out)
 
 
 def chosen(machine: Machine, condition: Any, yes: Any, no: Any, *, reverse: bool = False) -> Array:
-    """Return ``yes`` where the numbers ``condition`` are not zero, else ``no``; with ``reverse`` the other way round.
+    """Return an array with ``yes`` where ``condition`` is not zero, and ``no`` elsewhere; with ``reverse`` the other
+    way round.
 
     If undefined memory is traced, an undefined condition gives NaN.
     """

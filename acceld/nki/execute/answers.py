@@ -40,8 +40,8 @@ class Answers:
         self._next = 0
 
     def settled(self, a: Any, b: Any, answer: Array) -> Array:
-        """Return the answer of a comparison. In the first run the answer is stored too. In a later run the answer is
-        reversed where the operands of the comparison have changed.
+        """Return the answer of a comparison. The first run stores the answer. A later run returns the opposite of the
+        stored answer where the operands of the comparison have changed.
         """
         if self._next is None:
             self._keep(a, b, answer)

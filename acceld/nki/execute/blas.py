@@ -20,7 +20,7 @@ _NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "ope
 
 @cache
 def _controls() -> tuple[Callable[[], int], Callable[[int], object]] | None:
-    """Return OpenBLAS's functions that get and set its number of threads; None if numpy uses another library."""
+    """Return OpenBLAS's functions that get and set the number of threads; None if numpy uses another library."""
     home = Path(np.__file__).parent
     for library in sorted([*home.parent.glob("numpy.libs/*openblas*"), *home.glob(".dylibs/*openblas*")]):
         try:

@@ -69,7 +69,7 @@ class Layout:
         return self.elements * self.dtype.itemsize
 
     def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
-        """Return where ``access`` lies in the flat storage, counted in elements: (position, change, strides).
+        """Return the position of ``access`` in the flat storage, counted in elements: (position, change, strides).
 
         ``position`` is that of the access's first element. ``change`` says, by loop, by how much each iteration moves
         the position. ``strides`` has the stride of each axis of the access.
@@ -142,7 +142,7 @@ class BufferMemory:
         self.marks = np.zeros(self.layout.nbytes, np.uint8) if self.traces else None
 
     def fill(self) -> None:
-        """Make every element undefined, or set it to the value with which the kernel declares the buffer."""
+        """Make every element of the buffer undefined, or set it to the initial value that the kernel declares."""
         layout = self.layout
         if self.marks is not None:
             self.marks.fill(POISON if layout.fill is None and self.poison else 0)
@@ -165,7 +165,7 @@ class BufferMemory:
         self.first = self.marks = None
 
     def whole(self) -> Array:
-        """Return the storage as an array of the buffer's shape. The buffer must keep its full storage."""
+        """Return the storage as an array of the buffer's shape. The buffer's layout must keep all of its elements."""
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
 
 

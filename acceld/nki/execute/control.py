@@ -238,7 +238,7 @@ def random_state_store(context: Context) -> Step:
 
 
 def dropout(context: Context) -> Step:
-    """Compile ``dst = data`` with each element set to 0 with the given probability."""
+    """Compile ``dst = data``, where each element is set to 0 with the given probability."""
     dst, data, probability = context.dst(), context.reader(0), context.reader(1)
 
     def run(env: Env, window: Window) -> None:
@@ -255,7 +255,7 @@ def nothing(context: Context) -> Step:
 
 
 def barrier(context: Context) -> Step:
-    """Compile the wait for the other core.
+    """Compile a barrier: this core waits for the other core.
 
     Cores with one program need no wait, because each instruction runs for all cores before the next instruction runs.
     """

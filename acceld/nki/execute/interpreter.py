@@ -208,7 +208,7 @@ class _Execution:
         self.keeps = program.lnc > 1 and (
             program.registers > 0 or any(reduce_command(one) == "reduce" for one, _ in program.walk())
         )
-        """True if a core keeps something in registers or accumulators from one instruction to another."""
+        """True if a core keeps values in registers or accumulators from one instruction to another."""
         self.aside: dict[tuple[int, ...], CoreState] = {}
         """Registers and accumulators of each core of a launch, by the core's position in the grid. Only cores that
         :meth:`_in_step` runs instruction by instruction have an entry.
@@ -263,8 +263,8 @@ class _Execution:
         return layouts
 
     def _fill(self, number: int, found: list[Use]) -> float | int | None:
-        """Return the value to which a memset sets a whole buffer where the buffer is declared; None if there is
-        no such memset.
+        """Return the initial value of a buffer, if a memset sets the whole buffer where it is declared; None if there
+        is no such memset.
 
         The memset is then skipped, because the storage starts with that value.
         """
@@ -345,7 +345,7 @@ class _Execution:
             store.release()
 
     def _run_cores(self, position: int) -> None:
-        """Run two cores with different programs that wait for each other, when the loop of the first core is reached.
+        """Run two cores with different programs that wait for each other. This is called at the loop of the first core.
 
         Raise KernelCrash if a core waits for the other core at a point that the other core does not reach.
         """
@@ -580,7 +580,7 @@ class _Execution:
         return run
 
     def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
-        """Return a function that exchanges the tiles of two cores: each core gets the other core's tile."""
+        """Return a function that exchanges a tile between two cores: each core gets the other core's tile."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         check = checked(context, lambda env, window: None, self.views)

@@ -19,7 +19,7 @@ from acceld.nki.ir.program import Loop
 from acceld.nki.ir.turns import LEFT_OUT, OWN, value_of
 
 Room = Callable[[int], None]
-"""Reserves a number of bytes of the execution's memory; a negative number releases as many."""
+"""A function that reserves a number of bytes of the execution's memory; a negative number releases as many."""
 
 
 class KeptResults:

@@ -135,7 +135,7 @@ def crash(message: str, rule: str, line: int, hint: str = "") -> NoReturn:
 
 
 def undefined_use(what: str, line: int) -> NoReturn:
-    """Raise KernelCrash because ``what``, such as a register, depends on memory that was never written."""
+    """Raise KernelCrash because ``what``, such as a register, depends on memory that the kernel never wrote."""
     crash(
         f"{what} depends on memory that was never written", "undefined_memory", line,
         "write every element before it is read: fill the tile, or read only what a mask wrote",

@@ -140,7 +140,7 @@ def _checked_by_bytes(context: Context, step: Step, views: Views) -> Step:
 
 
 def _met(read: Array, written: Array, *, by_position: bool) -> int:
-    """Return how many elements are written to bytes from which another element is read.
+    """Return the number of elements that are written to bytes from which another element is read.
 
     ``read`` and ``written`` have a row for each element, with the places of its bytes. With ``by_position`` an element
     may be written into its own bytes.

@@ -28,7 +28,7 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between the tw
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The record of what a core has done with each element of a buffer since the core last met the other core, as
+    """The record of what a core has done with each element of a buffer since its last barrier or exchange, as
     boolean arrays.
 
     - ``read``: the core read the element.
@@ -136,7 +136,9 @@ class Races:
         return Tile(context.machine, access, context.trips, line=node.line)
 
     def _of(self, core: int, buffer: int) -> tuple[_Touched, list[_Touched]]:
-        """Return the record of ``core`` on a buffer since the last meeting, and the records of the other cores."""
+        """Return the record of ``core`` on a buffer since the last barrier or exchange, and the records of the other
+        cores.
+        """
         by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
         if core not in by_core:
             size = self._stores[buffer].layout.elements

@@ -1,4 +1,4 @@
-"""Compile gathers, searches and sorts, most of which run on GpSimd."""
+"""Compile gathers, searches and sorts. Most of them run on GpSimd."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def max8(context: Context) -> Step:
 
 
 def _first_matches(values: Array, wanted: Array) -> Array:
-    """Return, for each row, the first position of each wanted value; -1 for a value that is not found.
+    """Return, for each row, the first position of each value in ``wanted``; -1 for a value that does not occur.
 
     Equal wanted values get different positions.
     """
@@ -180,7 +180,7 @@ def find_index8(context: Context) -> Step:
 
 
 def match_replace8(context: Context) -> Step:
-    """Compile ``dst = data with the first match of each of eight values replaced by imm``.
+    """Compile ``dst = data``, where the first match of each of eight values is replaced by ``imm``.
 
     A second destination gets the positions of the matches.
     """
@@ -240,7 +240,7 @@ def topk(context: Context) -> Step:
 
 
 def nonzero_with_count(context: Context) -> Step:
-    """Compile the search for non-zero elements: dst gets their positions, then padding, and at the end their
+    """Compile a search for non-zero elements: dst gets their positions, then padding, and in its last element their
     number.
 
     Only the first of each sixteen rows is searched, one row for each GpSimd core. The other rows of dst keep

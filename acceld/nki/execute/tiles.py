@@ -203,7 +203,7 @@ class Tile:
             store.array, self.numpy_dtype, self.dtype, self.rounds = held
 
     def content(self, env: Env, window: Window) -> Array:
-        """Return the elements that the memory holds, read in the access's dtype. The result has the dtype of the
+        """Return the elements that are in memory, as the access's dtype reads them. The result has the dtype of the
         storage. Callers must not write to the result.
         """
         if self.scattered or isinstance(window, Mask):
@@ -263,8 +263,8 @@ class Tile:
             store.array = now
 
     def target(self, env: Env, window: Window) -> Array | None:
-        """Return a view into which results can be written without rounding; None if only :meth:`put` can write
-        them.
+        """Return a view into which results can be written directly; None if :meth:`put` has to write them, because it
+        rounds.
         """
         if self.plain and self.store.marks is None and not isinstance(window, Mask):
             return self.view(env, window)
@@ -477,8 +477,8 @@ class Tile:
         return grown.transpose([order.index(axis) for axis in range(len(order))])
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
-        """Return what a read-modify-write needs: the buffer's flat memory, the elements' positions, and a mask
-        of the elements to use.
+        """Return the three things that a read-modify-write needs: the buffer's flat memory, the elements' positions,
+        and a mask of the elements to use.
 
         The mask is None if all elements are used.
         """

@@ -40,7 +40,7 @@ NOTHING = Nothing()
 def window_function(
     machine: Machine, patterns: tuple[Pattern, ...], shape: tuple[int, ...], *, general: bool
 ) -> Callable[[Env], Window | Nothing]:
-    """Return a function of the loops' iterations that gives the instruction's window.
+    """Return a function that computes the instruction's window for the current iterations of the loops.
 
     If each pattern of the mask bounds a single axis, the window is a Crop. Otherwise, or with ``general``, it
     is a Mask.

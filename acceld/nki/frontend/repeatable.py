@@ -1,4 +1,4 @@
-"""Provide values for a guarded kernel file that are the same in every process.
+"""Provide values for a guarded kernel's file that are the same in every process.
 
 The order of a set of strings or objects differs from process to process. So does the memory address that a text
 such as ``repr(object)`` contains. A kernel that used them would give another program in another process, so
@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-f]|<module ", re.IGNORECASE)
 _NUMBERS = frozenset({int, bool, float, complex})
 """Types whose values have the same hash in every process."""
 _SORTED = _NUMBERS | {str, bytes}
-"""Types whose values have a defined order."""
+"""Types of values that can be sorted."""
 _REDUCE = frozenset("all any max mean min prod std sum var amax amin".split())
 """Functions of numpy that compute every element of their result even if ``where=`` leaves operands out."""
 _MAKE_SETS = (

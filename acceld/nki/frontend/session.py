@@ -29,7 +29,7 @@ LIBRARY = (sysconfig.get_path("stdlib"), "<")
 file.
 """
 SAMPLE_AFTER = 250
-"""Number of instructions up to which a kernel of the current API is traced in full. Of a longer kernel, only some
+"""Greatest number of instructions of a kernel of the current API that is traced in full. Of a longer kernel, only some
 iterations of each loop are traced.
 """
 SHOWN_CALLS = 4

@@ -135,7 +135,8 @@ def _traced(
 
 
 def _no_member(error: BaseException) -> str:
-    """Return a sentence on a name that an enumeration lacks, such as ``nisa.engine.fast``; empty for any other error.
+    """Return a sentence for an error about a member that an enumeration lacks, such as ``nisa.engine.fast``; empty for
+    any other error.
 
     Python's own message is the name alone.
     """
@@ -170,7 +171,7 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
-"""Python's functions whose answer depends on an object's type, with the possible numbers of their arguments."""
+"""Python's functions whose answer depends on an object's type, with the numbers of arguments that they may have."""
 _ASKING_OF_NUMPY = frozenset({"isscalar"})
 """Functions of numpy whose answer depends on an object's type."""
 _ASKING_WORDS = re.compile(rf"\b(?:{'|'.join((*_ASKING, *_ASKING_OF_NUMPY, 'match'))})\b")
@@ -190,7 +191,7 @@ def _placed(new: _Node, old: ast.AST) -> _Node:
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
-    """Return the expression that Python evaluates in place of ``value`` when a kernel asks for the type of ``value``."""
+    """Return the expression that replaces ``value`` where a kernel asks for the type of ``value``."""
     return _placed(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
 
 
@@ -358,8 +359,8 @@ def _load(
 
 
 def _package(file: Path, root: Path) -> str:
-    """Return the package to which a file below ``root`` belongs, for Python's relative imports. The result is empty
-    for a file directly in ``root``, or outside of it.
+    """Return the package of a file below ``root``, for Python's relative imports. The result is empty for a file
+    directly in ``root``, or outside of it.
     """
     inside = file.relative_to(root) if file.is_relative_to(root) else file
     return "" if inside.is_absolute() else ".".join(inside.parent.parts)

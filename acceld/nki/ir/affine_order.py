@@ -25,13 +25,13 @@ from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program
 from acceld.nki.ir.regions import box, coefficient
 
 _LOCAL = ("idle", "reset_reduce")
-"""Commands to an engine's accumulators after which the accumulators hold nothing that a later instruction may use."""
+"""Commands to an engine's accumulators after which no later instruction can use what the accumulators hold."""
 _MOST_PAIRS = 4096
 """Greatest number of combinations of first iterations that are all considered. If there are more, some are drawn."""
 _MOST_TRIPS = 100_000
-"""Greatest number of iterations of a loop of which any may be chosen to come first."""
+"""Greatest number of iterations of a loop for which any iteration may be chosen to run first."""
 _MOST_USES = 100_000
-"""Number of uses up to which a proof is tried; a use counts again for each affine loop around it."""
+"""Greatest number of uses for which a proof is tried; a use counts once more for each affine loop around it."""
 
 
 def order_changes_only_sums(program: Program) -> bool:
@@ -117,8 +117,8 @@ def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:
 def _is_free(
     program: Program, loop: Loop, uses: Iterable[Use], everywhere: Mapping[int, int], trips: Mapping[int, int]
 ) -> bool:
-    """Tell whether neither an iteration of ``loop`` nor what follows the loop can see the order of iterations, sums of
-    products excepted.
+    """Tell whether the order of the iterations of ``loop`` has no effect on any iteration or on the code after the
+    loop, except through the rounding of sums of products.
     """
     by_buffer: dict[int, list[Use]] = {}
     for use in uses:
@@ -183,8 +183,8 @@ def _around(use: Use, loop: Loop, dim: int) -> dict[int, int]:
 
 
 def _reach(access: Access, loop: Loop, loops: Sequence[Loop], trips: Mapping[int, int], dim: int) -> tuple[int, int]:
-    """Return the least and greatest index of an access in dimension ``dim`` in the first iteration of ``loop`` and of
-    the loops around it.
+    """Return the least and greatest index of an access in dimension ``dim``, in the first iteration of ``loop`` and of
+    each loop around it.
     """
     inner = {one.id for one in loops[[one.id for one in loops].index(loop.id) + 1 :]}
     region = box(access)

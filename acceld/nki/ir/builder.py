@@ -67,7 +67,7 @@ class Slot:
 
 
 class ProgramBuilder:
-    """Collect buffers, loops and instructions in the order in which a kernel makes them.
+    """Collect buffers, loops and instructions in the order in which a kernel creates them.
 
     Raise LimitExceeded for more than ``max_instructions`` instructions. An instruction in a loop counts once.
     """
@@ -167,7 +167,7 @@ class ProgramBuilder:
     def loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
     ) -> Iterator[Loop]:
-        """Open a loop for the time of a ``with`` block. What the block emits is the loop's body."""
+        """Open a loop around the instructions that a ``with`` block emits, and close it at the end of the block."""
         loop = self.open_loop(name, trips, kind, line=line, trips_register=trips_register)
         yield loop
         self.close_loop(loop.id)

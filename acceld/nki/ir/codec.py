@@ -312,7 +312,7 @@ _LEAST = {
 
 
 def _known(numbers: dict[object, int], key: object) -> int | None:
-    """Return the number that ``key`` has in ``numbers``. A new key gets the next number, and the result is None."""
+    """Return the number that ``key`` has in ``numbers``; None for a new key, to which the next number is then given."""
     found = numbers.get(key)
     if found is None:
         numbers[key] = len(numbers)

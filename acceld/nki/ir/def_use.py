@@ -1,4 +1,4 @@
-"""Find the readers and writers of each buffer, and prove that earlier writes define what each read sees."""
+"""Find the readers and writers of each buffer, and prove that every element is written before it is read."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def accumulation(instruction: Instruction) -> str:
 
 
 def adds_or_overwrites(use: Use) -> bool:
-    """Tell whether an instruction adds to those elements of its destination that were written before, and overwrites
-    the other elements.
+    """Tell whether an instruction adds to an element of its destination that was written before, and overwrites an
+    element that was not.
     """
     return use.writes and is_product(use.instruction) and accumulation(use.instruction) == "auto"
 
@@ -94,8 +94,8 @@ def reduce_command(instruction: Instruction) -> str:
 
 
 def leaves_result(instruction: Instruction, number: int) -> bool:
-    """Tell whether the instruction leaves destination ``number`` unwritten: the destination is for the result of a fold
-    (number 1), and the command to the accumulators is 'idle' or 'reset', which write no result.
+    """Tell whether the instruction writes nothing to destination ``number``: the destination is for the result of a
+    reduction (number 1), and the command to the accumulators is 'idle' or 'reset', which write no result.
     """
     entry = OPS.get(instruction.op)
     folds = number == 1 and entry is not None and "reduce_cmd" in entry.attrs
@@ -123,7 +123,7 @@ def _indices(indirect: Sequence[Indirect]) -> list[Access]:
 
 
 def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0) -> list[Use]:
-    """Return one instruction's uses of buffers: what it reads, tiles of indices first, then what it writes."""
+    """Return one instruction's uses of buffers: its reads, tiles of indices first, and then its writes."""
     found = []
     for access in instruction.accesses:
         found += [Use(instruction, index, loops, True, False, position=position) for index in _indices(access.indirect)]

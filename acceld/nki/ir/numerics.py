@@ -25,7 +25,7 @@ from acceld.nki.ir.operations import INTEGER_DTYPES
 
 Array = NDArray[Any]
 Alu = Callable[[Any, Any, "Array | None"], Array]
-"""A function ``f(a, b, out)`` that writes to ``out``, if it is given, and returns the result."""
+"""A function ``f(a, b, out)`` that returns its result. If ``out`` is given, the result is written to ``out``."""
 
 REAL: dict[bool, np.dtype[Any]] = {False: np.dtype(np.float32), True: np.dtype(np.float64)}
 
@@ -130,8 +130,8 @@ def with_nan(values: Array, marks: Array) -> Array:
 
 
 def on_integers(function: Callable[..., Array], *values: Any, kind: Any = np.int64) -> Array:
-    """Return ``function(*values)`` for a function that keeps the shape of its integers. Where a value is NaN, the
-    result is NaN, and its dtype is float64. Floats among ``values`` become integers of the dtype ``kind``.
+    """Return ``function(*values)`` for a function of integers that keeps their shape. Where a value is NaN, the result
+    is NaN, and its dtype is then float64. Floats among ``values`` become integers of the dtype ``kind``.
     """
     marks: Any = False
     whole = []
@@ -164,8 +164,8 @@ def _direct(function: np.ufunc) -> Alu:
 
 
 def _power(a: Any, b: Any, out: Array | None) -> Array:
-    """Return ``a`` to the power of ``b``; NaN if an operand is NaN, though numpy gives 1 for a base of 1 and for an
-    exponent of 0. No document says what a chip does.
+    """Return ``a`` to the power of ``b``. The result is NaN if an operand is NaN, although numpy gives 1 for a base of
+    1 and for an exponent of 0. No document says what a chip does.
     """
     undefined = np.isnan(a) | np.isnan(b)  # found before ``out`` is written, because ``out`` may be an operand
     result: Array = np.power(a, b, out=out)
@@ -178,8 +178,8 @@ def _power(a: Any, b: Any, out: Array | None) -> Array:
 
 
 def _by_magnitude(compare: np.ufunc) -> Alu:
-    """Return a function of two arrays that selects, element by element, the operand whose magnitude ``compare``
-    prefers, with its sign.
+    """Return a function of two arrays that selects, for each element, the operand (with its sign) whose magnitude
+    ``compare`` prefers.
 
     The function selects the second operand if the magnitudes are equal.
     """
@@ -273,7 +273,7 @@ BITWISE: dict[str, np.ufunc] = {
 COMMUTATIVE_OPS = frozenset(
     "add multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
 )
-"""Operations whose fold does not depend on the order of the folded values, up to rounding."""
+"""Operations whose reduction does not depend on the order of the values, up to rounding."""
 
 _FOLDS: dict[str, np.ufunc] = {
     "add": np.add,

@@ -30,7 +30,7 @@ BITS = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift".spl
 UNARY_ALU_OPS = frozenset("rsqrt abs square relu reciprocal".split())
 """Operations on one value, which ignore their second operand. Only the current API has ``reciprocal``."""
 LEGACY_ONLY = frozenset("divide mod fmod".split())
-"""Operations of ``neuronxcc.nki`` that no engine has. The legacy compiler makes them of other operations; kernels of
+"""Operations of ``neuronxcc.nki`` that no engine has. The legacy compiler composes them of other operations; kernels of
 ``nki`` with them do not compile (NKI release notes 0.3 to 0.5).
 """
 ALU_OPS = ARITHMETIC | BITS | UNARY_ALU_OPS | LEGACY_ONLY | {"bypass"}
@@ -38,16 +38,16 @@ ALU_OPS = ARITHMETIC | BITS | UNARY_ALU_OPS | LEGACY_ONLY | {"bypass"}
 smaller magnitude, with its sign; the second operand if the magnitudes are equal (nl.abs_max).
 """
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
-"""ALU functions that the first NeuronCores lack, with the version of the first NeuronCore that has them."""
+"""The version of the first NeuronCore that has an ALU function, for functions that the first NeuronCores lack."""
 ENGINE_SINCE: dict[tuple[str, Engine], int] = {("activation", Engine.GPSIMD): 4, ("tensor_scalar", Engine.SCALAR): 3}
-"""Version of the first NeuronCore on which an engine has an operation that only other engines had before, by
-operation and engine.
+"""The version of the first NeuronCore on which an engine has an operation, by operation and engine, for operations that
+earlier NeuronCores have only on other engines.
 """
 SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")})
 """Sequences of ALU functions that a tensor_scalar may have on NeuronCore-v3's scalar engine (nisa.tensor_scalar)."""
 
 RANDOM = frozenset({"dropout", "random", "random_state_store"})
-"""Operations whose results differ between executions on equal operands."""
+"""Operations whose results may differ between executions although the operands are equal."""
 
 REDUCE_OPS = frozenset("add subtract multiply max min".split()) | LOGIC | (BITS - {"left_shift", "right_shift"})
 
@@ -61,7 +61,7 @@ of ``prelu``.
 """
 COMPOSED_FUNCTIONS = frozenset("cos tan floor ceil trunc".split())
 """Functions that ``nl`` of the current API has but the scalar engine's table lacks (nki.api.shared 0.6 and 0.7). AWS
-does not document if or how its compiler makes these functions.
+does not document whether and how its compiler composes these functions.
 """
 NO_ACTIVATION = frozenset("negative invert logical_not".split()) | COMPOSED_FUNCTIONS
 """Functions that the legacy API's activation has and the current API's lacks."""
@@ -72,7 +72,8 @@ ACTIVATE2_PAIRS = frozenset({
 """Allowed pairs (op0, op1) of activate2 (nisa.activate2 0.4 to 0.7)."""
 
 SHIFTS = frozenset({"left_shift", "right_shift"})
-"""Bit operations whose result no document defines for a shift by less than 0 bits, or by all bits of the number or more."""
+"""Bit operations whose result no document defines if the shift is negative, or at least as great as the number of bits.
+"""
 
 _TWO, _FOLDS = ARITHMETIC | BITS, frozenset("add multiply max min".split())
 FUNCTIONS: dict[str, dict[str, frozenset[str]]] = {
@@ -108,7 +109,7 @@ class Kind(StrEnum):
 
 
 class Memory(StrEnum):
-    """The memories in which an operation's tiles may lie."""
+    """The memories in which the tiles of an operation may be."""
 
     CHIP = "chip"
     """SBUF or PSUM."""
@@ -130,11 +131,11 @@ class Trait(Flag):
     ACROSS = auto()
     """Carries values from one partition to another one."""
     TWO_TILES = auto()
-    """Reads two tiles together. The two tiles start at the same partition, and at most one of them is in PSUM."""
+    """Reads two tiles together. Both have to start at the same partition, and at most one may be in PSUM."""
     ROUNDS = auto()
     """Computes in float32 and rounds once, whatever the type of the destination."""
     IN_PLACE = auto()
-    """May write the elements that it reads, if reads and writes are at the same positions."""
+    """May overwrite the elements that it reads, if each element is written where it was read."""
     PACKED = auto()
     """Accepts formats that hold four values in an element."""
     BY_ROW = auto()
@@ -564,7 +565,7 @@ SAME_DTYPES: dict[str, tuple[str, str]] = {
     "transpose": ("src", "dst"),
     "dropout": ("data", "dst"),
 }
-"""Two operands of the current API that must have the same dtype, by operation."""
+"""The two operands of an instruction of the current API that must have the same dtype, by operation."""
 SCALAR_DTYPES: dict[str, frozenset[str]] = {
     "activation.bias": frozenset(DTYPE_BYTES) - {"tfloat32"},
     "dropout.probability": frozenset(DTYPE_BYTES),

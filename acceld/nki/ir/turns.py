@@ -12,17 +12,18 @@ OWN, LEFT_OUT = -1, -2
 
 
 def made(value: int) -> int:
-    """Return the number, a *turn*, for an execution whose results are kept under ``value`` for other executions."""
+    """Return the turn of an execution whose results are kept under the number ``value`` for other executions."""
     return 2 * value
 
 
 def taken(value: int) -> int:
-    """Return the number, a *turn*, for an execution that uses the results kept under ``value``."""
+    """Return the turn of an execution that uses the results kept under the number ``value``."""
     return 2 * value + 1
 
 
 def value_of(turn: int) -> tuple[int, bool]:
-    """Return the value of a turn, and True if the execution takes the kept results, False if it makes them.
+    """Return the number under which a turn's results are kept, and True if the execution takes kept results, False if
+    it produces them.
 
     ``OWN`` and ``LEFT_OUT`` have no value; do not pass them.
     """

@@ -40,7 +40,7 @@ OTHER_SHAPE = frozenset(
     "bn_aggr bn_stats dma_transpose iota local_gather max8 memset nc_find_index8 nc_matmul nc_transpose "
     "sequence_bounds tensor_partition_reduce tensor_reduce".split()
 )
-"""Functions of ``nisa`` whose result has another shape than their operands."""
+"""Functions of ``nisa`` whose result has a different shape from their operands."""
 GPSIMD = frozenset("affine_select local_gather tensor_partition_reduce".split())
 """Instructions that run on GpSimd, which can not read PSUM."""
 NUMPY = {

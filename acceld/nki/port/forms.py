@@ -56,7 +56,7 @@ class Linear:
         return Linear(self.const * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
 
     def times(self, other: Linear) -> Linear:
-        """Return the product of two sums. The product becomes a single term, unless one of them is a number."""
+        """Return the product of two linear sums. It becomes a single term, unless one of the sums is a number."""
         if other.number is not None:
             return self.scaled(other.number)
         if self.number is not None:

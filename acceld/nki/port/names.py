@@ -1,6 +1,4 @@
-"""Find out which function or constant of the legacy API a name in a kernel's file stands for, under any import
-alias.
-"""
+"""Find the function or constant of the legacy API that a name in a kernel's file refers to, under any import alias."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ class Names:
 
     @property
     def imported(self) -> dict[str, str]:
-        """Return the module or function that each imported name stands for."""
+        """Return the module or function that each imported name refers to, by the name."""
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:

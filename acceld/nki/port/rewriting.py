@@ -369,7 +369,7 @@ class _File:
 
 
 def _first_line(node: ast.FunctionDef) -> int:
-    """Return the first line of a function. Decorators count as part of the function."""
+    """Return the number of the first line of a function, its decorators included."""
     return min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 

@@ -564,7 +564,7 @@ class Function(Values):
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:
-        """Return an operator, such as ``np.add``, as the current API names it."""
+        """Return the current API's expression for an operator such as ``np.add``."""
         word = self.names.of(node)
         found = operation_name(word)
         return parse_expression(found) if found else self.value(node)
@@ -768,7 +768,7 @@ class Function(Values):
         return Op(node, emit, list(operands.values()), like=like, dma=dma, data=data)
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
-        """Return the instruction for a function of ``nl`` that gives a tile; None if the call needs no change."""
+        """Return the instruction for a function of ``nl`` that computes a tile; None if the call needs no change."""
         if word not in LANGUAGE:
             return None
         args = self._bound(node, positional("nki_legacy", "language")[word])

@@ -476,7 +476,7 @@ class Values(ABC):
         return _with_axes(ast.Subscript(base, index, ast.Load()), order, splits, rank)
 
     def _limited(self, node: ast.Subscript, start: Linear, atom: Atom, clip: Clip) -> ast.expr:
-        """Return the slice of the positions in ``atom`` that ``clip`` keeps. Raises Unportable for a stride below 1."""
+        """Return the slice of those positions in ``atom`` that ``clip`` keeps. Raises Unportable for a stride below 1."""
         size = atom.size
         if atom.axis in clip.starts:
             low = Linear.of(clip.starts[atom.axis])
@@ -639,9 +639,7 @@ class Values(ABC):
         return tuple(made)
 
     def clip(self, mask: ast.expr | None) -> Clip:
-        """Return the part of a tile that a mask keeps. Raises Unportable for a mask that limits two axes
-        together.
-        """
+        """Return the part of a tile that a mask keeps. Raises Unportable for a mask that limits two axes jointly."""
         if mask is None or ast.unparse(mask) == "None":
             return Clip()
         known = self._known_mask(mask)
@@ -678,7 +676,7 @@ class Values(ABC):
         return Clip(ends, begins, tuple(guards))
 
     def _note_mask_of_two_axes(self, mask: ast.expr, comparison: ast.Compare) -> None:
-        """Check that a comparison of two axes holds for every element, and record that its mask can be left out.
+        """Check that a comparison between two axes holds for every element, and record that its mask can be left out.
 
         Raises Unportable if the comparison does not hold for every element.
         """

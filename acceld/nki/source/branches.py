@@ -26,9 +26,7 @@ _ELSE = re.compile(r"\s*else\s*:")
 
 
 def decided(kernel: KernelModule) -> KernelModule:
-    """Return the kernel in which each ``if`` statement whose condition is known is replaced by the statements that
-    run.
-    """
+    """Return the kernel in which each ``if`` statement with a known condition is replaced by the branch that runs."""
     for _ in range(_ROUNDS):  # repeat, because a decided branch may define names that another condition needs
         if not re.search(r"^\s*if\b", kernel.source, re.MULTILINE):
             break

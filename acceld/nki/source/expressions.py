@@ -50,7 +50,9 @@ class ExpressionReader(ParsedText):
         """
         self.loop_variables: set[str] = set()
         self.trips: dict[str, int | None] = {}
-        """Number of iterations by loop variable; None where it is not known, or where loops with the same variable differ."""
+        """Number of iterations by loop variable; None if the number is not known, or if loops with the same variable
+        have different numbers.
+        """
 
     def callee(self, call: ast.Call) -> str:
         """Return the name of the called function without its module, such as ``exp`` for ``nl.exp(...)``."""
@@ -259,9 +261,7 @@ class ExpressionReader(ParsedText):
         return False
 
     def _extent(self, node: ast.Subscript) -> Affine | None:
-        """Return the extent that an expression such as ``x.shape[1]`` stands for; None if the shape is not
-        known.
-        """
+        """Return the extent that an expression such as ``x.shape[1]`` refers to; None if the shape is not known."""
         shape = self.known_shape(node.value)
         if shape is None or isinstance(node.slice, ast.Slice | ast.Tuple):
             return None

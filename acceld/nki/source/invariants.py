@@ -99,7 +99,7 @@ def _spread(
 
 
 def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
-    """Return the reason why a statement has to stay in the loop because of its own form; None if it may move.
+    """Return the reason why the form of a statement requires that it stays in the loop; None if it may move.
 
     The reason is the empty text if no change of the kernel would help, for example if the statement uses the
     loop's variable. ``places`` has the position of the index over the loop's variable, by buffer.
@@ -148,8 +148,8 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
 
 
 def _named_inside(loop: Loop) -> tuple[set[str], set[str]]:
-    """Return (names that statements of the loop assign without making a tile, those of these names whose values may
-    differ between iterations).
+    """Return (names that statements of the loop assign to something other than a tile, those of these names whose
+    values may differ between iterations).
     """
     named: set[str] = set()
     varying = {loop.variable, *(inner.variable for inner in loop.loops())}

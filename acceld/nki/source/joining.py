@@ -223,7 +223,7 @@ def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
 
 
 def begin_at(kernel: KernelModule, index: ast.expr, dim: Dim, first: str, columns: int, edits: Edits) -> None:
-    """Add to ``edits`` the change that makes an index over columns begin at ``first``.
+    """Add to ``edits`` the change that makes a column index begin at ``first``.
 
     ``columns`` is the number of columns that the index ``:`` stands for.
     """

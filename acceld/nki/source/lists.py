@@ -173,7 +173,7 @@ def _argument(call: ast.Call, name: str) -> ast.expr:
 
 
 def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast.stmt]) -> bool:
-    """Tell whether the tile and its lists are used only in ways that :func:`_replace` can write anew."""
+    """Tell whether the tile and its lists are used only in ways that :func:`_replace` can rewrite."""
     outer = stack.levels[0]
     names = {stack.tile, *(level.name for level in stack.levels)}
     changed = {node.id for node in names_in(outer.loop) if isinstance(node.ctx, ast.Store)}

@@ -1,4 +1,4 @@
-"""Give each result that is written over a tile in use a tile of its own, so that rules see who reads which result.
+"""Give each result that overwrites a tile in use a new tile, so that rules see who reads which result.
 
 For example ::
 
@@ -47,7 +47,7 @@ from acceld.nki.source.syntax import (
 _OVERWRITES = OPERATIONS["nki"] - frozenset({*PRODUCTS, "nc_stream_shuffle"})
 """Instructions that write every element of the tile ``dst``."""
 _LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "unique_indices"})
-"""Arguments by which an instruction may leave elements of ``dst`` as they are."""
+"""Arguments with which an instruction may leave elements of ``dst`` unchanged."""
 
 
 def with_own_tiles(source: str) -> str:
@@ -128,8 +128,8 @@ def _separate(
     lines: set[int],
     uses: int,
 ) -> None:
-    """Add to ``edits`` a new tile for each later result in the tile ``name``, which the first statement of ``body``
-    declares.
+    """Add to ``edits`` a new tile for each later result that is written to the tile ``name``, which the first statement
+    of ``body`` declares.
 
     ``taken`` has the names that occur in the source. ``lines`` has the numbers of the lines that new declarations have
     taken. Names and lines of the new tiles are added to these sets. ``uses`` is the

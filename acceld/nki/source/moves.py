@@ -1,4 +1,4 @@
-"""Change a kernel's source in ways that are proved to keep its results.
+"""Change a kernel's source without changing its results, which is proved for each change.
 
 A function here raises RuleRefused if there is no proof. The message names the line that is in the way, and what
 would help.

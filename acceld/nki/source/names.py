@@ -1,5 +1,4 @@
-"""Replace names in a kernel's source by the values that they stand for, so that rules see which buffers are
-used.
+"""Replace names in a kernel's source by their values, so that rules see which buffers are used.
 
 For example ::
 

@@ -42,7 +42,7 @@ def substance(items: Sequence[Item]) -> bool:
 
 
 def first_line(kernel: KernelModule, item: Item) -> int:
-    """Return the offset in the source at which an item begins, with the comment lines right above it."""
+    """Return the offset in the source at which an item begins. Comment lines right above it belong to the item."""
     start = kernel.line_start(item.start)
     for line in reversed(kernel.comments_above(item)):
         if line is None:

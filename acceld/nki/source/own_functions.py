@@ -21,7 +21,7 @@ from acceld.nki.source.syntax import DECLARATIONS, LOOPS, NO_TILES, bindings, ca
 _RESULTS = frozenset({"dst", "dst_idx", "reduce_res", "dst_scale"})
 """Parameters of instructions that take a tile to be written."""
 _ADDS = frozenset({"nc_matmul", "nc_matmul_mx", "dma_copy", "dma_compute", "tensor_copy_predicated"})
-"""Instructions that may keep elements of their destination, or add to them."""
+"""Instructions that may leave elements of their destination unchanged, or add to them."""
 _WITH_STATE = frozenset({"dropout", "rng", "rand2", "rand_get_state", "sendrecv", "tensor_scalar_cumulative"})
 """Instructions whose effect depends on more than their operands, such as the state of a random generator."""
 _PURE = frozenset({"abs", "float", "int", "isinstance", "len", "max", "min"})
@@ -79,7 +79,7 @@ class _Reader:
     """True if a shuffle may leave lanes of its destination as they are."""
 
     def function(self, node: ast.FunctionDef) -> OwnFunction | None:
-        """Return which parameters a function reads and writes; None if one of its statements is not understood."""
+        """Return the parameters that a function reads and writes; None if one of its statements is not understood."""
         given = node.args
         if node.decorator_list or given.vararg or given.kwarg or given.posonlyargs:
             return None

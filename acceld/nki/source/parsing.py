@@ -115,7 +115,9 @@ class SourceReader(ExpressionReader):
         return launched
 
     def _constants(self, given: Iterable[tuple[str, ast.expr]]) -> None:
-        """Record which of the names in ``given`` stand for one number or setting throughout the function."""
+        """Record those of the names in ``given`` that have the same value (a number or a setting) throughout the
+        function.
+        """
         for name, value in given:
             if name in self._bound or name in self._counted:
                 continue
@@ -277,8 +279,8 @@ class SourceReader(ExpressionReader):
                 self.constants[name] = int(shape[position] or 0)
 
     def _is_other_shape(self, name: str, call: ast.Call) -> bool:
-        """Tell whether ``name = call`` gives an argument or a tensor in HBM another shape, such as
-        ``x.reshape((128, 8, 64))``, and record that shape.
+        """Tell whether ``name = call`` gives an argument, or a tensor in HBM, another shape, such as ``x.reshape((128,
+        8, 64))``. If so, the shape is recorded.
 
         All other uses of the tensor may only read its shape or dtype, or return it.
         """
@@ -371,7 +373,7 @@ class SourceReader(ExpressionReader):
             self._doubt(statement, (*statement.mentions, *statement.results, *self._mentioned(call.func)))
 
     def _takes_numbers(self, call: ast.Call) -> bool:
-        """Tell whether a call of an imported function has arguments, and no tile or tensor is among them."""
+        """Tell whether a call of an imported function has arguments, but no tile or tensor among them."""
         given = [*call.args, *call.keywords]
         imported = isinstance(call.func, ast.Name) and call.func.id in self._imported
         return imported and bool(given) and not any(self._mentioned(one) for one in given)

@@ -31,7 +31,7 @@ from acceld.nki.source.syntax import (
 _PER_ROW = {"tensor_reduce": 1, "sum": 1, "max": 1, "bn_stats": 6, "bn_aggr": 2}
 """The number of columns of the result, by operation that reduces all columns of a partition."""
 _SHAPED = frozenset({*_PER_ROW, *PRODUCTS, "nc_transpose", "loop_reduce"})
-"""Operations whose result has another shape than their operands."""
+"""Operations whose result has a different shape from their operands."""
 
 _SIZES = (
     ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.BinOp, ast.operator, ast.expr_context,

@@ -29,7 +29,7 @@ OPERATIONS = {
     | frozenset(BINARY)
     | frozenset(UNARY),
 }
-"""Functions, by API, whose results and operands are understood. A call of any other function is opaque."""
+"""Functions whose results and operands are understood, by API. Statements with any other function are opaque."""
 REDUCING = ("activation_reduce", "tensor_scalar_reduce")
 """Functions that reduce their result in addition to writing it. By default the reduction starts anew, without the sum
 in the engine's registers.
@@ -56,7 +56,7 @@ class Dim:
     full: bool = False
     """True for the index ``:``, whose ``extent`` may be unknown."""
     unsized: bool = False
-    """True for a slice from ``form`` on whose number of elements is not a known constant."""
+    """True for a slice that begins at ``form`` and has an unknown or varying number of elements."""
     span: tuple[Affine, Affine] | None = None
     """Start and number of elements of a slice whose number of elements depends on loop variables."""
 
@@ -122,7 +122,7 @@ class Access:
         return frozenset(found)
 
     def same_as(self, other: Access) -> bool:
-        """Tell whether both accesses are proved to name the same elements of the same buffer."""
+        """Tell whether it is proved that both accesses refer to the same elements of the same buffer."""
         if self.name != other.name or (self.dims is None) != (other.dims is None):
             return False
         if self.dims is None or other.dims is None:
@@ -387,7 +387,7 @@ def bindings(module: ast.Module) -> Counter[str]:
 
 
 def numbers(module: ast.Module) -> set[str]:
-    """Return the names to which a file's own statements assign one integer each, and nothing else."""
+    """Return the names to which the file's top-level statements assign exactly one value, an integer."""
     once = bindings(module)
     found = set[str]()
     for one in module.body:
@@ -399,7 +399,9 @@ def numbers(module: ast.Module) -> set[str]:
 
 
 def root(node: ast.expr) -> str:
-    """Return the first name of an expression such as ``nl.tile_size.pmax`` or ``tile[0:1]``; empty for others."""
+    """Return the first name in an expression such as ``nl.tile_size.pmax`` or ``tile[0:1]``; empty if the expression
+    does not begin with a name.
+    """
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -9,9 +9,7 @@ from acceld.nki.timing.list_schedule import Schedule
 from acceld.nki.timing.sbuf_allocation import ENGINES, Machine
 
 MOST_WAITS, MOST_STEPS = 8, 6
-"""Greatest number of waits (``Binding.waits``) and of steps (``Binding.start``) that are listed; the longest ones are
-kept.
-"""
+"""Greatest number of waits in ``Binding.waits`` and of steps in ``Binding.start``. The longest ones are kept."""
 
 
 @dataclass(frozen=True, slots=True)

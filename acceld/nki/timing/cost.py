@@ -92,7 +92,7 @@ class CostModel:
     buffers: tuple[Buffer, ...]
     recast: frozenset[int] = frozenset()
     """Buffers whose bits are also read as a dtype of another width, and buffers to which halves of 32-bit values are
-    copied before they become whole again (:func:`recast_buffers`).
+    copied before the halves are joined again (:func:`recast_buffers`).
     """
     returned: frozenset[int] = frozenset()
     """Buffers in HBM that the program both stores to and loads from."""
@@ -262,7 +262,7 @@ class CostModel:
         )  # fmt: skip
 
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
-        """Return the bytes that one DMA descriptor moves: contiguous in source and destination, in the same
+        """Return the bytes that one DMA descriptor moves: they are contiguous in source and destination, in the same
         order.
         """
         row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))

@@ -1,4 +1,4 @@
-"""Compute what each instruction needs to be unrolled: its engine, and its costs and cells in every execution.
+"""Compute for each instruction what is needed to unroll it: its engine, and its costs and cells in every execution.
 
 Terms: a *cell* is a part of a buffer (:mod:`acceld.nki.timing.buffer_pieces`). A *template* has what all
 executions of one instruction share.
@@ -69,7 +69,7 @@ class Template:
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """For each execution, the index of its cost in ``costs``; -1 for an execution that the mask excludes. None if all
+    """The index in ``costs`` of each execution's cost; -1 for an execution that the mask excludes. None if all
     executions have the first cost.
     """
     reads: list[CellAccess]
@@ -104,7 +104,7 @@ class Template:
     merged only if their operands were computed before the outermost loop.
     """
     clears: bool = False
-    """True for a lazy memset, which runs no instruction and makes the buffer undefined."""
+    """True for a lazy memset, which runs no instruction on the chip and makes the buffer undefined."""
     merged_within: tuple[int, ...] = ()
     """Loops whose iterations never share a result: executions in different iterations of such a loop are not merged."""
     sequential: bool = False
@@ -542,7 +542,7 @@ def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel)
 
 
 def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
-    """Return the engines with an accumulator to which some instruction adds."""
+    """Return the engines with an accumulator that some instruction adds to."""
     return frozenset(node.engine for node in nodes if reduce_command(node) == "reduce")
 
 

@@ -55,8 +55,8 @@ class Use:
     idle_us: float
     """Sum of all times in which no operation runs."""
     waits_us: dict[tuple[int, int, int], float]
-    """Idle times by (line, other line, other engine): the operation of ``line`` starts late because it waits for an
-    operation of the other line on the other engine.
+    """Idle times by (line, other line, other engine). In this time an operation of ``line`` waits for an operation of
+    the other line on the other engine.
     """
 
 
@@ -87,7 +87,7 @@ class Schedule:
         return spent
 
     def use_of(self, machine: Machine, engine: int) -> Use | None:
-        """Return when an engine works and what the engine waits for; None if no operation runs on the engine."""
+        """Return the working and waiting times of an engine; None if no operation runs on the engine."""
         numbers = [number for number, one in enumerate(machine.engine) if one == engine]
         if not numbers:
             return None

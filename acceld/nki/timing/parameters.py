@@ -90,7 +90,7 @@ class TimelineParams:
     kernel_end_us: float = 3.0
     """Time after the last useful instruction. The profile of the same tutorial kernel shows 5 us."""
     two_cores_us: float = 0.0
-    """Time that a launch on two cores takes beyond the time of a launch on one core."""
+    """Additional time of a launch on two cores, compared with a launch on one core."""
     short_row_us: float = 0.0
     """Least time that a DMA engine takes for a row whose descriptor is made at run time."""
     gather_us: float = 0.0
@@ -137,7 +137,7 @@ class TimelineParams:
     turns_on_tensor_engine: bool = True
     """True if a transposing load or store moves rows unchanged and the tensor engine transposes the tile (legacy)."""
     eliminate_dead: bool = True
-    """True if the compiler drops instructions whose results are never stored."""
+    """True if the compiler drops instructions whose results never reach a store."""
     spills: bool = True
     """True if the model limits the values in SBUF to its capacity; values that do not fit are spilled."""
     alternates_copies: bool = True
@@ -327,7 +327,7 @@ BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}
 
 
 def default_params(api: str, chip: str) -> TimelineParams:
-    """Return the parameters for an API and chip. Raise UsageError if one of them is unknown."""
+    """Return the parameters for an API and chip. Raise UsageError if the API or the chip is unknown."""
     if chip not in CHIPS:
         raise UsageError(f"no chip is called {chip!r}", hint=f"known chips: {', '.join(CHIPS)}")
     params = BY_API.get(api)

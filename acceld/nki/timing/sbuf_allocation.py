@@ -44,8 +44,8 @@ END = 1 << 62
 """The next use of a value that is not used again, as a number greater than every event's."""
 
 SMALL_BYTES = 64.0
-"""Bytes of each partition below which a value is dropped only if no larger value can be dropped. Dropping a small value
-makes hardly any room.
+"""Size in bytes of each partition below which a value is dropped only if no larger value can be dropped. Dropping a
+small value frees hardly any room.
 """
 
 
@@ -612,7 +612,9 @@ class _Planner:
 
     @cached_property
     def footprint(self) -> dict[int, float]:
-        """Return, for each instruction, the bytes of a partition that all its distinct values take together."""
+        """Return the bytes of a partition that all distinct values of an instruction take together, for each
+        instruction.
+        """
         stream = self.stream
         totals: dict[int, float] = defaultdict(float)
         for event, outs in enumerate(stream.outputs):

@@ -119,7 +119,7 @@ class Timeline:
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     binding: Binding | None
-    """Parts of the latency by what the busiest engine does; None without a latency, and for an extrapolated latency."""
+    """The parts of the latency by what the busiest engine does; None if there is no latency, or an extrapolated one."""
     unproven: tuple[str, ...]
     """Parts of the latency that no measured kernel confirms, in words."""
     bound: str
@@ -533,7 +533,7 @@ def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
 def _binding(
     run: _Run, engines: Mapping[str, float], begin_us: float, after_us: float, latency: float
 ) -> Binding | None:
-    """Return what the busiest engine does during the latency, including the kernel's launch and end.
+    """Return the parts of the latency by what the busiest engine does, including the kernel's launch and end.
 
     The result is None if no operation runs on any engine.
     """
@@ -550,7 +550,9 @@ NOTED_SHARE = 0.01
 
 
 def _issued(transfers: int, params: TimelineParams) -> tuple[str, ...]:
-    """Return the warning that starting the kernel's transfers may alone take longer than the predicted latency."""
+    """Return the warning that the kernel may take longer than predicted, only to start its transfers; () if it does
+    not.
+    """
     issued_us = transfers * params.issue_us
     text = (
         f"{transfers} transfers start one after the other, at least {params.issue_us:g} us apart, if their descriptors are made "
@@ -597,7 +599,7 @@ def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot,
 
 
 def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]) -> str:
-    """Return a short text on the bottleneck, such as ``DMA 84 %``."""
+    """Return a short text that names the bottleneck, such as ``DMA 84 %``."""
     name = max(engines, key=lambda engine: engines[engine])
     percent = round(100 * engines[name] / latency)
     label = "DMA" if name == "dma" else name

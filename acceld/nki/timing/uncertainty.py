@@ -43,7 +43,8 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn2", Bound.DMA): (18.0, 46),
     ("trn2", Bound.WAITING): (36.0, 37),
 }
-"""Half width of the 80 % interval in percent, and the number of development kernels behind it, by chip and bottleneck.
+"""Half the width of the 80 % interval in percent, and the number of development kernels behind the interval, by chip
+and bottleneck.
 """
 
 
@@ -60,8 +61,8 @@ class Prediction:
     validated_on: str
     """The measured kernels behind the interval in words, or ``unvalidated``."""
     starts_us: float | None = None
-    """Time to start all transfers of the kernel one after the other, if that time exceeds the latency, so that there is
-    no interval; else None.
+    """The time in which all transfers of the kernel can be started one after the other, if it exceeds the latency; None
+    otherwise. A kernel with such a time has no interval.
     """
 
     @property

@@ -51,7 +51,7 @@ class Stream:
     """Values that each event reads, on chip or in HBM that the program writes."""
     outputs: list[tuple[int, ...]] = field(default_factory=list)
     replaced: list[tuple[int, ...]] = field(default_factory=list)
-    """Values that each event overwrites in place; () if the compiler gives the results a new place."""
+    """Values that each event overwrites at their place; () if the compiler puts the results at a new place."""
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
     """Number of each event among the executions of its instruction, counting those that a mask excludes."""
@@ -114,9 +114,13 @@ class _Expander:
         self.prepared = prepared
         self.numbering = numbering
         self.in_place = in_place
-        """Numbers of the instructions whose executions count as repeats only if they write the same cells."""
+        """Numbers of the instructions for which an execution counts as a repeat only if it writes the same cells as the
+        earlier one.
+        """
         self.scattered: set[int] = set()
-        """Numbers of the instructions whose repeated values were read together with values that lie elsewhere."""
+        """Numbers of the instructions whose repeated values are not side by side with values that are read together
+        with them.
+        """
         self.stream = Stream()
         buffers = prepared.program.buffers
         self.cells: list[dict[int, int]] = [{} for _ in buffers]

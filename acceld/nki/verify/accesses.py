@@ -324,8 +324,8 @@ class Accesses:
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
 
     def _in_one_bank(self, instruction: Instruction) -> None:
-        """Check that the result of a product, or of a transpose by the tensor engine, lies in one PSUM bank in every
-        iteration.
+        """Check that the result of a matrix product, or of a transpose by the tensor engine, is in a single PSUM bank
+        in every iteration.
         """
         by_array = OPS[instruction.op].is_product or (
             instruction.op == "transpose" and instruction.engine is Engine.TENSOR

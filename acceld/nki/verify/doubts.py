@@ -15,7 +15,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Notice, Program, Space
 
 UNROLLED = 1_000_000
-"""Least number of instructions after unrolling for which a note warns that compiling is slow.
+"""Number of instructions after unrolling from which on a note warns that compiling is slow.
 
 Fitted to one public report (aws-neuron-sdk issue 1374, neuronx-cc 2.26): a kernel with two matrix products and about
 2.6 million unrolled instructions took more than 30 minutes and 30 GB, if it compiled at all.

@@ -16,7 +16,7 @@ LARGEST = 2**62
 
 
 class Likeness:
-    """Give instructions that are alike the same number.
+    """Give a number to each instruction, the same number to instructions that are alike.
 
     Two instructions are alike if they agree in everything that a check of a single instruction may read. They
     may differ in line and names, in which of several buffers of one kind a tile lies, and in the constants at
@@ -122,8 +122,8 @@ class Uses:
         return [use for position in positions for use in self._at(position) if use.access.buffer == buffer]
 
     def form(self, buffer: int) -> object:
-        """Return a value that is equal for two on-chip buffers of one kind that instructions of the same numbers
-        (:meth:`Likeness.of`) use in the same way.
+        """Return a key that is equal for two on-chip buffers which are used in the same way: the buffers differ only in
+        name and line, and the instructions that use them have equal numbers (:meth:`Likeness.of`).
 
         None means that the buffer must be checked on its own.
         """

@@ -134,7 +134,7 @@ class Structure:
         """Pairs of tile axes (by identity) and a buffer's rank that are known to fit each other."""
 
     def check(self) -> bool:
-        """Return True if buffers, loops and references are consistent, so that the other checks may run.
+        """Tell whether buffers, loops and references are consistent, so that the other checks may run.
 
         Instructions that are not well formed are left out of ``sound``.
         """

@@ -11,7 +11,7 @@ STEP = "    "
 
 
 def header(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None, step: int | None = None) -> str:
-    """Return the header of a loop as source, such as ``for (int j = 0; j < N; j++)``.
+    """Return the header of a loop as source text, such as ``for (int j = 0; j < N; j++)``.
 
     ``mapping`` replaces variables by texts. ``step`` replaces the loop's own step.
     """
@@ -29,7 +29,7 @@ def bound(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None) 
 
 
 def braced(indent: str, head: str, lines: Sequence[str]) -> list[str]:
-    """Return the lines of a block in braces. ``head`` is its first line, such as a loop's header.
+    """Return the lines of a block in braces, whose first line is ``head``, such as a loop's header.
 
     ``lines`` have to be indented already.
     """

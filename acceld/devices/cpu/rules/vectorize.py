@@ -24,7 +24,7 @@ class Vectorize(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each innermost loop that can be vectorized and has no such pragma."""
+        """Yield a place for each innermost loop that can be vectorized and does not have the pragma yet."""
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)
             if carried is None:

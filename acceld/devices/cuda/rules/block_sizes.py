@@ -33,8 +33,8 @@ _FACTORS = (2, 4, 0.5, 8, 0.25)
 
 
 class BlockSizes(Rule):
-    """Change the sizes of a program's tile: one size alone, or the three sizes of a matrix product together. A size is
-    a constant of the launch that gives the extent of a masked range.
+    """Change the tile size of a kernel: one of its sizes alone, or the three sizes of a matrix product together. A size
+    is a constant that the launch passes and that is the extent of a masked range.
     """
 
     name = "block_sizes"
@@ -44,7 +44,7 @@ class BlockSizes(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each size whose accesses are all masked, so that the kernel is right with any size."""
+        """Yield a place for each size whose accesses are all masked, so that the kernel is right whatever the size is."""
         for number, launch in enumerate(kernel.launches):
             function = kernel.kernels[launch.kernel]
             sizes = _free(kernel, launch)

@@ -25,7 +25,8 @@ class Carried:
     shapes: Mapping[str, tuple[str, ...]]
     """Shape of each carried value, as names of constants of the kernel."""
     start: ast.stmt
-    """The statement that initializes the peak; without a peak, the statement that initializes the first value."""
+    """The statement that initializes the peak; for plain sums, the statement that initializes the first carried value.
+    """
     peak: str = ""
     power: str = ""
     """The exponential function of the softmax, such as ``tl.exp2``; empty for plain sums."""

@@ -31,9 +31,7 @@ class FusedEpilogue(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each pair of consecutive launches of which the later launch only computes element by
-        element.
-        """
+        """Yield a place for each pair of consecutive launches whose later kernel is element-wise."""
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
             if joined is not None:

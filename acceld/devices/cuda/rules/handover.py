@@ -1,4 +1,4 @@
-"""Prove that one launch stores exactly what the next launch loads, program by program and element by element.
+"""Prove that a launch stores exactly the elements that the next launch loads, in each program.
 
 For example, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` below are proven to be the same elements in the
 same program, and ``h`` is proven to be read nowhere else. So ``scale`` can use the value that ``product`` has
@@ -40,7 +40,7 @@ _BY_ELEMENT = frozenset(
         "tl.exp tl.exp2 tl.log tl.log2 tl.sqrt tl.rsqrt tl.sigmoid tl.sin tl.cos tl.erf tl.cdiv"
     ).split()
 )
-"""Calls that compute each element of their result from the same elements of their arguments."""
+"""Calls that compute each element of their result from the elements of their arguments at the same position."""
 _ALLOCATIONS = ("torch.empty", "torch.empty_like")
 
 

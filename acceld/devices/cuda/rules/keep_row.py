@@ -51,7 +51,7 @@ class KeepRow(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each kernel whose loops all run over the same row in the same pieces."""
+        """Yield a place for each kernel whose loops all run over the same row, divided into the same pieces."""
         for name, function in kernel.kernels.items():
             row = _row(kernel, name, function)
             if row is None:

@@ -51,8 +51,8 @@ class RowsPerProgram(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each kernel whose program number is a row, on a grid of one axis, with arrays of
-        one axis.
+        """Yield a place for each kernel whose programs compute one row each, on a one-dimensional grid, with
+        one-dimensional arrays.
         """
         for name, function in kernel.kernels.items():
             rows = _rows(kernel, name, function)
@@ -94,7 +94,7 @@ def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant:
 
 
 def _add_axis(kernel: TritonModule, edits: Edits, call: ast.Call, rows: str) -> None:
-    """Record the edits that give the array made by ``call`` a first axis of ``rows`` rows."""
+    """Record the edits that add a first axis of ``rows`` rows to the array that ``call`` returns."""
     if called(call) == "tl.arange":
         edits.insert(kernel.span(call)[1], "[None, :]")
     elif called(call) in ("tl.zeros", "tl.full"):

@@ -97,7 +97,7 @@ def _signature(kernel: TritonModule, function: FunctionNode, suffix: str) -> str
 
 
 def _slot(found: Carried) -> str:
-    """Return, as source text, the number of elements that the partial results of one program take."""
+    """Return the number of elements in the partial results of one program, as source text."""
     return " + ".join(" * ".join(found.shapes[name]) for name in found.names)
 
 

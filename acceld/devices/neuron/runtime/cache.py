@@ -16,8 +16,8 @@ RECORD = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A NEFF on disk. Traces of its executions lie beside it, so that the profiler's own viewer can open NEFF
-    and trace.
+    """A compiled kernel (NEFF) on disk. Traces of its executions are in the same folder, so that the profiler's own
+    viewer can open both.
     """
 
     key: str

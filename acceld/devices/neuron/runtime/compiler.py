@@ -25,7 +25,7 @@ from acceld.model import Failure, Status
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
 OUTPUT_CHARACTERS = 8000
-"""Number of characters at the end of a compiler's output that are kept."""
+"""Number of characters of a compiler's output that are kept, from its end."""
 _HELLO_S = 60.0
 
 

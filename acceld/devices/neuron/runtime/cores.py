@@ -110,8 +110,9 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
 
 def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
-    """Raise DeviceError, with the contradicting figures, if neuron-ls contradicts itself or what is known of ``chip``.
-    There has to be one core id for each logical core. Logical cores times LNC must be the chip's physical cores.
+    """Raise DeviceError, with the contradicting figures, if the reports of neuron-ls contradict each other or the
+    figures of ``chip``. There has to be one core id for each logical core. Logical cores times LNC must be the chip's
+    physical cores.
     """
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:

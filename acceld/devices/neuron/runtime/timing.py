@@ -123,8 +123,8 @@ class Measurement:
 
 
 def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
-    """Return the number of warm-ups of the next round: doubled if only the first executions of ``unsteady``
-    were slow.
+    """Return the number of warm-ups of the next round: twice as many as before if only the first executions of
+    ``unsteady`` were slow.
 
     The first execution after a load starts the engines. A kernel on GpSimd also loads its library once, which
     takes milliseconds.

@@ -52,7 +52,7 @@ class ExecutedInstruction(msgspec.Struct, frozen=True):
     core: str
     hbm_bytes: int
     flops: float
-    """Floating-point operations of matrix products, as if in bfloat16: a float32 product counts four times.
+    """Floating-point operations of matrix products, counted as if in bfloat16: a float32 product counts four times.
 
     Transposes on the tensor engine only move data, so they do not count.
     """
@@ -91,8 +91,8 @@ class OperatorCost:
     ``least_us`` is the longer of two times: for the bytes that the operator moves, and for its products.
     """
     bound: str
-    """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves no bytes and
-    makes no products.
+    """The limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves no bytes and computes no
+    products.
     """
     engines_us: Mapping[str, float]
     """Time of the operator's instructions by engine, without waiting."""
@@ -116,9 +116,9 @@ class Captured:
     cores: int
     """Number of physical cores that move data or multiply."""
     operators: tuple[OperatorCost, ...]
-    """All operators, the one with the greatest ``gain_us`` first."""
+    """All operators, greatest ``gain_us`` first."""
     lines: tuple[OperatorCost, ...]
-    """Source lines of NKI kernels, the one with the greatest ``gain_us`` first."""
+    """Source lines of NKI kernels, greatest ``gain_us`` first."""
     opcodes: tuple[tuple[str, str, int, float], ...]
     """Engine, opcode, count and microseconds of each kind of instruction, the longest time first."""
     tensors: tuple[InterfaceTensor, ...]
@@ -271,7 +271,9 @@ def _first(location: object) -> str:
 
 
 def _engine(track: str) -> str:
-    """Return the engine of a track (a row) of the timeline, such as ``tensor`` for ``TensorMatrix``."""
+    """Return the name of the engine that a track (a row) of the timeline shows, such as ``tensor`` for
+    ``TensorMatrix``.
+    """
     return track.lower().removesuffix("matrix")
 
 
@@ -352,7 +354,7 @@ def _ranked(steps: Sequence[ExecutedInstruction], chip: ChipSpec, cores: int) ->
 
 
 def divided(steps: Sequence[ExecutedInstruction]) -> dict[str, float]:
-    """Return the nanoseconds of each operator. Together they are the time from the first start to the last end.
+    """Return the nanoseconds of each operator. Added up, they are the time from the first start to the last end.
 
     No time is given to instructions that only wait, or that take no time.
     """

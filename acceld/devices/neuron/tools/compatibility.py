@@ -1,4 +1,4 @@
-"""Decide which chips, SDKs, APIs and workloads go together, by AWS's documentation."""
+"""Decide which chips, SDKs, APIs and workloads work together, according to AWS's documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEGACY_SDKS = {"trn1": (20, 29), "trn2": (21, 29)}
 CURRENT_SDK = 29
 """First SDK 2.x whose package ``nki`` is more than a beta; the package is for trn2 and trn3."""
 REPORTED_SDK = 32
-"""First SDK 2.x with which kernels of ``nki`` are reported to run on trn1, by foxl-ai/kiln. AWS does not support that."""
+"""First SDK 2.x with which kernels of ``nki`` run on trn1, as foxl-ai/kiln reports. AWS does not support that."""
 LAST_BLOCK_SDK = 26
 """Last SDK 2.x that is known to compile block dimensions, although the documentation calls them an error from
 2.25 on.

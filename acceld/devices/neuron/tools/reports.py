@@ -94,8 +94,8 @@ class ProfileSummary:
 
     @property
     def throttled_percent(self) -> float | None:
-        """Return the mean limit, 0-100, on the tensor engine's utilization while the engine was throttled; None if the
-        summary has no such limit.
+        """Return the mean limit, 0-100, that throttling set to the tensor engine's utilization; None if the summary has
+        no such limit.
         """
         reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
         return None if reported is None else 100 * reported

@@ -221,7 +221,7 @@ def on_gpsimd(tile: Tensor) -> bool:
 
 
 def binary(name: str, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
-    """Return a new tile with ``x`` and ``y`` combined by ``nl.NAME``, such as ``nl.add``.
+    """Return a new tile with the result of ``nl.NAME`` (such as ``nl.add``) on ``x`` and ``y``.
 
     Two tiles become a tensor_tensor; a tile with a number or a (P, 1) tile becomes a tensor_scalar.
     """
@@ -290,7 +290,9 @@ def _with_scalar(
 
 
 def unary(name: str, x: object, *, dtype: object = None, mask: object = None) -> Tensor:
-    """Return a new tile with ``nl.NAME`` of each element, such as ``nl.exp``. Most functions become one activation."""
+    """Return a new tile with the result of ``nl.NAME`` (such as ``nl.exp``) for each element. Most functions become one
+    activation.
+    """
     tile = operand(x, "x", name)
     if dtype is None and name == "logical_not":
         dtype = "bool"
@@ -445,7 +447,7 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 
 
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM, and return True.
+    """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM instead, and return True.
 
     Return False, and change nothing, if no matrix product produced ``value``, or if the product's instruction can
     not be changed any more.

@@ -20,7 +20,7 @@ from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine, Pattern
 
 MAX_CUTS = 16
-"""Limit on the pieces into which a loop is cut. A loop that needs more pieces is unrolled."""
+"""Greatest number of pieces into which a loop is cut. A loop that needs more pieces is unrolled."""
 NEGATED = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "ge": operator.ge,
@@ -440,7 +440,7 @@ def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) ->
 
 
 def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
-    """Return expressions that are all >= 0 exactly if ``expr cmp 0`` holds. Raise LegalityError for ``ne``."""
+    """Return expressions that are all >= 0 if and only if ``expr cmp 0`` holds. Raise LegalityError for ``ne``."""
     match cmp:
         case "ge":
             return [expr]
@@ -456,7 +456,7 @@ def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
 
 
 def _changes(coef: int, const: int, cmp: str) -> set[int]:
-    """Return the iterations ``t`` at which ``coef*t + const cmp 0`` gets another truth value than in iteration
+    """Return the iterations ``t`` at which the comparison ``coef*t + const cmp 0`` has another result than in iteration
     ``t - 1``.
     """
     if cmp in ("eq", "ne"):
@@ -468,9 +468,7 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Return True if ``expr cmp 0`` holds everywhere, False if it holds nowhere, None if it holds in some places
-    only.
-    """
+    """Return True if ``expr cmp 0`` holds in all iterations and positions, False if it holds in none, None otherwise."""
     low, high = expr.bounds()
     match cmp:
         case "ge" | "lt":

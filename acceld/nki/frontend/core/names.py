@@ -94,7 +94,7 @@ def engine_of(value: object) -> Engine:
 
 
 def _called(op: object) -> str:
-    """Return the name of an ``op=`` argument, which is a text or a function such as ``nl.add``."""
+    """Return the name of the operation in an ``op=`` argument, which is a text or a function such as ``nl.add``."""
     return op if isinstance(op, str) else str(getattr(op, "__name__", op))
 
 

@@ -75,7 +75,7 @@ class Trace(LoopContext):
     """The state of one run of a kernel. It checks reads and writes, and emits instructions."""
 
     tensor_class: ClassVar[type[Tensor]] = Tensor
-    """The class of the tensors that kernels get. It has the methods of the kernel's API."""
+    """The class of the tensors that kernels work with. It has the methods of the kernel's API."""
     copies_from_psum = False
     """True if the compiler copies one operand to SBUF where both operands of an operation of ``nl`` are in PSUM."""
     exact_integers = False
@@ -96,7 +96,7 @@ class Trace(LoopContext):
         self.keep = keep
         self.flatten = flatten
         self.to_flatten: set[Site] = set()
-        """Declarations of buffers that the next trace gives a single free dimension."""
+        """Positions of the declarations of buffers that will have a single free dimension in the next trace."""
         self.program_ids: tuple[object, ...] = ()
         self.grid: tuple[int, ...] = ()
         self.sequence = 0
@@ -113,7 +113,7 @@ class Trace(LoopContext):
         self._carrying = False
         self.written_inputs: set[int] = set()
         self.direct = False
-        """True within a call of ``nisa``, whose instructions the compiler does not split."""
+        """True while a function of ``nisa`` runs. The compiler does not split its instructions."""
         self.direct_slots: list[Slot] = []
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
@@ -158,8 +158,8 @@ class Trace(LoopContext):
         self._shared_next = 0
 
     def shared_tensor(self, shape: tuple[int, ...], dtype: str, name: str = "") -> Tensor | None:
-        """Return the tensor in shared HBM that the first program declared at this point; None while the first
-        program runs.
+        """Return the tensor in shared HBM that the first program of the launch declared at this point; None while the
+        first program runs.
 
         Raise LegalityError if that tensor has another shape, dtype or name: it is then undefined which tensor of
         the first program is meant.
@@ -407,9 +407,7 @@ class Trace(LoopContext):
             )
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
-        """Raise LegalityError if a write reaches the same elements in all iterations of an affine loop around the
-        write.
-        """
+        """Raise LegalityError if all iterations of an affine loop around a write would write the same elements."""
         access = tensor.access
         if access.indirect:
             return
@@ -439,7 +437,9 @@ class Trace(LoopContext):
         return tensor.scope == self.scope[: len(tensor.scope)]
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
-        """Raise LegalityError for a tensor whose loop has ended, or for an index out of bounds without a mask."""
+        """Raise LegalityError if the loop that declares a tensor has ended, or if an index is out of bounds without a
+        mask.
+        """
         if not self.reaches(tensor):
             refuse(
                 "local_scope",

@@ -1,4 +1,4 @@
-"""Make views of tensors: apply an index, a reshape or a broadcast to the strided access of a tensor.
+"""Create views of tensors: apply an index, a reshape or a broadcast to the strided access of a tensor.
 
 The entries of an index, such as slices and numbers, are its *keys*.
 """
@@ -100,7 +100,7 @@ def select(tensor: Tensor, key: object) -> Tensor:
 
 
 def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]:
-    """Return ``keys`` with each slice replaced by the positions it selects, along an axis of its own."""
+    """Return ``keys`` with each slice replaced by the positions that it selects; each slice gets a separate axis."""
     if any(key is None for key in keys):
         refuse(
             "mixed_indexing",
@@ -119,7 +119,7 @@ def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]
 
 
 def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
-    """Return a part of a row of an HBM tensor, such as ``x[1, 0]``.
+    """Return a part of one row of an HBM tensor, such as ``x[1, 0]``.
 
     A kernel sees such a row as a tensor of one axis. The simulator's view has a second axis of one element,
     whose number is ``padded``.

@@ -87,8 +87,9 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
 def _pairs(
     srcs: object, dsts: object, call: str, *, in_hbm: bool = False, alone: bool = False
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return each source with its destination. Raise LegalityError unless there are as many destinations as
-    sources, and all are in HBM, or one pair is in SBUF. With ``in_hbm``, SBUF is refused; with ``alone``, several pairs are.
+    """Return each source with its destination. Raise LegalityError unless there are as many destinations as sources,
+    and either all of them are in HBM, or there is a single pair in SBUF. With ``in_hbm``, SBUF is refused; with
+    ``alone``, several pairs are.
     """
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):
@@ -113,7 +114,7 @@ def _pairs(
 
 
 def _check_channels(channel_ids: Sequence[int], srcs_by_channel: Sequence[object], call: str) -> None:
-    """Raise LegalityError unless the channels are the first ones, one for each list of sources, and at most four
+    """Raise LegalityError unless ``channel_ids`` are 0, 1, 2 and so on, one for each list of sources, and at most four
     (page of nki.collectives, 0.6).
     """
     ids, count = [operator.index(one) for one in channel_ids], len(srcs_by_channel)
@@ -148,7 +149,7 @@ def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,
 
 
 def _fold(op: object, call: str) -> str:
-    """Return the name in Programs of the operation with which a collective folds. Raise LegalityError for any but
+    """Return the name in Programs of the operation with which a collective reduces. Raise LegalityError for any but
     add, min and max.
     """
     word = alu_op(op)
@@ -347,7 +348,7 @@ def collective_permute_implicit(
     srcs_by_channel: Sequence[object], dsts_by_channel: Sequence[object], replica_group: object,
     channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to the src of the previous rank of this rank's group, whose ranks form a ring."""
+    """Set each dst to the src of the previous rank of this rank's group. The ranks of a group form a ring."""
     check_priority(priority, "collective_permute_implicit")
     _check_channels(channel_ids, srcs_by_channel, "collective_permute_implicit")
     groups = _groups(replica_group, "collective_permute_implicit")
@@ -388,8 +389,8 @@ def collective_permute_implicit_current_processing_rank_id(
 
 
 def _ranked(groups: dict[str, Attr], steps: int) -> Register:
-    """Return a register that holds a rank of this rank's group: the rank ``steps`` positions before this rank in
-    the ring.
+    """Return a register that holds the number of the rank that comes ``steps`` positions before this rank in the ring
+    of its group.
     """
     made = Register(current_trace().builder.register())
     current().emit("register_rank", Engine.SYNC, [], [steps], attrs={"register": made.number, **groups})

@@ -151,9 +151,7 @@ class CurrentFrontEnd:
         )
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel once and return its Program. In this program each traced iteration is still a loop of its
-        own.
-        """
+        """Trace the kernel once and return its Program, in which each traced iteration is still a separate loop."""
         session = self.session
         values, inputs = declared(trace, arguments)
         target = function.func if isinstance(function, Kernel) else function

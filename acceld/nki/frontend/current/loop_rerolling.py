@@ -48,7 +48,7 @@ def mark(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One traced iteration that may stand for others: iteration ``position`` of a run of the loop ``loop``."""
+    """One traced iteration, which may stand for others: iteration ``position`` in a run of the loop ``loop``."""
 
     loop: SampledLoop
     position: int
@@ -134,7 +134,7 @@ class _Roller:
         listed; the sort key of any other buffer is (id,).
         """
         self.turns: dict[int, _Turns] = {}
-        """The iterations for which each group stands, by the id of the group's node."""
+        """The iterations that a group stands for, by the id of the group's node."""
         self._within: dict[int, tuple[int, ...]] = {}
         """The first part of the sort keys of the buffers in a loop, by loop; empty for a loop that is not in a copied
         iteration.
@@ -569,8 +569,8 @@ class _Piece:
     """
 
     loops: tuple[Loop | _Untraced, Loop | None]
-    """The marked loops of the first two iterations. The second is None if there is one iteration only, or if the
-    second was not traced.
+    """The marked loops of the first two iterations. The second is None if there is a single iteration, or if the second
+    was not traced.
     """
     length: int
     structure: tuple[object, ...]
@@ -602,7 +602,9 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """``length`` iterations that advance evenly by ``steps``. The first is in piece ``at``, at position ``offset``."""
+    """A series of ``length`` iterations that advance evenly by ``steps``. The first one is in piece ``at``, at position
+    ``offset``.
+    """
 
     at: int
     offset: int
@@ -638,7 +640,8 @@ def _lengths(pieces: list[_Piece], stretches: list[_Stretch], number: int) -> tu
 
 
 def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int], int, int]:
-    """Return the longest series of iterations, from a given one on, in which each constant grows by the same step.
+    """Return the longest series of iterations, from a given one on, in which each constant grows by the same step from
+    iteration to iteration.
 
     Return its length, the step of each constant, and where the iteration after the series is. Where an iteration is, is
     given by the number of its piece (``at``) and its position in that piece (``offset``).

@@ -226,7 +226,7 @@ def dma_transpose(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to src with its axes reordered by a DMA. The first and the last axis change places."""
+    """Set dst to src with its axes reordered by a DMA, which exchanges the first and the last axis."""
     source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
     _no_skipping(oob_mode, "dma_transpose")
     _check_dge(dge_mode, None, source, target, "dma_transpose")

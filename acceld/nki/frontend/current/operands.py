@@ -85,8 +85,8 @@ def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return free axes into which all tiles can be split; None if the tiles differ in size or have axes that do
-    not nest.
+    """Return free axes into which the free axes of all tiles can be split; None if the tiles differ in size or no such
+    axes exist.
     """
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
@@ -262,8 +262,8 @@ NUMPY_NAMES = {
 
 
 def _of_nl(op: object) -> object:
-    """Return ``op``, the operation of an instruction. Raise LegalityError for a text or a function of numpy: the
-    parser of NKI accepts only what ``nl`` offers as an operation, and AWS's pages name nothing else.
+    """Return ``op``, the operation of an instruction. Raise LegalityError for a text or a function of numpy: the parser
+    of NKI accepts only operations of ``nl``, and AWS's pages name no others.
     """
     text = isinstance(op, str) and op not in TEXTS
     if text or isinstance(op, np.ufunc) or str(getattr(op, "__module__", "")).partition(".")[0] == "numpy":

@@ -117,7 +117,7 @@ def affine_select(
     offset: object = 0,
     name: str | None = None,
 ) -> None:
-    """Set dst to on_true_tile where the pattern's integer compares with zero as cmp_op asks, elsewhere to
+    """Set dst to on_true_tile where the comparison ``cmp_op`` of the pattern's integer with zero holds, elsewhere to
     on_false_value.
     """
     tiles = matched(dst, "affine_select", on_true_tile=on_true_tile)
@@ -146,8 +146,8 @@ def range_select(
     on_false_value: object = LEAST_FLOAT32,
     name: str | None = None,
 ) -> None:
-    """Set dst to on_true_tile where the position along the free axis compares with both bounds as asked,
-    elsewhere to the least float32.
+    """Set dst to on_true_tile where the position along the free axis satisfies both comparisons (``comp_op0`` with
+    bound0, ``comp_op1`` with bound1), elsewhere to the least float32.
     """
     target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
     for word, bound in (("bound0", bound0), ("bound1", bound1)):
@@ -219,9 +219,7 @@ def _eight(dst: object, call: str) -> Tensor:
 
 
 def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
-    """Set dst, for each of the eight values of vals in a partition, to the position in data at which the value
-    first occurs.
-    """
+    """Set dst to the position in data at which each of the eight values of vals first occurs, in each partition."""
     tiles = [_searched(data, "data", "nc_find_index8"), _searched(vals, "vals", "nc_find_index8")]
     emit("find_index8", Engine.VECTOR, [_eight(dst, "nc_find_index8")], tiles)
 

@@ -299,8 +299,8 @@ def _is_text(node: ast.expr | None) -> bool:
 
 
 def _aliases(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names that the file gives to modules of the API and to functions of the API, each with the
-    API's short name.
+    """Return the names under which the file knows modules of the API, and those under which it knows functions, each
+    with the API's short name.
     """
     modules = dict(_MODULES)
     names: dict[str, str] = {}

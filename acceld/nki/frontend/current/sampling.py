@@ -46,7 +46,7 @@ Term = tuple["SampledLoop", int, int]
 
 
 def least(period: int) -> int:
-    """Return the number of iterations below which a piece is traced in full, if every ``period``-th is alike."""
+    """Return the number of iterations below which a piece is traced in full, if every ``period``-th iteration is alike."""
     return LEAST if period == 1 else 4 * period
 
 
@@ -78,7 +78,7 @@ class Samples:
         return self.repeated and not self.closely
 
     def positions(self, count: int, period: int = 1) -> tuple[int, ...]:
-        """Return which of ``count`` iterations to trace, if every ``period``-th is alike."""
+        """Return the positions of the iterations to trace out of ``count``, if every ``period``-th iteration is alike."""
         last = count - 1
         if count < least(period):
             return tuple(range(count))
@@ -106,7 +106,7 @@ class SampledLoop:
         """The running iteration; None before the first iteration and after the last one."""
         self.pieces = [range(count)]
         self.period = 1
-        """Distance between iterations that are alike, because they take the same remainders of the index; 1 if all
+        """Distance between iterations that are alike because the index has the same remainders there; 1 if all
         iterations are alike.
         """
         self._cuts: list[int] = []
@@ -173,8 +173,8 @@ class SampledLoop:
             self._divide(max((cut for cut in before if cut <= self._running), default=self.piece.start))
 
     def takes_turns(self, period: int) -> bool:
-        """Tell whether traced iterations can stand for the others if every ``period``-th iteration is alike. If so,
-        choose the iterations to trace for that period.
+        """Tell whether traced iterations can stand for the others if every ``period``-th iteration is alike. If they
+        can, the iterations to trace are chosen for that period.
         """
         every = lcm(self.period, period)
         if every != self.period:

@@ -154,8 +154,8 @@ class _Walk:
             self.value(value)
 
     def _again(self, value: object) -> bool:
-        """Tell whether ``value`` was visited before. If not, keep it alive, so that no new object gets the same
-        identity.
+        """Tell whether ``value`` was visited before. A value that was not is kept alive, so that no new object gets the
+        same identity.
         """
         count = len(self._known)
         before = self._known.setdefault(id(value), count)
@@ -210,7 +210,7 @@ class _Walk:
             self._depth -= 1
 
     def _tensor(self, tensor: Tensor) -> None:
-        """Record a tensor: its buffer relative to the iteration that made it, its axes, its position and its name."""
+        """Record a tensor: its buffer, relative to the iteration that declared it, its axes, its position and its name."""
         access, starts, declared = tensor.access, tensor.access.start, tensor.declared
         made = bisect_right(self._starts, access.buffer) - 1
         first = self._starts[made] if made >= 0 else 0
@@ -350,7 +350,7 @@ def _root(name: str) -> str:
 
 
 def _is_named(value: object, name: str) -> bool:
-    """Tell whether ``value`` is found under its own name in its module: then a kernel did not make it."""
+    """Tell whether ``value`` is what its own name refers to in its module. A kernel can not have made such a value."""
     found: Any = sys.modules.get(getattr(value, "__module__", None) or "")
     for part in name.split("."):
         found = getattr(found, part, None) if part != "<locals>" else None

@@ -60,7 +60,7 @@ class CurrentTrace(Trace):
         self.samples = samples
         """The Sample of each loop that holds a sampled iteration, by loop id; None if every iteration is traced."""
         self.sampled: list[SampledLoop] = []
-        """The running loops of which some iterations are traced, the outermost first."""
+        """The running loops of which only some iterations are traced, outermost first."""
         self.names: set[str] = set()
         """Names that the kernel has given to tensors and instructions of the running program."""
         self.shared_results: set[int] = set()
@@ -68,7 +68,7 @@ class CurrentTrace(Trace):
         self.keeps_order = 0
         """Number of open ``nl.no_reorder`` blocks."""
         self.prepared: int | None = None
-        """Line of the prepared collective that no trigger has started yet; None if there is no such collective."""
+        """Line of the prepared collective that has not been triggered yet; None if there is no such collective."""
         self.sampling_after: int | None = None
         """Number of instructions after which SamplesWanted is raised; None for no limit."""
         self._iterations_left = MOST_SOUGHT

@@ -490,7 +490,7 @@ class NkiTensor(methods.Tensor):
         return self._with([self.access.dims[d] for d in order])
 
     def broadcast(self, dim: int, size: int) -> Tensor:
-        """Return a view in which the one element of axis ``dim`` is repeated ``size`` times."""
+        """Return a view in which the single element of axis ``dim`` is repeated ``size`` times."""
         axis = self._free_axis(dim, "broadcast")
         if self.shape[axis] != 1:
             refuse(
@@ -784,7 +784,7 @@ class NkiTensor(methods.Tensor):
         return made
 
     def _over_partitions(self, pairs: list[tuple[int, int]]) -> None:
-        """Raise LegalityError for a pattern on chip whose first pair does not step by whole partitions."""
+        """Raise LegalityError for a pattern on chip whose first pair does not step from partition to partition."""
         row = prod(self.declared.shape[1:])
         if self.space is Space.HBM or not pairs or pairs[0][1] == 1:
             return
@@ -865,7 +865,7 @@ class NkiTensor(methods.Tensor):
         lead: int,
         start: list[Any],
     ) -> None:
-        """Set in ``steps`` the step of the one dimension along which ``stride`` moves.
+        """Set in ``steps`` the step along the single dimension in which ``stride`` moves.
 
         If no single dimension holds all ``count`` elements, ask that the next trace gives the buffer a single
         free dimension. Raise UnsupportedCall if the buffer has only one already.

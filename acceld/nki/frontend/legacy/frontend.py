@@ -136,8 +136,8 @@ class LegacyFrontEnd:
 
 
 def finish_memsets(trace: Trace) -> None:
-    """Make each memset of a PSUM tile take no time if only matrix products write the tile: the first product
-    overwrites the zeros.
+    """Mark the memset of each PSUM tile that only matrix products write as taking no time: the first product overwrites
+    the zeros.
     """
     for buffer, slot in trace.lazy_candidates.items():
         if buffer not in trace.engines_written:

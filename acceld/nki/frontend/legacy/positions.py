@@ -164,8 +164,8 @@ def range_select(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return on_true_tile where the position along the free axis compares with both bounds as asked, elsewhere
-    on_false_value, in a new tile: ``nisa.range_select``.
+    """Return on_true_tile where the position along the free axis satisfies both comparisons (``comp_op0`` with bound0,
+    ``comp_op1`` with bound1), elsewhere on_false_value, in a new tile: ``nisa.range_select``.
     """
     call = "range_select"
     tile = operand(on_true_tile, "on_true_tile", call)
@@ -233,8 +233,8 @@ def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: An
 
 
 def nc_find_index8(*, data: object, vals: object, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return, for each of the eight values of vals in a partition, the position at which the value first occurs in
-    data: ``nisa.nc_find_index8``.
+    """Return the position in data at which each of the eight values of vals first occurs, in each partition:
+    ``nisa.nc_find_index8``.
     """
     tile, wanted = operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")
     kind = "uint32" if dtype is None else dtypes.dtype_name(dtype)

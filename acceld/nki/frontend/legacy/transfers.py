@@ -1,5 +1,5 @@
-"""Emit the instructions of ``nisa`` that copy to a given destination or reorder elements, and batch norm
-statistics.
+"""Emit the instructions of ``nisa`` that copy to a given destination or reorder elements, and those for statistics of a
+batch norm.
 """
 
 from __future__ import annotations

@@ -312,7 +312,8 @@ SIGNATURES: dict[str, str] = {}
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Compile by the route that the request names, or else by the first route that this version has.
+    """Compile by the route that the request names; if it names none, by the first route that this version of the
+    compiler has.
 
     Return the reply and the NEFF. Raise MissingRoute if this version lacks the route, or has no route at all.
     """

@@ -21,7 +21,9 @@ _MS_PRIVATE = 1 << 18
 
 
 def take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Return stdin and stdout as private files. From now on, stdin is empty, and prints to stdout go to stderr."""
+    """Return the pipes of stdin and stdout as private files. From then on stdin is empty, and prints to stdout go to
+    stderr.
+    """
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
     empty = os.open(os.devnull, os.O_RDONLY)
@@ -32,8 +34,9 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the system end this process when its parent ends. Exit at once if process ``parent`` is no longer the parent.
-    With ``parent`` 0 the parent is not compared: a launcher starts such a process on behalf of another process.
+    """Make the system end this process when its parent ends. If process ``parent`` is no longer the parent, exit at
+    once. With ``parent`` 0 the parent is not compared, because a launcher starts such a process on behalf of another
+    process.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Try the system facilities that compilers use, such as semaphores, to find out which of them a jail refuses.
+"""Try the system facilities that compilers use, such as semaphores, to find those that a jail refuses.
 
 Runs on Python >= 3.8 with only the standard library.
 """

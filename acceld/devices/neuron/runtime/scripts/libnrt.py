@@ -86,7 +86,7 @@ class Libnrt:
 
 
 class LoadedNeff:
-    """A NEFF that is loaded on the first visible core, with tensors on the device for its inputs and outputs."""
+    """A NEFF that is loaded on the first visible core, with device tensors for its inputs and outputs."""
 
     def __init__(self, library: Libnrt, neff: bytes) -> None:
         self._library = library

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 HEADER_BYTES = 1024
 HEADER = struct.Struct("<QQQQQ128sI32s16s256sI64sQI468x")
-"""Fields: package version, bytes of header and data, version, build, cores, hash, id, name, cores that were
-asked for, cores of a node, features, LNC.
+"""Layout of a NEFF's header. The fields are: package version, bytes of header and data, version, build, cores, hash,
+id, name, cores that were asked for, cores of a node, features, LNC.
 """
 _MAX_DEFINITION = 64 << 20
 
@@ -66,7 +66,7 @@ def _variables(data: bytes) -> dict[str, Any]:
 
 
 def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
-    """Return, for each tensor of the kernel, the name that the NEFF gives it.
+    """Return the name that the NEFF gives to each tensor of the kernel.
 
     Tensors are matched by name if all names and sizes agree, else by order and size, else by size alone if every size
     occurs once. Raise ValueError, with both lists of tensors, if none of these three ways matches all tensors.

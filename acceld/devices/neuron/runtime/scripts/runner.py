@@ -101,7 +101,7 @@ def call(command: list[str], folder: str) -> str:
 
 
 def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
-    """Return, for each tensor of the kernel, the name that the NEFF gives it.
+    """Return the name that the NEFF gives to each tensor of the kernel.
 
     Raise RunnerError, with both lists of tensors, if the tensors can not be matched.
     """
