@@ -84,7 +84,7 @@ def collective(context: Context) -> Step:
     if kind in _VARIED:
         return _of_run_time_sizes(context, kind)
     if kind not in _KINDS:
-        crash(f"{kind!r} is no collective", "operation", line)
+        crash(f"{kind!r} is not a collective operation", "operation", line)
 
     def run(env: Env, window: Window) -> None:
         mine = [np.array(source.load(env, None)) for source in sources]
@@ -117,7 +117,7 @@ def _of_run_time_sizes(context: Context, kind: str) -> Step:
 
     def run(env: Env, window: Window) -> None:
         if rows.marked(env, None).any():
-            undefined_use("a size", line)
+            undefined_use("a size in the metadata of a collective", line)
         tiles = member.ranks.swap(member.rank, kind, np.array(source.raw(env, None)), line)
         sizes = member.ranks.swap(member.rank, kind, np.array(rows.raw(env, None), np.int64), line)
         group = next((ranks for ranks in lists if member.rank in ranks), None)

@@ -358,7 +358,7 @@ class _Execution:
                 "a core waits forever: it waits at a barrier or sends a tile, and the other core does not",
                 "exchange_cores",
                 _line_of_meeting(body[position]),
-                "let both cores meet equally often",
+                "give both cores the same barriers and exchanges, in the same order",
             )
         self.paired.add(position)
         self._acquire(position)

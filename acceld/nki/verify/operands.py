@@ -339,7 +339,12 @@ class Operands(InstructionCheck):
             dtype = self._dtype(operand)
             if self.rules.legacy:
                 if self.rules.strict and dtype != "float32" and instruction.op != "activation":
-                    self._add("dtype", instruction, f"a per-partition operand must be float32, not {dtype}", "cast it")
+                    self._add(
+                        "dtype",
+                        instruction,
+                        f"a per-partition operand must be float32, not {dtype}",
+                        "cast the operand to float32",
+                    )
                 continue
             name = OPS[instruction.op].srcs[number].name
             bits = any(instruction.attr(key) in BITS for key in ("op0", "op1"))
@@ -422,11 +427,13 @@ class Operands(InstructionCheck):
                     "dtype",
                     instruction,
                     f"{bits[0]} needs integers, but {self.report.name(access)} is {dtype}",
-                    "cast it",
+                    "cast the tile to an integer dtype first",
                 )
                 break
             if dtype in PACKED_DTYPES and op not in _PACKED:
-                self._add("dtype", instruction, f"{op} can not compute on {dtype}", "cast it first")
+                self._add(
+                    "dtype", instruction, f"{op} can not compute on {dtype}", "cast the tile to another dtype first"
+                )
                 break
 
 

@@ -59,13 +59,16 @@ class Operations(InstructionCheck):
             self._add(
                 "shape",
                 instruction,
-                f"a view reads {sizes[0]} bytes of each partition as {sizes[1]}",
-                "give the view as many bytes",
+                f"a view of another dtype has {sizes[1]} bytes in each partition, but the viewed tile has {sizes[0]}",
+                "give the view a shape with as many bytes",
             )
         if self._space(src) is not self._space(dst):
             spaces = f"{self._space(src).value} and {self._space(dst).value}"
             self._add(
-                "address_space", instruction, f"a view moves nothing, but this view is of {spaces}", "copy the tile"
+                "address_space",
+                instruction,
+                f"a view stays in the memory of its tile, but this one would be in {spaces}",
+                "copy the tile to the other memory instead",
             )
         strides = [self.report.buffer(one).strides for one in (src, dst)]
         steps = [
@@ -74,7 +77,12 @@ class Operations(InstructionCheck):
             if len(one.dims) > 1 and one.shape[-1] > 1
         ]
         if any(step != 1 for step in steps):
-            self._add("access_pattern", instruction, "a view reads elements that are not neighbors", "copy the tile")
+            self._add(
+                "access_pattern",
+                instruction,
+                "a view of another dtype reads elements that are not neighbors in memory",
+                "copy the tile first, and view the copy",
+            )
 
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
         """Check a view of another dtype in HBM.
@@ -86,16 +94,25 @@ class Operations(InstructionCheck):
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
             self._add(
-                "shape", instruction, f"a view reads {sizes[0]} bytes as {sizes[1]}", "give the view as many bytes"
+                "shape",
+                instruction,
+                f"a view of another dtype has {sizes[1]} bytes, but the viewed tensor has {sizes[0]}",
+                "give the view a shape with as many bytes",
             )
         if not (self._all_in_order(src) and self._all_in_order(dst)):
             self._add(
-                "access_pattern", instruction, "a view of a tensor in HBM must cover all of it", "copy the tensor"
+                "access_pattern",
+                instruction,
+                "a view of a tensor in HBM must cover the whole tensor, in order",
+                "copy the part first, and view the copy",
             )
         view = src if instruction.attr("back") else dst
         if self.report.buffer(view).role is not Role.SCRATCH or view.buffer in self.report.program.outputs:
             self._add(
-                "address_space", instruction, "a view in HBM is neither an argument nor a result", "copy the tensor"
+                "address_space",
+                instruction,
+                "a view in HBM can be neither an argument nor a result of the kernel",
+                "copy the tensor",
             )
 
     def _all_in_order(self, access: Access) -> bool:
@@ -169,7 +186,9 @@ class Operations(InstructionCheck):
             self._performance_mode(instruction, kinds)
         for kind in kinds:
             if kind in INTEGER_DTYPES:
-                self._add("dtype", instruction, f"the tensor engine does not multiply {kind}", "cast it to bfloat16")
+                self._add(
+                    "dtype", instruction, f"the tensor engine does not multiply {kind}", "cast the operand to bfloat16"
+                )
                 return
         if not self.rules.legacy:
             self._current_product_types(instruction, kinds)
@@ -179,12 +198,17 @@ class Operations(InstructionCheck):
                 "dtype",
                 instruction,
                 f"operands of 'nc_matmul' are {kinds[0]} and {kinds[1]}: either both or neither must be float32",
-                "cast one of them",
+                "cast one of the operands",
             )
         result = self._dtype(dst)
         narrow = instruction.attr("transpose") and result == kinds[0]
         if result != "float32" and not narrow and not (self.rules.chip.generation >= 4 and result == "bfloat16"):
-            self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
+            self._add(
+                "dtype",
+                instruction,
+                f"a product's result in PSUM is float32, not {result}",
+                "declare the result as float32 in PSUM, and cast when you copy it to SBUF",
+            )
 
     def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
         """Check that the dtypes of nc_matmul in the current API are documented (AWS's page of nisa.nc_matmul), and that
@@ -402,7 +426,10 @@ class Operations(InstructionCheck):
             )
         if self._dtype(index) != "uint16":
             self._add(
-                "dtype", instruction, f"indices of {instruction.op} are uint16, not {self._dtype(index)}", "cast them"
+                "dtype",
+                instruction,
+                f"indices of {instruction.op} must be uint16, not {self._dtype(index)}",
+                "cast the indices to uint16",
             )
         if instruction.attr("elements_per_index", 1) not in (None, *_GATHER_SIZES):
             self._add("free_size", instruction, f"elements for each index must be one of {_GATHER_SIZES}")
@@ -423,7 +450,10 @@ class Operations(InstructionCheck):
             )
         if self._dtype(index) not in INTEGER_DTYPES:
             self._add(
-                "dtype", instruction, f"the indices of gather are integers, not {self._dtype(index)}", "cast them"
+                "dtype",
+                instruction,
+                f"the indices of gather must be integers, not {self._dtype(index)}",
+                "cast the indices to uint32",
             )
 
     def _check_shuffle(self, instruction: Instruction) -> None:
@@ -436,7 +466,7 @@ class Operations(InstructionCheck):
                 "shuffle_lanes",
                 instruction,
                 "a shuffle has 32 lanes of 0 to 31, or 255 for none",
-                "change the list of lanes",
+                "pass 32 numbers from 0 to 31, or 255 for a partition that stays unchanged",
             )
             return
         if src.shape[1:] != dst.shape[1:]:
