@@ -156,8 +156,8 @@ def _turned(columns: Axes) -> bool:
 def _ranged(columns: Axes) -> Axes:
     """Return the column axes in the order in which a transfer goes through them.
 
-    If the axes cover a mostly dense range of HBM, that is the order of their elements in HBM; else it is the given
-    order.
+    If the axes cover a mostly dense range of HBM, this is the order of the elements in HBM. Otherwise the order stays
+    as given.
     """
     apart = tuple(axis for axis in columns if axis[1])
     ordered = merged([tuple(sorted(apart, key=lambda axis: -axis[1]))])[0]

@@ -44,9 +44,10 @@ class Family:
     qkv_bias: bool = False
     """True if the products of queries, keys and values have a bias, whatever ``attention_bias`` says."""
     period: int = 0
-    """Period of the layers' windows: of each so many layers, only the last has no attention window.
+    """Number of layers in a period of the layers' windows: the last layer of a period has no attention window, all
+    others have one.
 
-    It is used only if the config does not list its layers. 0 means that there is no such period.
+    The period is used only if the config does not list its layers. 0 means that there is no period.
     """
     oss: bool = False
     """True for gpt-oss: each head has an attention sink, experts have biases, and the activation is clamped."""

@@ -71,7 +71,8 @@ class _Pass:
     def block(self, statements: Iterable[Statement], held: list[_Held]) -> list[Statement]:
         """Return the statements of one body, with loads replaced by copies.
 
-        ``held`` has the values that tiles have before the statements, and is updated to those that they have after them.
+        ``held`` has the values that tiles have before the statements. The function updates it to the values after the
+        statements.
         """
         made: list[Statement] = []
         for statement in statements:

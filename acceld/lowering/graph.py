@@ -414,8 +414,8 @@ def _interleaved(first: View, second: View) -> bool:
 def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list[Node] | None:
     """Return the nodes in an order in which each node comes after its operands and after ``before[id(node)]``.
 
-    Where this leaves a choice, the nodes keep the order in which the reference made them. Return None if no order is
-    possible.
+    If several orders are possible, the nodes keep the order in which the reference computed them. Return None if no
+    order is possible.
     """
     readers: dict[int, list[Node]] = {}
     missing: dict[int, int] = {}
@@ -451,7 +451,7 @@ class Graph:
     def nodes(self) -> list[Node]:
         """Return all nodes on which an output depends, each node after its operands.
 
-        Where this leaves a choice, the nodes keep the order in which the reference made them.
+        If several orders are possible, the nodes keep the order in which the reference computed them.
         """
         if self._nodes:
             return list(self._nodes)

@@ -46,9 +46,8 @@ NEVER = 1e30
 
 
 class _NoLoopError(Exception):
-    """Raised if a loop can not be replaced by tensor operations.
-
-    Its iterations differ, or they pass on a value that no scan computes.
+    """Raised if a loop can not be replaced by tensor operations, because its iterations differ or because they pass on
+    a value that no scan computes.
     """
 
 

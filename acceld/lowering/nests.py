@@ -1657,7 +1657,7 @@ class Nest(Choices):
         """Tell whether the tensor engine can transpose a piece, and the piece has enough rows and columns to make that
         worthwhile.
 
-        Columns that lie far apart in HBM are then stored transposed.
+        If the result is True, columns that are far apart in HBM are stored transposed.
         """
         own = source.tile.dtype in FLOATS and source.tile.space == "sbuf" and not source.bits_as
         return own and columns >= 32 and self.part >= LEAST_TURNED

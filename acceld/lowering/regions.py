@@ -737,9 +737,8 @@ class _Division:
         return False
 
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
-        """Return the regions that have to run before ``nodes``.
-
-        Such a region computes a value that a node reads, or uses elements that a node overwrites.
+        """Return the regions that have to run before ``nodes``: those that compute a value which a node reads, and
+        those that use elements which a node overwrites.
         """
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
@@ -754,7 +753,7 @@ class _Division:
         """Join regions that can share rows, until no two regions can be joined.
 
         A region is joined only with a region that has to run before it. Regions are tried in the order in which they
-        were made.
+        were created.
         """
         every = list(self.regions.values())
         changes = [0] * len(every)

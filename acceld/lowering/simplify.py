@@ -935,7 +935,8 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
 def _parts_of(axes: Axes) -> Iterator[int]:
     """Yield the numbers of parts into which a long reduction over ``axes`` may be divided, best number first.
 
-    Numbers that make each part a row of the operand come first. Then one loop nest can compute the rows and reduce them.
+    The best numbers make each part a row of the operand, because one loop nest can then compute the rows and reduce
+    them.
     """
     natural = list(itertools.accumulate((n for n, _ in axes), operator.mul))
     yield from (count for count in natural[:-1] if PARTITIONS <= count <= MOST_PARTS)

@@ -39,7 +39,7 @@ class Steps:
         """Yield, for each value that the steps keep in memory, the list of the nodes that compute the value, one node
         for each step.
 
-        Such a value may be a buffer that each step makes by stores. Its list has the first store of each step.
+        Such a value may be a buffer to which each step stores. Its list has the first store of each step.
         """
         for column in zip(*self.body, strict=True):
             if column[0].kind in COMPUTED or len(column[0].args) == 1:

@@ -65,8 +65,8 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
     """Return the first rule that a compiled object breaks, and a message about it; two empty texts if the object breaks
     no rule.
 
-    Tools are looked for in the folders of ``search``. If the preprocessed source (``.i``) lies beside the object, it is
-    checked, too.
+    Tools such as the disassembler are searched in the folders of ``search``. If the preprocessed source (``.i``) is in
+    the object's folder, it is checked, too.
     """
     declared = next(_declared(path.with_suffix(".i")), None)
     if declared is not None:

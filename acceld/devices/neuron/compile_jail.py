@@ -82,7 +82,7 @@ class JailedExchange:
     def exchanges(self) -> dict[CompileJail, Exchange]:
         """Return the jails that this machine offers, the strictest first.
 
-        Each comes with the function that starts a worker in this jail and exchanges records with it.
+        Each jail comes with the function that starts a worker in it and exchanges records with the worker.
         """
         jails: dict[CompileJail, Exchange] = {}
         if self._level >= Level.L1:

@@ -1,11 +1,11 @@
 """Run a program on data.
 
-The tree of loops is compiled once into closures over strided views. No instruction is interpreted element by
-element. A loop whose body is one accumulating matrix product runs as one larger product. Results can differ from a run
-in iteration order only by the order of float32 sums.
+The tree of loops is compiled once into closures over strided views. No instruction is interpreted element by element. A
+loop whose body is one accumulating matrix product runs as one larger product. Results can differ from a run in
+iteration order only by the order of float32 sums.
 
-Nothing in a program is trusted. An access that is not proved to lie inside its buffer is checked when it runs.
-Storage is bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise
+Nothing in a program is trusted. An access that is not proved to lie inside its buffer is checked when it runs. Storage
+is bounded by ``max_bytes`` and time by ``deadline_s``. If a malformed program makes numpy raise an error, that error
 becomes a :class:`KernelCrash` with the instruction's line.
 """
 

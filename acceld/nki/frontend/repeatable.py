@@ -1,8 +1,8 @@
 """Provide values for a guarded kernel's file that are the same in every process.
 
-The order of a set of strings or objects differs from process to process. So does the memory address that a text
-such as ``repr(object)`` contains. A kernel that used them would give another program in another process, so
-such uses are refused. A set of strings may still be tested for membership and sorted.
+The order of a set of strings or objects differs between processes, and so does the memory address in a text such as
+``repr(object)``. A kernel that used one of them would give different programs in different processes, so such uses are
+refused. A set of strings may still be tested for membership and sorted.
 """
 
 from __future__ import annotations

@@ -337,8 +337,8 @@ def _steps_by_dis(code: CodeType) -> Iterator[tuple[int, int, str]]:
 
 
 def _local_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names of a function's variables in the order in which its byte code numbers them: cells that are
-    arguments or other variables too have the number of these.
+    """Return the names of a function's variables, in the order in which its byte code numbers them: first arguments and
+    other local variables, then cells that are not among these, then free variables.
     """
     own = code.co_varnames
     return (*own, *(name for name in code.co_cellvars if name not in own), *code.co_freevars)

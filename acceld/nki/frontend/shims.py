@@ -366,8 +366,8 @@ class _Last(importlib.abc.MetaPathFinder):
 def _asked_by_kernel(session: Session) -> bool:
     """Tell whether the running import statement is in the kernel's file or below its source root.
 
-    The answer is False for ``importlib.util.find_spec``: a kernel that asks whether a module is installed gets
-    the truth.
+    The answer is False for ``importlib.util.find_spec``, so that a kernel can find out whether a module is really
+    installed.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:

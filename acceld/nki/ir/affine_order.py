@@ -65,12 +65,12 @@ def order_changes_only_sums(program: Program) -> bool:
 
 
 def first_iterations(program: Program, most: int, random: Random) -> list[dict[int, int]]:
-    """Return at most ``most`` orders of the program's affine iterations. An order has, by the loop's number, the iteration
-    with which each loop begins. The iterations before that one run last.
+    """Return at most ``most`` orders of the program's affine iterations. An order maps a loop's number to the iteration
+    with which the loop begins. The iterations before that one run last.
 
-    The iteration that runs first can not use what other iterations leave, and the iteration that runs last decides what
-    stays. If there are too many iterations, those at which a mask begins or ceases to hold are taken, then others at
-    random. There are also orders in which chosen iterations of several loops come first together.
+    An iteration that runs first can not use results of other iterations, and the iteration that runs last overwrites
+    the results of the others. If there are too many iterations, the result has those at which a mask begins or ceases
+    to hold, and then others at random. In some orders the chosen iterations of several loops come first together.
     """
     loops = [loop for loop in program.loops.values() if loop.kind is LoopKind.AFFINE and loop.trips > 2]
     bounds: dict[int, set[int]] = {loop.id: set() for loop in loops}

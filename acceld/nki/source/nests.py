@@ -93,7 +93,8 @@ def indices_by(buffer: Buffer, loop: Loop, accesses: Sequence[Access]) -> set[in
 def has_place(access: Access, loop: Loop) -> bool:
     """Tell whether iterations of ``loop`` use separate elements of the buffer.
 
-    That is so if an index depends on this loop alone, and advances in one iteration by more than it covers.
+    That is so if an index depends on this loop alone, and advances in one iteration by at least as many elements as it
+    covers.
     """
     for dim in access.dims or ():
         if dim.form is None or dim.form.variables != {loop.variable}:

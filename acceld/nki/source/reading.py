@@ -220,8 +220,8 @@ class KernelModule(SourceReader):
     def dtype_of(self, name: str) -> str:
         """Return the dtype of a tile or tensor without its module, such as ``float32``; empty if it is not known.
 
-        The dtype comes from the kernel's arguments, from the declaration, or from the one load or copy that makes the
-        tile.
+        The dtype comes from the kernel's arguments, from the declaration, or from the single load or copy that writes
+        the tile.
         """
         seen = set[str]()
         while name not in seen and name not in self.ambiguous:

@@ -497,8 +497,7 @@ def _is_slow(instruction: Instruction) -> bool:
 def recast_buffers(program: Program) -> frozenset[int]:
     """Return the buffers whose bits are also read as a dtype of another width.
 
-    A buffer counts too if its 16-bit values are made of halves of wider values, and become wider values again
-    later.
+    A buffer of 16-bit values counts too if its values are halves of wider values that are joined again later.
     """
     found: set[int] = set()
     halved: set[int] = set()

@@ -128,9 +128,9 @@ class Accesses:
             self._in_one_bank(instruction)
 
     def check_arguments(self, instruction: Instruction) -> None:
-        """Check only the tiles in HBM of an instruction without mask.
+        """Check only those tiles of an instruction without mask that are in HBM.
 
-        That suffices if the instruction differs only in these tiles from an instruction that has passed :meth:`check`.
+        That suffices for an instruction that differs from one which has passed :meth:`check` only in its tiles in HBM.
         """
         for access in instruction.accesses:
             if self.report.buffer(access).space is Space.HBM:

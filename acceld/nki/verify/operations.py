@@ -85,11 +85,11 @@ class Operations(InstructionCheck):
             )
 
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
-        """Check a view of another dtype in HBM.
+        """Check a view of a tensor in HBM that has another dtype.
 
         A view moves no data. So a view must cover a whole tensor in order, and must be neither an argument nor a
-        result. After writes to a view, its content is copied back to the tensor that it is a view of. That tensor may be
-        an argument or a result.
+        result. After writes to a view, its content is copied back to the viewed tensor, which may be an argument or a
+        result.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:

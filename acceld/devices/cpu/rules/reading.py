@@ -247,11 +247,11 @@ class CModule(SourceText):
         return max(highs) - min(lows) < abs(stride.pop()) * loop.step
 
     def interchangeable(self, outer: For, inner: For) -> bool:
-        """Return True if the loops ``outer`` and ``inner`` may be exchanged. ``inner`` has to be the whole body
-        of ``outer``.
+        """Tell whether the loops ``outer`` and ``inner`` may be exchanged. ``inner`` has to be the whole body of
+        ``outer``.
 
-        For each element that is written, repeated accesses have to come from one of the two loops only. Then
-        the exchange keeps the order of these accesses.
+        If an element that is written is accessed several times, the accesses have to come from the iterations of only
+        one of the two loops. Then the exchange keeps the order of these accesses.
         """
         if not self.plain(inner.body) or self.carried(inner) or self._mentions(inner, outer.var):
             return False

@@ -32,8 +32,8 @@ class Isolation(StrEnum):
 class Core:
     """A logical core.
 
-    ``id`` is its number on the machine, ``device`` the number of its chip, ``position`` its number on that
-    chip, from 0, and ``lnc`` the number of its physical cores.
+    ``id`` is the core's number on the machine, ``device`` the number of its chip, ``position`` the core's number on
+    that chip, from 0, and ``lnc`` the number of its physical cores.
     """
 
     id: int

@@ -152,8 +152,8 @@ class Trace(LoopContext):
     def next_program(self) -> None:
         """Begin the next program of the launch grid.
 
-        The tensors that this program declares in shared HBM are those that the first program declared, in the
-        same order.
+        If this program declares tensors in shared HBM, it gets the tensors that the first program declared, in the same
+        order.
         """
         self._shared_next = 0
 

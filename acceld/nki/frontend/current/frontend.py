@@ -90,7 +90,8 @@ class CurrentFrontEnd:
     def read(self, tree: ast.Module) -> None:
         """Check the syntax and the imports of the kernel's file against the trace's version of ``nki``.
 
-        Raise LegalityError for what that version certainly refuses, and add a notice for what it may refuse.
+        Raise LegalityError for a construct that this version certainly refuses. For a construct that it may refuse, add
+        a notice.
         """
         if self.session.options.nki is not None:
             for need in file_needs(tree, self.session.entry):

@@ -643,8 +643,8 @@ def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int]
     """Return the longest series of iterations, from a given one on, in which each constant grows by the same step from
     iteration to iteration.
 
-    Return its length, the step of each constant, and where the iteration after the series is. Where an iteration is, is
-    given by the number of its piece (``at``) and its position in that piece (``offset``).
+    The result is (length of the series, step of each constant, piece and position of the iteration after the series).
+    The position of an iteration is the number of its piece (``at``) and its position in that piece (``offset``).
     """
     first = pieces[at]
     length, steps = first.length - offset, first.steps if first.length - offset > 1 else None

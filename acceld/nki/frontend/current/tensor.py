@@ -867,8 +867,8 @@ class NkiTensor(methods.Tensor):
     ) -> None:
         """Set in ``steps`` the step along the single dimension in which ``stride`` moves.
 
-        If no single dimension holds all ``count`` elements, ask that the next trace gives the buffer a single
-        free dimension. Raise UnsupportedCall if the buffer has only one already.
+        If no single dimension holds all ``count`` elements, the next trace is asked to give the buffer a single free
+        dimension. Raise UnsupportedCall if the buffer already has only one.
         """
         if stride == 0 or count == 1:
             return

@@ -1,8 +1,7 @@
 """Provide the functions of ``nl`` that return a tile, with the arguments that the current API documents.
 
-Functions of two tiles have code of their own here, because they neither repeat an operand nor copy it out of
-PSUM. The other functions share the code of the legacy API. There they also take ``mask``, and most arguments by
-name only.
+Functions of two tiles are implemented here, because they neither repeat an operand nor copy an operand out of PSUM. The
+other functions use the code of the legacy API. That code also takes ``mask``, and most arguments by name only.
 """
 
 from __future__ import annotations

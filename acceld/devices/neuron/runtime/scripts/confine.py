@@ -46,8 +46,8 @@ def end_with_parent(parent: int) -> None:
 def hide(pattern: str) -> list[str]:
     """Mount /dev/null over every file that matches ``pattern``, in this process's own mount namespace.
 
-    Return the files that could not be hidden. The files are those of the machine's devices: compiling runs the
-    kernel's own Python, and with the legacy API this Python would execute the kernel on a core that it can open.
+    Return the files that could not be hidden. The files are device files: compiling runs the kernel's own Python, and
+    with the legacy API this Python would execute the kernel on any core that it can open.
     """
     found = sorted(glob.glob(pattern))
     if not found:

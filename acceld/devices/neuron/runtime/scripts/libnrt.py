@@ -118,7 +118,7 @@ class LoadedNeff:
     def write(self, name: str, data: bytes) -> None:
         """Fill a tensor of the device with bytes.
 
-        Fill the outputs, too, before each run. Otherwise an element that the kernel does not write keeps an
+        The outputs have to be filled before each run, too. Otherwise an element that the kernel does not write keeps an
         earlier result.
         """
         self._library.call("nrt_tensor_write", self._tensors[name][0], data, 0, len(data))
