@@ -384,8 +384,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if held.node.kind != "buffer" or not held.whole:
             start = Node("buffer", "", (), held.shape, held.dtype, line)
             first_store = stored(None, held, whole(start), line)
-            # Nodes for values that are stored to parts of the array may exist already. The whole array must be stored
-            # before these parts.
+            # The nodes of values that will be stored to parts of the array may exist already. The store of the whole
+            # array has to come before them.
             first_store.order = held.node.order
             held = whole(first_store)
         target = View(held.node, held.shape, dense(held.shape))

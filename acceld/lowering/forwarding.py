@@ -254,7 +254,9 @@ def _changed(statements: Iterable[Statement]) -> tuple[set[Tile], set[HbmTensor]
 
 
 def _read(statements: Iterable[Statement]) -> Iterable[HbmTensor]:
-    """Yield the tensor of each read of HBM."""
+    """Yield the HBM tensor of each load and gather in the statements, nested loops included. A tensor may come several
+    times.
+    """
     for statement in statements:
         if isinstance(statement, Loop):
             yield from _read(statement.body)

@@ -185,7 +185,7 @@ class _Loop:
             (at for at, (one, other) in enumerate(zip(*self.body[-2:], strict=False)) if _kind(one) != _kind(other)),
             period,
         )
-        del self.body[-1][own:]  # the last iteration lacks nodes that only a next iteration would read
+        del self.body[-1][own:]  # the last iteration has no nodes whose values only a following iteration would read
         if ends[-1] >= start + (self.trips - 1) * period + own:
             raise _NoLoopError
         self.where = {id(node): (t, j) for t, step in enumerate(self.body) for j, node in enumerate(step)}
@@ -209,8 +209,8 @@ class _Loop:
         self.groups = self._groups()
 
     def replacements(self, readers: dict[int, list[Node]], outputs: Sequence[View]) -> dict[int, View]:
-        """Return views that replace the last state of the buffer, and those values of iterations that nodes outside of
-        the loop read.
+        """Return, by node id, the views that replace the last state of the buffer and each value of an iteration that is
+        an output or that a node outside of the loop reads.
 
         Raise _NoLoopError if that is not possible.
         """
@@ -511,8 +511,9 @@ class _Loop:
         raise _NoLoopError
 
     def _form(self, j: int, group: Sequence[int], rules: _Rules) -> _Form | None:
-        """Return the value of node ``j`` as a function of the group's value in the previous iteration; None if
-        ``rules`` do not give such a function.
+        """Return node ``j`` as a function of the value that the nodes ``group`` had in the previous iteration.
+
+        Return None if ``rules`` have no such function for an operation in ``group``.
         """
         forms: dict[int, _Form] = {}
         for at in group:

@@ -20,7 +20,7 @@ _FOLDS: dict[str, Callable[..., Any]] = {
 }
 """Reductions of the selected elements, computed from the whole array and the mask, by the name of the reduction."""
 _OF_ROWS = frozenset({"sum", "mean", "max", "min", "var", "std", "argmax", "argmin", "prod"})
-"""Functions that treat each selected row separately, if their axis is not one of the mask's axes."""
+"""Reductions that can be computed for each selected row separately, if the reduced axis is not an axis of the mask."""
 
 
 class Positions:

@@ -102,7 +102,7 @@ class Layout:
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """A region: its nodes in order, their layout, and the ids of the regions that have to run before the region."""
+    """A region: its nodes in order, their layout, and the ids of the regions that have to run before this region."""
 
     nodes: list[Node]
     layout: Layout

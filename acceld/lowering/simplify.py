@@ -715,7 +715,7 @@ def by_columns(left: View, right: View, batch: int, line: int) -> View:
 
 
 def _along_batches(node: Node, uses: Uses) -> View | None:
-    """Compute products of many vectors with matrices element by element.
+    """Return a matrix product of many vectors as element-wise products and sums; None if the rule does not apply.
 
     The rule applies if equal elements of neighboring batches' matrices lie beside each other in memory, as the results
     of a scan do.

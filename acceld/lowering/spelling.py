@@ -248,7 +248,7 @@ class _Printer:
         return replace(call, dst=shaped, args=(("src", divided),))
 
     def _counted(self, call: Call) -> str:
-        """Return an ``iota`` instruction as source text."""
+        """Return an ``iota`` instruction, which writes integers computed from positions, as source text."""
         values = dict(call.args)["pattern"]
         assert isinstance(values, Positions) and isinstance(call.dst, Piece)
         if not self.spelling.returns_results:
@@ -363,7 +363,7 @@ class _Printer:
         return text if piece.reshaped is None else f"{text}.reshape({piece.reshaped})"
 
     def _strided(self, part: Strided) -> str:
-        """Return strided elements of a tile as text."""
+        """Return the access to strided elements of a tile as source text."""
         tile = part.tile
         elements = math.prod(tile.shape[1:])
         if not self.spelling.returns_results:

@@ -31,5 +31,7 @@ class NeuronCase(Case):
 
     @property
     def identity(self) -> str:
-        """Return the id under which failures of known-good kernels, after this kernel has run, are counted against it."""
+        """Return the id of the kernel, under which later failures of known-good kernels are counted against this
+        kernel.
+        """
         return self.request.kernel.sha256

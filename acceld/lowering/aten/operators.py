@@ -847,7 +847,8 @@ def _index_put(
         return f"np.where({mask}, {values}, {self})"
     if None in indices[lead:]:
         raise NotLowered(
-            "a store by indices of axes that are not neighbors is not lowered; permute the array first, so that they are"
+            "a store by index arrays on axes that are not neighbors is not lowered; "
+            "permute the array first, so that these axes are neighbors"
         )
     return f"with_places({self}, {lead}, {word(given)}, {values}, add={accumulate!r})"
 

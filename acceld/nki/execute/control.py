@@ -91,7 +91,7 @@ def register_load(context: Context) -> Step:
 
 
 def register_store(context: Context) -> Step:
-    """Compile ``the only element of dst = register``."""
+    """Compile the copy of a register to a destination of one element."""
     source, dst = _register(context), context.dst()
 
     def run(env: Env, window: Window) -> None:

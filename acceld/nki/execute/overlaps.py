@@ -27,8 +27,8 @@ _BY_POSITION = (having(Trait.ELEMENTWISE) | {"match_replace8"}) - {"exchange"}
 exchange of tiles may not: the other core's tile may arrive before this core has sent its own.
 """
 _BY_COLUMN = frozenset({"shuffle"})
-"""Operations that read an element from every partition before they write that column, so only the positions within a
-partition must be the same. AWS documents a shuffle in place, and AWS's library spreads the first partition of a tile
+"""Operations that read a column in all partitions before they write the same column. They may overwrite their operand if
+each element keeps its position within the partition. AWS documents a shuffle in place, and AWS's library spreads the first partition of a tile
 over the tile.
 """
 _AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})

@@ -73,7 +73,7 @@ def trace(
         session.deadline = 0.0
         session.check_deadline()
         raise
-    # A kernel that is traced again is loaded again, and then both give the notices of loading.
+    # Each load of the kernel's file repeats its notices, and a kernel that is traced again is loaded again.
     return replace(program, notices=tuple(dict.fromkeys((*notices, *program.notices)))) if notices else program
 
 

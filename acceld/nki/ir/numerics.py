@@ -185,7 +185,7 @@ def _by_magnitude(compare: np.ufunc) -> Alu:
     """
 
     def apply(a: Any, b: Any, out: Array | None) -> Array:
-        undefined = np.isnan(a) | np.isnan(b)  # like a maximum and a minimum
+        undefined = np.isnan(a) | np.isnan(b)  # NaN in either operand gives NaN, as for a maximum
         chosen = np.where(compare(np.abs(a), np.abs(b)), a, b)
         result: Array = np.where(undefined, chosen.dtype.type(np.nan), chosen)
         if out is None:

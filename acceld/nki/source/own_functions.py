@@ -70,7 +70,7 @@ class _Reader:
     api: str
     others: Mapping[str, OwnFunction]
     known: frozenset[str]
-    """Names of numbers in the file."""
+    """Names to which the file assigns an integer once, at its top level."""
     roots: dict[str, str] = field(default_factory=dict)
     """The parameter or declared tile to which a name of a tile, or of a part of a tile, belongs."""
     reads: set[str] = field(default_factory=set)

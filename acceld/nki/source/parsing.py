@@ -110,7 +110,8 @@ class SourceReader(ExpressionReader):
         launched = functions.get(name) or functions.get(launched_function(self.module, name))
         if launched is None or "." in name:
             raise RuleRefused(
-                f"rules read a kernel that is a function of the file, and {name} is none: define it there, under @nki.jit"
+                f"rules only read a kernel that is a top-level function of the file, and {name} is not: "
+                "define the kernel there, under @nki.jit"
             )
         return launched
 

@@ -223,7 +223,7 @@ class Statement:
 
     @property
     def made(self) -> Access:
-        """Return the target of a statement that has one."""
+        """Return the target of the statement, which must have one."""
         assert self.target is not None
         return self.target
 

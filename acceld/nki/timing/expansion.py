@@ -150,7 +150,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     for node, _ in nodes:
         if node.op == "memset" and node.attr("lazy"):
             for dst in node.dsts:
-                # the buffer gets an entry, because it needs a grid, but this access has no influence on the grid
+                # create the buffer's entry, because every buffer needs a grid; a lazy memset does not influence the grid
                 accesses[dst.buffer]
             continue
         for access in node.accesses:
@@ -319,8 +319,9 @@ class _Operands:
         return known
 
     def _key(self, access: Access) -> tuple[object, ...]:
-        """Return a key that is equal for all accesses of one form. Accesses with equal keys may still cover different
-        cells.
+        """Return a key that is equal for all accesses of one layout, such as equal parts of equal buffers.
+
+        Accesses with equal keys may still cover different cells of a buffer.
         """
         found = self._buffers.get(access.buffer)
         if found is None:
@@ -699,7 +700,7 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 
 
 def _cost_key(access: Access, model: CostModel) -> object:
-    """Return a key that is equal for accesses with the same effect on the cost of an instruction."""
+    """Return a key of an access. Accesses with equal keys have the same effect on the cost of an instruction."""
     buffer, number = model.buffers[access.buffer], access.buffer
     # The partitions of a transfer's tile decide which DMA engines move it.
     place = access.start[buffer.partition_axis].const if buffer.space is not Space.HBM else 0

@@ -92,7 +92,7 @@ class TimelineParams:
     two_cores_us: float = 0.0
     """Additional time of a launch on two cores, compared with a launch on one core."""
     short_row_us: float = 0.0
-    """Least time that a DMA engine takes for a row whose descriptor is made at run time."""
+    """Least time in microseconds that a DMA engine takes for a row whose descriptor is made at run time."""
     gather_us: float = 0.0
     """Time that GpSimd takes for a transfer whose addresses are read from memory; 0 if this is not modelled."""
     gather_packet_us: float = 0.0

@@ -232,7 +232,9 @@ class _Planner:
         """Bytes that were allocated although they were not free. Bytes that are released later make up for them first.
         """
         self.psum_released = self._psum_shares()
-        """Space in PSUM that the instructions of each line may use, as pieces of (bytes, last reader)."""
+        """Space in PSUM that the instructions of each source line may use. A piece is (bytes, operation that used it
+        last).
+        """
         self.psum_used = 0.0
         self.now = -1
 
@@ -462,7 +464,9 @@ class _Planner:
 
     @cached_property
     def written(self) -> list[float]:
-        """Return the bytes that the kernel has written into each partition of SBUF before each event."""
+        """Return, for each event, the bytes per partition that the kernel has written to SBUF before the event, in
+        total.
+        """
         total = 0.0
         volume = []
         for outs in self.stream.outputs:

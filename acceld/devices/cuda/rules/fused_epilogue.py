@@ -106,8 +106,10 @@ def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) ->
 
 
 def _consumer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the statements of the later kernel. A value that both kernels compute has the name that it has in the
-    earlier kernel.
+    """Return the statements of the later kernel as they stand in the joined kernel.
+
+    Its loads of the earlier kernel's result become the computed values, and a value that both kernels compute has the
+    name that it has in the earlier kernel.
     """
     edits, values = Edits(kernel.source), {**joined.renamed}
     replaced: set[int] = set()

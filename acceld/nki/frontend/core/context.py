@@ -69,8 +69,8 @@ class LoopContext:
         if loops are never cut.
         """
         self.offsets: dict[int, int] = {}
-        """The number of iterations before a loop's first one, for each loop that is a later piece of a loop in the
-        source.
+        """For each loop that is a later piece of a cut loop of the source: the number of iterations in the pieces
+        before it.
         """
         self.in_later_piece = False
         """True while the trace runs a single-iteration piece of a cut loop that is not the loop's first piece."""

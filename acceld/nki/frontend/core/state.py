@@ -103,7 +103,7 @@ class Trace(LoopContext):
         self.touched: dict[int, int] = {}
         self.writes: dict[int, list[tuple[int, Access]]] = {}
         self.aliases: dict[int, list[Alias]] = {}
-        """Renamed results that were read in another loop than the one that computed them, by buffer."""
+        """Renamed results that a loop computed and another loop read, by the buffer of the result."""
         self.read_only: dict[int, str] = {}
         """A description for messages of each read-only view of another tensor, by the view's buffer."""
         self.lenses: dict[int, Lens] = {}
@@ -113,7 +113,7 @@ class Trace(LoopContext):
         self._carrying = False
         self.written_inputs: set[int] = set()
         self.direct = False
-        """True while a function of ``nisa`` runs. The compiler does not split its instructions."""
+        """True while a function of ``nisa`` runs. The compiler does not split the instructions of such a function."""
         self.direct_slots: list[Slot] = []
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()

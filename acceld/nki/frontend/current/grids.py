@@ -116,7 +116,9 @@ class NkiGrid:
         return whole.reshape(self.element_shape) if gone else whole
 
     def _axes(self) -> list[int]:
-        """Return the numbers of the axes that count in :attr:`shape`."""
+        """Return the numbers of the axes that :attr:`shape` contains: no index has selected a single tile or block of
+        them.
+        """
         return [axis for axis, kept in enumerate(self.kept) if kept]
 
     def _shown(self, axis: int) -> bool:

@@ -665,9 +665,9 @@ def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int]
 
 
 def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
-    """Return ``node`` with each affine constant increased by its step in each iteration of ``loop``.
+    """Return ``node`` with each of its affine constants turned into ``constant + step * loop``.
 
-    ``steps`` come in the order in which _Form lists the constants.
+    ``steps`` has the step of each constant, in the order in which _Form lists the constants.
     """
 
     def affine(value: Affine) -> Affine:

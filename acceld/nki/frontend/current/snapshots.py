@@ -54,7 +54,7 @@ _OF_API = frozenset("acceld ml_dtypes nki neuronxcc".split())
 _FIXED = _OF_API | frozenset("numpy math cmath operator dataclasses enum typing functools itertools".split())
 """Packages whose modules, functions and classes a kernel never changes."""
 _POINTER = object.__basicsize__ // 2
-"""Bytes of one attribute in the memory of an object."""
+"""Bytes that a pointer, such as the one to an attribute's value, takes in the memory of an object."""
 _HEAP_TYPE = 1 << 9
 """CPython's flag of a class whose attributes can be assigned."""
 _PARTS = 50_000
