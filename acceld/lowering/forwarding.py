@@ -97,11 +97,10 @@ class _Pass:
         return made
 
     def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
-        """Return the values that one step of a loop can keep on the chip for the next step, with the piece that a step
-        stores.
+        """Return the values that an iteration of ``loop`` can leave on the chip for the next iteration.
 
-        Each value comes with the piece that a step stores. The value lies in a new tile, which has to be declared before
-        the loop. What the first step reads must have been stored before the loop.
+        Each value is a pair: the new tile that holds the value, which has to be declared before the loop, and the piece
+        that an iteration stores to HBM now. The value that the first iteration reads was stored before the loop.
         """
         found: list[tuple[_Held, Piece]] = []
         stores = [one for one in loop.body if isinstance(one, Call) and isinstance(one.dst, Block)]
@@ -131,7 +130,7 @@ class _Pass:
         """
         source = dict(call.args).get("src")
         if isinstance(call.dst, Block):
-            # The new store may overwrite elements of the tensor that tiles were stored to before.
+            # This store may overwrite elements of the tensor, so tiles stored to it earlier may differ from it now.
             held[:] = [one for one in held if one.block.tensor != call.dst.tensor]
             self.stored.append(call.dst)
             if isinstance(source, Piece) and self._fits(source, call.dst):

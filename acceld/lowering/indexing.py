@@ -41,7 +41,7 @@ class _Named:
 
     @property
     def rest(self) -> Shape:
-        """Return the shape that each position selects, which has the axes of ``base`` that no array indexes."""
+        """Return the shape of the part of ``base`` that one position selects: the axes that no array indexes."""
         return tuple(n for axis, n in enumerate(self.base.shape) if axis not in self.axes)
 
     @property

@@ -189,9 +189,9 @@ class Selection:
         return self.nest.column_width(view.node) == 1
 
     def _absorbable(self, read: _Read) -> Node | None:
-        """Return the node that computes an operand, if the instruction that reads the operand may do that node's work.
+        """Return the node that computes an operand, if it can be fused into the instruction that reads the operand.
 
-        Return None if the node's value is needed elsewhere, too.
+        Return None if the node's value is needed elsewhere too, or if the operand is not a float32 value of the group.
         """
         view = read.arg
         if not isinstance(view, View) or id(view.node) not in self.group:

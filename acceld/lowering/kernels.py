@@ -182,7 +182,7 @@ def _planned(
         reach = external(rolled.region, memory)
         found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
         if (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
-            # Access patterns, unlike slices, can fill partitions with parts of rows, or of the axis that a product sums.
+            # Access patterns, unlike slices, can spread parts of a row, or of the summed axis, over idle partitions.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
             fewer = wider.rows == found.rows and 3 * wider.steps <= found.steps
             found = wider if wider.rows > found.rows or fewer else found

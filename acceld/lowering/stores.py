@@ -75,7 +75,7 @@ def _copy(view: View, dtype: str, order: int, line: int = 0) -> View:
 
 
 def _apart(graph: Graph) -> Graph:
-    """Return a graph in which each array that the reference stores to has a buffer that no other array uses.
+    """Return the graph with a separate buffer for each array to which the reference stores.
 
     If two arrays begin as the same state of a buffer, the later array begins as a copy of this state.
     """
@@ -222,7 +222,7 @@ class _Memory:
         return found
 
     def before(self) -> dict[int, list[Node]]:
-        """Return the nodes that have to run before a node whose result is stored, by that node's id."""
+        """Return the nodes that have to run before each stored value is computed, by the id of the value's node."""
         found: dict[int, list[Node]] = {}
         for read in self.reads():
             for store in read.later:

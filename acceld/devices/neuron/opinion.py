@@ -106,7 +106,7 @@ class NeuronJudge:
         self._versions = Versions("", "", "")
         self._stages = Stages()
         self._faults: list[Opinion] = []
-        """One opinion without an answer for each stage that is missing or does not work here, with the reason."""
+        """For each stage that is missing or does not work here: an opinion whose ``silence`` is the reason."""
         self._starting = asyncio.Lock()
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:

@@ -716,8 +716,8 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
 
 
 class _Drawn(torch.nn.Module):
-    """A module without arguments that returns the arguments which a function draws, so that ``torch.export`` can record
-    the function.
+    """A module without arguments whose results are the arguments that a function draws, so that ``torch.export`` can
+    record the function.
     """
 
     def __init__(self, draw: Callable[[], Any]) -> None:

@@ -228,8 +228,8 @@ def transpose(context: Context) -> Step:
 
 
 def _spread(values: Array) -> Array:
-    """Return the product of ``values`` with the identity matrix as the chip computes it: zero times each other element
-    of the row is added to an element, so NaN and infinity spread over the row.
+    """Return the product of ``values`` with the identity matrix as the chip computes it: a NaN or infinity makes all
+    other elements of its row NaN, because zero times it is added to them.
     """
     wrong = ~np.isfinite(values)
     if not wrong.any():

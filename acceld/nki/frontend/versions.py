@@ -52,8 +52,8 @@ class Need:
     life: Lifetime
 
     def text(self, version: str) -> str:
-        """Return a sentence which says that ``version`` refuses the construct, and which version is the first or
-        the last that accepts it.
+        """Return a sentence for the user: ``version`` refuses the construct, and version X is the first or last one
+        with it.
         """
         if self.life.ended_before(version):
             return f"{self.what}: NKI {version} refuses it, {self.life.until} is the last version with it"

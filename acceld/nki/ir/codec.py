@@ -102,7 +102,7 @@ def _pattern(value: Pattern) -> list[Any]:
 def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
     """Return an access as plain data, without its buffer's id.
 
-    ``access`` converts the accesses to tiles of indices.
+    If the access has run-time indices in a tile, ``access`` converts the access to that tile.
     """
     out: dict[str, Any] = {
         "s": [_affine(start) for start in value.start],

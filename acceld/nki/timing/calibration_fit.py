@@ -89,9 +89,9 @@ class Sample:
 def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
     """Return the calibration that fits the measured kernels of one chip and API best.
 
-    A correction that does not lower the error of left-out chains keeps its neutral value: 1 for a factor, 0 for
-    a constant. All corrections are neutral if there are fewer than :data:`FEWEST_CHAINS` chains, or if the corrections
-    do not lower the mean error.
+    A correction that does not lower the error of left-out chains (kernels of one computation) keeps its neutral
+    value: 1 for a factor, 0 for a constant. All corrections are neutral if there are fewer than
+    :data:`FEWEST_CHAINS` chains, or if the corrections do not lower the mean error.
 
     Raise UsageError for fewer than :data:`FEWEST` kernels with a latency, or for kernels of several chips or
     APIs.

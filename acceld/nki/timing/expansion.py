@@ -467,7 +467,7 @@ class _Templates:
         )  # fmt: skip
 
     def _viewed(self, buffer: int) -> Iterator[Access]:
-        """Yield the tile of which ``buffer`` is a view, the tile of which that tile is a view, and so on."""
+        """Yield the tile under the view ``buffer``; if this tile is itself a view, the tile under it, and so on."""
         seen: set[int] = set()
         while buffer in self.views and buffer not in seen:
             seen.add(buffer)

@@ -36,7 +36,7 @@ class Kind:
     bytes: float
     """Bytes of each value in one partition; 0 in HBM."""
     row: int
-    """Bytes in one partition of a row of the value."""
+    """Bytes of each value in each partition that the value spans."""
     space: Space
     loaded: bool
 
@@ -311,7 +311,7 @@ class _Expander:
         return overwritten
 
     def _move(self, template: Template, at: int, outs: tuple[int, ...]) -> None:
-        """Record which cells that a repeat writes have a value that was first written to another cell."""
+        """Record, for the cells that a repeat writes, where their value was first written, if that is another cell."""
         position = 0
         for access in template.writes:
             base, moved = access.bases[at], self.moved[access.buffer]

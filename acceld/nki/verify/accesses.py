@@ -190,8 +190,7 @@ class Accesses:
     def _surely_outside(
         self, instruction: Instruction, access: Access, axes: AxisMap | None, d: int, size: int
     ) -> bool:
-        """Tell whether it is proved that some iteration accesses an index which the mask includes and which is out of
-        bounds.
+        """Tell whether it is proved that in some iteration the mask includes an index that is out of bounds.
 
         Return False, too, if the proof would take too long.
         """

@@ -32,7 +32,7 @@ class _Write:
 
 
 class State:
-    """Check for each buffer the order of its uses."""
+    """Check, buffer by buffer, the scope, the order and the overlap of reads and writes."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report = report

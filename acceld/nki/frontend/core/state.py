@@ -79,9 +79,7 @@ class Trace(LoopContext):
     copies_from_psum = False
     """True if the compiler copies one operand to SBUF where both operands of an operation of ``nl`` are in PSUM."""
     exact_integers = False
-    """True if the sum of two tiles of 32-bit integers, if it names no engine, runs on GpSimd, which computes it
-    exactly.
-    """
+    """True if the sum of two tiles of 32-bit integers runs on GpSimd, which is exact, when the call names no engine."""
     element_beside_slices = False
     """True if an index of a tensor may contain slices together with a one-element tile."""
     writes_views = False

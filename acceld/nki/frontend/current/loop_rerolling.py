@@ -259,8 +259,8 @@ class _Roller:
             yield _Piece((untraced, None), 1, forms[begin].structure, forms[begin].constants, [])
 
     def _place(self, loop: Loop) -> int:
-        """Return the id of the buffer after which the buffers are ordered that are declared just before the traced
-        iteration ``loop``.
+        """Return the id of the buffer after which new buffers are ordered that belong just before the traced iteration
+        ``loop``.
         """
         return min((one for one in self.local.get(loop.id, ()) if one < self._traced), default=0) - 1
 
@@ -535,9 +535,10 @@ class _Untraced:
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """The iterations of ``piece``, if every ``period``-th of them is alike. ``loops`` are the traced iterations, at the
-    positions :attr:`kept`. ``places`` has, for each position, the number of the buffer after which the buffers of that
-    iteration come.
+    """The iterations of ``piece``, if every ``period``-th of them is alike.
+
+    ``loops`` are the traced iterations, at the positions :attr:`kept`. ``places`` says, for each position, where the
+    buffers of that iteration come in the order of buffers: after the buffer with this id.
     """
 
     piece: range

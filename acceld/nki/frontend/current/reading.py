@@ -121,8 +121,8 @@ def names_needed(tree: ast.Module) -> list[Need]:
 
 
 def absent_names(tree: ast.Module, entry: str) -> list[Need]:
-    """Return, by line, the names and options that no version of ``nki`` has, but that the kernel ``entry`` or a
-    function that it calls uses.
+    """Return the names and options in the kernel ``entry`` and in the functions it calls that no version of ``nki``
+    has, sorted by line.
     """
     from acceld.nki.frontend.current import isa, language
     from acceld.nki.frontend.current.surface import FORMER, LANGUAGE_FUNCTIONS
