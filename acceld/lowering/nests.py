@@ -255,8 +255,7 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _load_steady(self, level: int) -> None:
-        """Write the loads of rows that are the same in all loops from number ``level`` inward. The loads stand before
-        these loops.
+        """Write, before loop number ``level``, the loads of rows that neither this loop nor a loop inside it changes.
 
         The rows stay on the chip. Only rows of a single row tile are loaded.
         """

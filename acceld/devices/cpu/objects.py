@@ -167,9 +167,7 @@ def _instructions(path: Path, search: str) -> tuple[str, str]:
 
 
 def _disassembled(path: Path, search: str) -> str:
-    """Return the instructions of an object as text; empty if there is no disassembler, which every gcc
-    toolchain has.
-    """
+    """Return the disassembly of an object file as text; empty if neither objdump nor llvm-objdump is installed."""
     program = shutil.which("objdump", path=search) or shutil.which("llvm-objdump", path=search)
     if program is None:
         return ""

@@ -191,7 +191,7 @@ class Replay:
 
 
 class InputChanged(Exception):
-    """Raised if device code changed an input, where a later launch could find a result."""
+    """Raised if device code changed an input, because a kernel could hide a result there for a later launch."""
 
     rule = "input_changed"
 

@@ -384,7 +384,7 @@ class CostModel:
             if len(instruction.dsts) > 1:
                 cycles += self.params.min_interval_cycles
             if self._doubled(instruction):
-                # the fixed part does not become shorter at the double rate, so it depends on twice the cycles
+                # the fixed cost is the same at both rates, so it is computed from the cycles at the single rate
                 fixed = self.params.overhead_factor * min(2 * cycles, self.params.double_rate_cycles)
                 return (max(self.params.min_interval_cycles, cycles) + fixed) / self.chip.vector_ghz / 1000
             return self._vector_us(cycles)

@@ -51,7 +51,7 @@ class Stream:
     """Values that each event reads, on chip or in HBM that the program writes."""
     outputs: list[tuple[int, ...]] = field(default_factory=list)
     replaced: list[tuple[int, ...]] = field(default_factory=list)
-    """Values that each event overwrites at their place; () if the compiler puts the results at a new place."""
+    """Values that each event overwrites in place; () if the compiler puts the event's results at a new address."""
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
     """Number of each event among the executions of its instruction, counting those that a mask excludes."""

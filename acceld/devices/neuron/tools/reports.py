@@ -227,7 +227,7 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
     """Return the status and the failure that a kernel gets for an error that the runtime reported.
 
-    Return None if not the kernel is at fault, but the device or the way in which it was used.
+    Return None if the error is no fault of the kernel: the device is at fault, or the way in which it was used.
     """
     code = nrt_code(text)
     if code is None or code not in NRT_STATUS:
