@@ -7,6 +7,8 @@ from collections.abc import Collection
 from difflib import SequenceMatcher
 
 from acceld.editing import lines_of
+from acceld.nki.source.allocations import with_used_parts
+from acceld.nki.source.counting import with_counted_loops
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import with_own_tiles
 from acceld.nki.source.names import spelled_out
@@ -27,7 +29,8 @@ def _steps(source: str) -> tuple[str, str, str]:
     """Return ``source`` before the steps of normalization, with returned expressions and lists of tiles written out,
     and after all steps.
     """
-    written = _if_valid(with_returns_written_out(source), source)
+    counted = _if_valid(with_counted_loops(source), source)
+    written = _if_valid(with_used_parts(with_returns_written_out(counted)), counted)
     stacked = _if_valid(with_stacked_tiles(written), written)
     own = _if_valid(with_own_tiles(stacked), stacked)
     return source, stacked, _if_valid(spelled_out(own), own)

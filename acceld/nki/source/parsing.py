@@ -342,6 +342,9 @@ class SourceReader(ExpressionReader):
         statement.kind, statement.op = "op", op
         statement.namespace = self.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         statement.args = self._arguments(call, of_call(self.api, op))
+        if self.api == "nki" and op == "store" and statement.args.keys() == {"dst", "value"}:
+            statement.op = op = "dma_copy"  # nl.store is another name for this transfer
+            statement.args = {"dst": statement.args["dst"], "src": statement.args["value"]}
         destination = target if target is not None else statement.args.pop("dst", None)
         statement.target = self.access(destination) if destination is not None else None
         if (
