@@ -186,10 +186,15 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     """
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
+    draws = path.is_file() and re.search(
+        r"^def get_inputs\b", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+    )
     hint = (
         f"The reference was called with {called}, or with what its get_inputs() returned: change --arg, or mend the "
         "reference."
         if called
+        else "Mend the reference: its forward is called with what its get_inputs() returns."
+        if draws
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
     raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once", hint=hint)

@@ -39,8 +39,11 @@ def bodies(kernel: KernelModule) -> list[Body]:
     Every use of such a function in its file is such a call. The function returns nothing, and no tensor is passed to it
     twice, so each of its parameters is the only name of a tensor.
     """
-    once, used = bindings(kernel.module), Counter(
-        one.id for one in ast.walk(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+    once, used = (
+        bindings(kernel.module),
+        Counter(
+            one.id for one in ast.walk(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+        ),
     )
     found = []
     for node in kernel.module.body:
@@ -92,7 +95,9 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
         return None
     tensors: list[str] = []
     facts: list[Fact] = []
-    bound = Counter(one.id for one in ast.walk(kernel.function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    bound = Counter(
+        one.id for one in ast.walk(kernel.function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    )
     bound.update(kernel.parameters)
     for name in parameters:
         value = given[name]
@@ -124,6 +129,8 @@ def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | N
             extents = kernel.buffers[name].shape
             known = tuple(extent for extent in extents if extent is not None)
             return (known, _declared(kernel, name)) if len(known) == len(extents) else None
+        case ast.Name(id=name) if name in kernel.shapes and kernel.constant(value) is None:
+            return None, ""  # an argument of the kernel that is no array
     number = kernel.constant(value)
     if number is not None:
         return number, ""

@@ -200,5 +200,3 @@ def _replace(
         edits.replace(*text.span(node), value if plain or isinstance(around, _PLAIN_PLACES) else f"({value})")
     for child in below(node):
         _replace(text, edits, child, node, values)
-
-

@@ -75,6 +75,8 @@ class SourceReader(ExpressionReader):
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
+        numbers = {name for name, one in facts.items() if one is None and name not in bound}
+        self.loop_variables |= numbers  # numbers of which only the name is known, as of a loop's variable
         loops = (one for one in walked(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
         if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults

@@ -116,7 +116,11 @@ def _moving(access: Access, variable: str) -> dict[int, int] | None:
     for axis, dim in enumerate(access.dims or ()):
         if dim.full:
             continue
-        if dim.form is None or dim.unsized or any(one.is_range or one.name != one.variable for one, _ in dim.form.terms):
+        if (
+            dim.form is None
+            or dim.unsized
+            or any(one.is_range or one.name != one.variable for one, _ in dim.form.terms)
+        ):
             return None
         if variable in dim.form.variables:
             if dim.extent is None or dim.form.coefficient(variable) != dim.extent:
@@ -167,7 +171,9 @@ def _merged(kernel: KernelModule, found: _Pieces, _: Variant) -> str:
         texts[found.source.node] = f"{found.source.name}.ap(pattern=[[0, {count}], [1, {width}]]{offset})"
     edits = Edits(kernel.source)
     told = comments(kernel, transfer, loop.indent)
-    edits.replace(loop.start, loop.end, f"{told.lstrip()}{loop.indent if told else ''}{changed(kernel, transfer.node, texts)}")
+    edits.replace(
+        loop.start, loop.end, f"{told.lstrip()}{loop.indent if told else ''}{changed(kernel, transfer.node, texts)}"
+    )
     return edits.apply()
 
 
