@@ -409,7 +409,8 @@ def workload_toml(
     the operator's work, None if it is unknown. ``sample`` names the file with sample inputs, if there is one.
     """
     wide = ("", "float32", "int32", "uint32", "bool")
-    tolerance = 2e-5 if all(one.dtype in wide for one in (*arguments, *outputs)) else 2e-2
+    dtypes = {*(one.dtype for one in arguments), *(one.dtype for one in outputs)}
+    tolerance = 2e-5 if dtypes.issubset(wide) else 2e-2
     lines = [
         f'name = "{name}"',
         'description = ""                  # one line for lists',

@@ -129,7 +129,8 @@ def _traced(
         )
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         text = f"{text[:2000]} ({place})" if place else text[:2000]
-        raise KernelCrash(text, rule="exception", line=line, hint=_meant(error)) from error
+        without = session.left_out.get(error.name, "") if isinstance(error, NameError) else ""
+        raise KernelCrash(text, rule="exception", line=line, hint=without or _meant(error)) from error
     finally:
         session.running = False
 
@@ -377,11 +378,21 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
             rest = "the rest is not executed" if known else "the statement is left out"
             notices.append(Notice(line, f"the file fails here{why} ({type(error).__name__}: {error}); {rest}"))
             if not known:
+                reason = (
+                    f"line {line}, which gives this name its value, fails here{why}: {type(error).__name__}: {error}"
+                )
+                session.left_out |= dict.fromkeys(_bound_by(left[place]), reason)
                 left = left[place + 1 :]
                 continue
         if failed is not None and entry not in module.__dict__:
             raise failed
         return tuple(notices)
+
+
+def _bound_by(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement binds."""
+    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return names | {statement.name} if isinstance(statement, ast.FunctionDef | ast.ClassDef) else names
 
 
 def _package(file: Path, root: Path) -> str:

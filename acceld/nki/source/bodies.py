@@ -119,6 +119,8 @@ def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | N
             return int(setting), ""
         case ast.Constant(value=None | str()):
             return None, ""
+        case ast.Name(id=name) if name in kernel.other_shapes:
+            return None  # a second name of a tensor
         case ast.Name(id=name) if isinstance(kernel.shapes.get(name), tuple):
             tensors.append(name)
             shape = kernel.shapes[name]

@@ -173,11 +173,15 @@ def _value(first: ast.expr, step: ast.expr, fresh: str) -> tuple[str, bool]:
 
 def _trips(first: ast.expr, end: ast.expr, step: ast.expr) -> str:
     """Return the text of the number of iterations."""
-    span = ast.unparse(end)
-    if isinstance(first, ast.Constant) and isinstance(end, ast.Constant):
-        span = str(end.value - first.value)
-    elif not _is_constant(first, 0):
-        span += f" - {ast.unparse(first)}" if isinstance(first, _ATOMS) else f" - ({ast.unparse(first)})"
+    match first, end:
+        case ast.Constant(value=int() as low), ast.Constant(value=int() as high):
+            span = str(high - low)
+        case _:
+            span = (
+                f"{ast.unparse(end)} - {ast.unparse(first) if isinstance(first, _ATOMS) else f'({ast.unparse(first)})'}"
+            )
+    if _is_constant(first, 0):
+        span = ast.unparse(end)
     match step:
         case ast.Constant(value=1):
             return span

@@ -302,8 +302,8 @@ class ExpressionReader(ParsedText):
             known = name in self.aliases or name in self.constants or name in self.loop_variables
             return None if (known and name not in self.buffers) or name in NO_TILES else Access(name, None, node)
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap")) if self._rank(name):
-                return Access(name, (Dim(None, None, self.text(node)),) * self._rank(name), node)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap")) if self._rank_in_hbm(name):
+                return Access(name, (Dim(None, None, self.text(node)),) * self._rank_in_hbm(name), node)
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
             return None
         name = node.value.id
@@ -313,12 +313,14 @@ class ExpressionReader(ParsedText):
             return Access(name, None, node)
         return Access(name, tuple(self._dim(index) for index in elements(node)), node)
 
-    def _rank(self, name: str) -> int:
-        """Return the number of dimensions of a tensor or tile; 0 if the name is not known to be one."""
+    def _rank_in_hbm(self, name: str) -> int:
+        """Return the number of dimensions of a tensor in HBM; 0 if the name is not known to be one."""
         if name in self.aliases or name in NO_TILES:
             return 0
-        shape = self.buffers[name].shape if name in self.buffers else self.shapes.get(name)
-        return len(shape or ())
+        if name in self.buffers:
+            buffer = self.buffers[name]
+            return len(buffer.shape) if buffer.space.endswith("hbm") else 0
+        return len(self.shapes.get(name) or ())
 
     def _dim(self, index: ast.expr) -> Dim:
         text = self.text(index)

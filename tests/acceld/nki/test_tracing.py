@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import re
 import signal
 import sys
 import threading
@@ -276,8 +277,9 @@ def test_a_statement_that_fails_only_here_is_left_out_before_the_kernel(head: st
         kernel(head=f"from __future__ import annotations\n{head}m = 2\n", line="assert m == 2"), [SPEC]
     ).notices
     assert why in notice.text and "the statement is left out" in notice.text and notice.line == head.count("\n") + 1
-    with pytest.raises(KernelCrash, match="'n' is not defined"):
+    with pytest.raises(KernelCrash, match="'n' is not defined") as crash:
         trace(kernel("assert n", head), [SPEC])
+    assert re.match(f"line \\d, which gives this name its value, fails here.*{why}", crash.value.hint)
     with pytest.raises(KernelCrash, match="ZeroDivisionError"):
         trace(kernel(head="1 / 0\n"), [SPEC])
 
