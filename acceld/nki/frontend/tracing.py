@@ -129,7 +129,7 @@ def _traced(
         )
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         text = f"{text[:2000]} ({place})" if place else text[:2000]
-        without = session.left_out.get(error.name, "") if isinstance(error, NameError) else ""
+        without = session.left_out.get(error.name or "", "") if isinstance(error, NameError) else ""
         raise KernelCrash(text, rule="exception", line=line, hint=without or _meant(error)) from error
     finally:
         session.running = False
