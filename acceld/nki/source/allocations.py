@@ -8,16 +8,23 @@ it. Every line keeps its number.
 from __future__ import annotations
 
 import ast
+import re
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import DECLARATIONS, called, elements, walked
 
 
+_MAY_TAKE = re.compile(r"\)\s*\[")
+"""Matches an index behind a call. Parsing costs far more than this search."""
+
+
 def with_used_parts(source: str) -> str:
     """Return ``source`` in which each name of the first elements of a new tile is a tile of just these elements; ``source``
     itself if it does not parse or has no such name.
     """
+    if not _MAY_TAKE.search(source):
+        return source
     try:
         tree = parsed(source)
     except (SyntaxError, ValueError):

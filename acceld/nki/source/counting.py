@@ -12,6 +12,7 @@ Every line keeps its number.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 
 from acceld.editing import Edits, SourceText
@@ -26,6 +27,8 @@ _PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast
 
 
 _ROUNDS = 8
+_MAY_COUNT = re.compile(r"range\(.*,")
+"""Matches a line that may have a range with a start. Parsing costs far more than this search."""
 
 
 def with_counted_loops(source: str) -> str:
@@ -35,6 +38,8 @@ def with_counted_loops(source: str) -> str:
     A loop stays if its variable has a use outside of loops over that variable, if its step is not known to be positive, or
     if its body changes a name in its start or step.
     """
+    if not _MAY_COUNT.search(source):
+        return source
     for _ in range(_ROUNDS):  # a range that names the variable of a changed loop waits for the next round
         try:
             tree = parsed(source)
@@ -56,6 +61,18 @@ def with_counted_loops(source: str) -> str:
             return source
         source = edits.apply()
     return source
+
+
+def counted_values(source: str) -> dict[str, tuple[str, str]]:
+    """Return, for the new name of each loop variable that :func:`with_counted_loops` may give, the old name and the text of
+    its value, such as ``i_r0: (r0, 128 * i_r0)``.
+    """
+    found = {}
+    for loop in walked(parsed(source)):
+        if isinstance(loop, ast.For) and (parts := _parts(loop)) is not None and (name := _name(loop)):
+            fresh = f"i_{name}"
+            found[fresh] = name, _value(parts[0], parts[2], fresh)[0]
+    return found
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -113,6 +113,22 @@ def test_what_a_step_loop_does_stays() -> None:
     assert [loop.trips for loop in kernel.loops[:2]] == [3, 3] and kernel.loops[0].kind == "affine_range"
 
 
+def test_a_changed_line_of_a_step_loop_keeps_the_loops_variable() -> None:
+    source = KERNEL.replace(
+        "_scaled_rows(x, scale, out, r0, min(ROWS, rows - r0))",
+        "tile = nl.ndarray((ROWS, 256), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "        nisa.dma_copy(dst=tile[0:44, :], src=x[r0:r0 + 44, :])\n"
+        "        nisa.tensor_scalar(dst=tile[0:44, :], data=tile[0:44, :], op0=nl.multiply, operand0=0.5 + r0)\n"
+        "        nl.store(out[r0:r0 + 44, 0:256], value=tile[0:44, :])",
+    )
+    changed = normalized(source).replace(
+        "operand0=0.5 + (ROWS * i_r0))", "operand0=0.5 + (ROWS * i_r0), engine=nisa.engine.gpsimd)"
+    )
+    assert as_before(source, changed) == source.replace(
+        "operand0=0.5 + r0)", "operand0=0.5 + r0, engine=nisa.engine.gpsimd)"
+    )
+
+
 @pytest.mark.parametrize(
     "loop",
     [
