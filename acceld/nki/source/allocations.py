@@ -14,7 +14,6 @@ from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import DECLARATIONS, called, elements, walked
 
-
 _MAY_TAKE = re.compile(r"\)\s*\[")
 """Matches an index behind a call. Parsing costs far more than this search."""
 

@@ -14,11 +14,12 @@ Rules read such a function as they read a kernel, because its arguments are tens
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from dataclasses import dataclass
 
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import bindings, is_straight
+from acceld.nki.source.syntax import bindings, is_straight, walked
 
 Fact = tuple[tuple[int, ...] | int | None, str]
 """Shape and dtype of a tensor, or the value of a number (None if it is unknown or varies) and no dtype."""
@@ -39,25 +40,21 @@ def bodies(kernel: KernelModule) -> list[Body]:
     Every use of such a function in its file is such a call. The function returns nothing, and no tensor is passed to it
     twice, so each of its parameters is the only name of a tensor.
     """
-    once, used = (
-        bindings(kernel.module),
-        Counter(
-            one.id for one in ast.walk(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
-        ),
+    others = [one for one in kernel.module.body if isinstance(one, ast.FunctionDef) and one is not kernel.function]
+    if not others:
+        return []
+    once = bindings(kernel.module)
+    used = Counter(
+        one.id for one in walked(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
     )
     found = []
-    for node in kernel.module.body:
-        if not isinstance(node, ast.FunctionDef) or node is kernel.function or once[node.name] != 1:
-            continue
+    for node in others:
         given = node.args
         plain = not (given.vararg or given.kwarg or given.posonlyargs or given.kwonlyargs or node.decorator_list)
-        calls = _calls(kernel.function, node.name)
-        if not plain or not calls or len(calls) != used[node.name] or not is_straight(node) or _returns(node):
+        calls = _calls(kernel.function, node.name) if plain and once[node.name] == 1 else []
+        if not calls or len(calls) != used[node.name] or not is_straight(node) or _returns(node):
             continue
-        facts = [_facts(kernel, node, call) for call in calls]
-        merged = facts[0]
-        for other in facts[1:]:
-            merged = _common(merged, other)
+        merged = functools.reduce(_common, (_facts(kernel, node, call) for call in calls))
         if merged is not None:
             found.append(Body(node.name, tuple(one for one, _ in merged), tuple(dtype for _, dtype in merged)))
     return found
