@@ -157,3 +157,29 @@ def test_iterations_that_end_with_a_shorter_tile_are_independent() -> None:
     assert KernelModule(normalized(source), "nki", SHAPES).loops[-1].kind == "affine_range"
     wider = source.replace("h = min(ROWS, rows - r0)", "h = min(ROWS + 1, rows - r0)")
     assert KernelModule(normalized(wider), "nki", SHAPES).loops[-1].kind == "range"
+
+
+def test_work_on_a_tile_whose_size_the_loop_names_stays() -> None:
+    source = current(
+        "x",
+        """
+    out = nl.ndarray((300, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    for r0 in range(0, 300, 128):
+        h = min(128, 300 - r0)
+        ones = nl.ndarray((h, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=ones, value=1.0)
+        half = nl.ndarray((h, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=half, data=ones, op0=nl.multiply, operand0=0.5)
+        tile = nl.ndarray((h, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[r0:r0 + h, 0:256])
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=half, op=nl.multiply)
+        nisa.dma_copy(dst=out[r0:r0 + h, 0:256], src=tile)
+    return out
+""",
+    )
+    (given,) = arrays((300, 256))
+    expected = run(source, given)
+    found = [(move.step, text) for move in moves(source, api="nki", shapes=((300, 256),)) if (text := move.apply())]
+    assert found
+    for step, text in found:
+        assert run(text, given).tobytes() == expected.tobytes(), step
