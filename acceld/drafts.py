@@ -131,8 +131,19 @@ def drawn(one):
     if one["dtype"] == "bfloat16":
         import ml_dtypes
     return np.random.standard_normal(one["shape"]).astype(one["dtype"])
+def names():
+    try:
+        found = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # not every callable says what it takes
+        return []
+    return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 if callable(getattr(module, "get_inputs", None)):
-    inputs = list(module.get_inputs())
+    made = module.get_inputs()
+    if isinstance(made, dict):
+        if other := set(made) - set(names()):
+            raise SystemExit(f"get_inputs returned {', '.join(sorted(map(str, other)))}, which forward does not take")
+        made = [made[name] for name in names() if name in made]
+    inputs = list(made)
     if len(inputs) == sum(one["value"] is None for one in given):
         arrays = iter(inputs)
         inputs = [next(arrays) if one["value"] is None else one["value"] for one in given]
@@ -144,12 +155,6 @@ result = module.forward(*inputs)
 outputs = list(result) if isinstance(result, (tuple, list)) else [result]
 to_kernel = getattr(module, "transform_to_nki_inputs", None)
 kernel = list(to_kernel(inputs)) if to_kernel else inputs
-def names():
-    try:
-        found = inspect.signature(module.forward).parameters.values()
-    except (TypeError, ValueError):  # not every callable says what it takes
-        return []
-    return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 def facts(value):
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
@@ -181,10 +186,15 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     """
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
+    draws = path.is_file() and re.search(
+        r"^def get_inputs\b", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+    )
     hint = (
         f"The reference was called with {called}, or with what its get_inputs() returned: change --arg, or mend the "
         "reference."
         if called
+        else "Mend the reference: its forward is called with what its get_inputs() returns."
+        if draws
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
     raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once", hint=hint)
@@ -367,11 +377,12 @@ def write_reference_folder(
 
 def compulsory_work(facts: ReferenceFacts) -> Mapping[str, int]:
     """Return the declared work of a reference whose operations are unknown, because it can not be traced: the
-    bytes of its arrays.
+    bytes of its arrays. If an argument has integers, they may say which parts of the others are read, as a page table
+    does: then the bytes of the integers and of the outputs alone.
     """
-    arrays = [(a.shape, a.dtype) for a in facts.arguments if a.value is None] + [
-        (o.shape, o.dtype) for o in facts.outputs
-    ]
+    arrays = [(a.shape, a.dtype) for a in facts.arguments if a.value is None]
+    arrays = [one for one in arrays if "int" in one[1]] or arrays
+    arrays += [(o.shape, o.dtype) for o in facts.outputs]
     moved = sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in arrays)
     return {"matmul_flops": 0, "vector_flops": 0, "hbm_bytes": moved}
 
@@ -397,7 +408,9 @@ def workload_toml(
     ``drawn`` says that the reference has no ``get_inputs``: its arrays are then drawn at random. ``work`` is
     the operator's work, None if it is unknown. ``sample`` names the file with sample inputs, if there is one.
     """
-    tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
+    wide = ("", "float32", "int32", "uint32", "bool")
+    dtypes = {*(one.dtype for one in arguments), *(one.dtype for one in outputs)}
+    tolerance = 2e-5 if dtypes.issubset(wide) else 2e-2
     lines = [
         f'name = "{name}"',
         'description = ""                  # one line for lists',
@@ -436,7 +449,8 @@ def workload_toml(
     if work:
         lines += [
             "",
-            "[work]                            # of the operator itself: what the reference computes and moves",
+            "[work]                            # what the reference computes and moves",
+            "counted = true                    # another algorithm may compute less; false if none can",
         ]
         lines += [f'{name} = "{amount}"' for name, amount in work.items()]
     else:

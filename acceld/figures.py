@@ -173,7 +173,10 @@ def beyond_peak(share: float | None) -> str:
     """Return why a percentage of the peak is above 100 %. Empty if it is not above 100 %, and for None."""
     if share is None or share <= 100:
         return ""
-    return "above 100 %: the kernel makes products of a cheaper type than declared, or several operations an element at once"
+    return (
+        "above 100 %: the kernel makes products of a cheaper type or fewer operations than declared, or several operations an "
+        "element at once"
+    )
 
 
 def of_peak(share: float | None, source: str) -> str:

@@ -35,7 +35,9 @@ EIGHT_BIT_TOLERANCE = 2e-2
 
 
 class Work(Protocol):
-    """Work that a workload declares: floating-point operations, and the least number of bytes that must move."""
+    """Work that a workload declares: floating-point operations, and the least number of bytes that must move. ``counted``
+    operations are those of the reference: another algorithm may do with fewer.
+    """
 
     @property
     def vector_flops(self) -> int: ...
@@ -43,6 +45,8 @@ class Work(Protocol):
     def matmul_flops(self) -> int: ...
     @property
     def hbm_bytes(self) -> int: ...
+    @property
+    def counted(self) -> bool: ...
 
 
 class Assessed(Protocol):
@@ -187,11 +191,16 @@ class Floor:
 
 
 def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
-    """Return the physical least times of the declared work on a chip; None if the work or a rate is not known."""
+    """Return the physical least times of the declared work on a chip; None if the work or a rate is not known.
+
+    Counted operations take no time here, because another algorithm than the reference's may do with fewer.
+    """
     peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
     if evaluated.work is None or peaks is None or wire is None:
         return None
     work, passes = evaluated.work, _fewest_passes(evaluated)
+    if work.counted:
+        return Floor(1e6 * work.hbm_bytes / wire, 0.0, 0.0)
     fastest = _fastest_product(evaluated, peaks) / passes
     elementwise = _element_flops_per_s(CHIPS[chip], passes, narrow=evaluated.dtype != "float32")
     return Floor(1e6 * work.hbm_bytes / wire, 1e6 * work.matmul_flops / fastest, 1e6 * work.vector_flops / elementwise)

@@ -458,13 +458,23 @@ def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
     return (outer_step, inner_step) if tuple(column) == tuple(every) else None
 
 
+def _distinct(view: View) -> int:
+    """Return how many elements of its node a view reads, repeated ones once."""
+    return math.prod(extent for extent, step in zip(view.shape, view.strides, strict=True) if step)
+
+
 def work(graph: Graph) -> tuple[int, int, int]:
     """Return (operations of matrix products, operations of all other nodes, bytes of inputs and outputs) of a graph.
 
-    Operations are floating-point operations. Each element counts 2 bytes for 16-bit floats, and 4 bytes otherwise.
+    Operations are floating-point operations. Of an input the elements count that are read. An element of 64 bits counts 4
+    bytes, because kernels take 32.
     """
     products = others = 0
+    read: Counter[int] = Counter()
     for node in graph.nodes():
+        for place, view in enumerate(node.views):
+            rows = node.size if node.kind == "gather" and place == 1 else _distinct(view)
+            read[id(view.node)] += rows
         if node.kind == "dot":
             for view in node.views[::2]:
                 products += 2 * node.size * math.prod(view.shape[len(view.shape) - node.folded :])
@@ -472,6 +482,8 @@ def work(graph: Graph) -> tuple[int, int, int]:
             others += node.size
         elif node.kind == "reduce":
             others += math.prod(node.views[0].shape)
-    sizes = {"bfloat16": 2, "float16": 2}
-    ends = [whole(node) for node in graph.inputs] + list(graph.outputs)
-    return products, others, sum(math.prod(view.shape) * sizes.get(view.dtype, 4) for view in ends)
+    for view in graph.outputs:
+        read[id(view.node)] += _distinct(view)
+    moved = sum(math.prod(view.shape) * BYTES.get(view.dtype, 4) for view in graph.outputs)
+    moved += sum(min(node.size, read[id(node)]) * BYTES.get(node.dtype, 4) for node in graph.inputs)
+    return products, others, moved

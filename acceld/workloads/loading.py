@@ -377,13 +377,13 @@ def _rows(top: _Table, outputs: Iterable[Output]) -> tuple[str, ...]:
 
 def _work(table: _Table, values: Mapping[str, int]) -> DeclaredWork:
     keys = ("vector_flops", "matmul_flops", "hbm_bytes")
-    table.only(keys)
-    counts = [table.expression(key, table.data.get(key, 0), values) for key in keys]
-    if min(counts) < 0 or counts[2] == 0:
+    table.only((*keys, "counted"))
+    vector, matmul, moved = counts = [table.expression(key, table.data.get(key, 0), values) for key in keys]
+    if min(counts) < 0 or moved == 0:
         raise table.fail(
-            "hbm_bytes", f"is {counts[2]}; it must be greater than 0, and vector_flops and matmul_flops at least 0"
+            "hbm_bytes", f"is {moved}; it must be greater than 0, and vector_flops and matmul_flops at least 0"
         )
-    return DeclaredWork(*counts)
+    return DeclaredWork(vector, matmul, moved, counted=table.flag("counted"))
 
 
 def _distributions(table: _Table) -> dict[str, DistributionState]:

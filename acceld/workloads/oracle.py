@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,7 @@ class Reference:
 
     forward: Callable[..., Any]
     get_inputs: Callable[[], Sequence[Any]] | None
+    """Draws the inputs in the order of ``forward``'s parameters."""
     to_kernel: Callable[[Sequence[Any]], Sequence[Any]] | None
     forward_torch: Callable[..., Any] | None = None
     """``forward`` on torch tensors, for a reference that runs on a GPU."""
@@ -41,10 +43,31 @@ def load_reference(path: Path) -> Reference:
         raise WorkloadError(f"{path}: there is no function 'forward'.", hint=near)
     return Reference(
         found["forward"],
-        found["get_inputs"],
+        _in_order(path, found["get_inputs"], found["forward"]) if found["get_inputs"] else None,
         found["transform_to_nki_inputs"],
         found["forward_torch"],
     )
+
+
+def _in_order(path: Path, draw: Callable[[], Any], forward: Callable[..., Any]) -> Callable[[], Sequence[Any]]:
+    """Return a function that calls ``draw``, a file's ``get_inputs``. If ``draw`` returns a dictionary by parameter name,
+    its values come in the order of ``forward``'s parameters. A parameter that is no key is left out.
+    """
+
+    def drawn() -> Sequence[Any]:
+        """Return the inputs. Raises WorkloadError if a key of the dictionary is no parameter of ``forward``."""
+        made = draw()
+        if not isinstance(made, Mapping):
+            return list(made)
+        names = list(inspect.signature(forward).parameters)
+        if other := [str(name) for name in made if name not in names]:
+            raise WorkloadError(
+                f"{path}: get_inputs returned {', '.join(other)}, which forward does not take",
+                hint=f"forward takes {', '.join(names)}",
+            )
+        return [made[name] for name in names if name in made]
+
+    return drawn
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

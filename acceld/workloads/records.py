@@ -154,6 +154,8 @@ class DeclaredWork:
     vector_flops: int
     matmul_flops: int
     hbm_bytes: int
+    counted: bool = False
+    """True if the operations were counted in the reference. Another algorithm may do with fewer operations."""
 
 
 @dataclass(frozen=True, slots=True)

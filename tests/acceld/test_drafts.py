@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from acceld import drafts
 from acceld.errors import MOST_NAMED, UsageError, WorkloadError, nearest_of
 from acceld.workloads import load_workload, make_inputs
+from acceld.workloads.oracle import load_reference
 from acceld.workloads.records import DTYPE_BYTES
 
 
@@ -51,6 +53,52 @@ def test_a_draft_from_a_reference_loads(tmp_path: Path) -> None:
     loaded = load_workload(tmp_path)
     assert loaded.arguments[0].kernel_shape == (2, 2, 8) and loaded.arguments[1].value == 1e-5
     assert (loaded.entry, loaded.grid, loaded.lnc, loaded.mutates) == ("f", (2,), 2, ("w",))
+
+
+INPUTS_BY_NAME = """import numpy as np
+def get_inputs():
+    return {"w": np.ones((8, 2), np.float32), "x": np.ones((4, 8), np.float32), "n": 3}
+def forward(x, w, n):
+    return x @ w * n
+"""
+
+
+def test_inputs_may_come_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "reference.py"
+    path.write_text(INPUTS_BY_NAME, encoding="utf-8")
+    facts = drafts.reference_facts(path)
+    assert [(one.name, one.shape, one.value) for one in facts.arguments] == [
+        ("x", (4, 8), None), ("w", (8, 2), None), ("n", (), 3)
+    ]  # fmt: skip
+    drawn = load_reference(path).get_inputs
+    assert drawn is not None and [np.shape(one) for one in drawn()] == [(4, 8), (8, 2), ()]
+    path.write_text(INPUTS_BY_NAME.replace('"n": 3', '"m": 3'), encoding="utf-8")
+    with pytest.raises(WorkloadError, match="get_inputs returned m, which forward does not take"):
+        drafts.reference_facts(path)
+    other = load_reference(path).get_inputs
+    assert other is not None
+    with pytest.raises(WorkloadError, match="get_inputs returned m, which forward does not take"):
+        other()
+
+
+def test_the_tolerance_of_a_draft_follows_its_floats(tmp_path: Path) -> None:
+    def tolerance(*dtypes: str) -> str:
+        arguments = [drafts.DraftArgument(f"x{at}", (4, 8), dtype) for at, dtype in enumerate(dtypes[:-1])]
+        output = drafts.DraftOutput("out", (4, 8), dtypes[-1])
+        text = drafts.workload_toml("w", arguments, [output], baselines={"nki": "kernel.py"}, reference=None)
+        return next(line for line in text.splitlines() if line.startswith("tolerance"))
+
+    assert tolerance("float32", "int32", "float32").startswith("tolerance = 2e-05")
+    assert tolerance("float32", "bfloat16").startswith("tolerance = 0.02")
+    assert tolerance("bfloat16", "float32").startswith("tolerance = 0.02")
+
+
+def test_the_work_of_a_reference_that_is_not_traced_counts_only_what_every_kernel_moves() -> None:
+    table, pages = drafts.DraftArgument("x", (1000, 8), "float32"), drafts.DraftArgument("i", (4,), "int32")
+    outputs = (drafts.DraftOutput("out", (4, 8), "float32"),)
+    whole = drafts.compulsory_work(drafts.ReferenceFacts((table,), outputs))
+    chosen = drafts.compulsory_work(drafts.ReferenceFacts((table, pages), outputs))
+    assert whole["hbm_bytes"] == 4 * (8000 + 32) and chosen["hbm_bytes"] == 4 * (4 + 32)
 
 
 def test_an_argument_described_unlike_what_get_inputs_makes_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -96,6 +96,13 @@ def test_element_wise_work_has_a_floor_of_its_own() -> None:
     # scalar engine 4 x 1.4 GHz; GpSimd, the faster of the two that exclude each other, 3 x 1.4; tensor engine 2 x 2.8 in four passes
     assert strict.least_us == strict.elements_us == pytest.approx(1e6 / (4 * 1.4 + 3 * 1.4 + 2 * 2.8 / 4))
     assert narrow.elements_us == pytest.approx(1e6 / (4 * 1.4 + 3 * 4 * 1.12 + 2 * 2.8))
+
+
+def test_operations_counted_in_a_reference_are_no_floor() -> None:
+    work = DeclaredWork(10**9, 10**12, 10**6)
+    stated, counted = (floor_of(Case(one), "trn2") for one in (work, replace(work, counted=True)))
+    assert stated is not None and counted is not None
+    assert stated.of == "products" and (counted.least_us, counted.of) == (stated.transfers_us, "transfers")
 
 
 def test_a_scan_takes_longer_than_its_bytes() -> None:

@@ -250,7 +250,7 @@ def check_errors(
             tightest = found.rel_l2, tolerance.rel_l2
         words = tolerance.complaint(found)
         if words and not complaint:
-            several = f" ({workload.outputs[number].name})" if len(workload.outputs) > 1 else ""
+            several = f" ({workload.outputs[number].name})" if not banded and len(workload.outputs) > 1 else ""
             name = names[number] if banded else f"output {number}{several}"
             complaint = f"{name}: {words}" + (f"; {found.place}" if found.place else "")
     check = Check(

@@ -107,6 +107,8 @@ class Session:
     last_line: int = 0
     missing: set[str] = field(default_factory=set)
     """Packages that the kernel's files import and that are not installed."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Reasons, by name, why a statement that defines the name was not executed."""
     samples: bool = True
     """False if the kernel's file may tell a sampled loop's index from a number, so that every iteration is traced."""
     reload: Callable[[], Any] | None = None

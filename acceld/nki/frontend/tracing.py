@@ -129,7 +129,8 @@ def _traced(
         )
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         text = f"{text[:2000]} ({place})" if place else text[:2000]
-        raise KernelCrash(text, rule="exception", line=line, hint=_meant(error)) from error
+        without = session.left_out.get(error.name or "", "") if isinstance(error, NameError) else ""
+        raise KernelCrash(text, rule="exception", line=line, hint=without or _meant(error)) from error
     finally:
         session.running = False
 
@@ -338,24 +339,62 @@ def _load(
             guard = Guard(session.options.permitted, session, MODULE_NAME)
             read = guard.rewritten(read)
             module.__dict__.update(guard.names())
-        exec(compile(read, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
+        notices = (*notices, *_executed(read, module, session))
     except LaunchedWhileLoading as launched:
         line = _line_of(launched.__traceback__, filename)
         notices = (
             *notices,
             Notice(line, "the file launches a kernel here when it is loaded; the rest is not executed"),
         )
-    except (KernelFailure, AcceldError, MemoryError, RecursionError):
-        raise
-    except Exception as error:  # the rest of the file, such as a test script, may fail because its packages are missing
-        if not session.missing or session.entry.partition(".")[0] not in module.__dict__:
-            raise
-        without = " and ".join(sorted(session.missing))
-        text = f"the file fails here without {without} ({type(error).__name__}: {error}); the rest is not executed"
-        notices = (*notices, Notice(_line_of(error.__traceback__, filename), text))
     finally:
         sys.modules.pop(MODULE_NAME, None)
     return module, notices
+
+
+def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[Notice, ...]:
+    """Execute the statements of the kernel's file in ``module``, and return notices of those that fail here only.
+
+    A statement fails here only if it asks for a file (the sandbox has none), or if a package is missing. Behind the kernel the
+    rest of the file is then not executed. Before the kernel the statement alone is left out. Raises any other exception, and the
+    first one if the kernel is not defined in the end.
+    """
+    filename, entry = session.filename, session.entry.partition(".")[0]
+    future = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+    left, failed, notices = tree.body, None, list[Notice]()
+    while True:
+        part = tree if left is tree.body else ast.Module([*future, *left], tree.type_ignores)
+        try:
+            exec(compile(part, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
+        except (KernelFailure, LaunchedWhileLoading, AcceldError, MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            if not session.missing and not isinstance(error, OSError):
+                raise
+            failed = failed or error
+            line = _line_of(error.__traceback__, filename)
+            place = next((at for at, one in enumerate(left) if one.lineno <= line <= (one.end_lineno or line)), None)
+            if place is None:
+                raise
+            known = entry in module.__dict__
+            why = f" without {' and '.join(sorted(session.missing))}" if session.missing else ""
+            rest = "the rest is not executed" if known else "the statement is left out"
+            notices.append(Notice(line, f"the file fails here{why} ({type(error).__name__}: {error}); {rest}"))
+            if not known:
+                reason = (
+                    f"line {line}, which gives this name its value, fails here{why}: {type(error).__name__}: {error}"
+                )
+                session.left_out |= dict.fromkeys(_bound_by(left[place]), reason)
+                left = left[place + 1 :]
+                continue
+        if failed is not None and entry not in module.__dict__:
+            raise failed
+        return tuple(notices)
+
+
+def _bound_by(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement binds."""
+    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return names | {statement.name} if isinstance(statement, ast.FunctionDef | ast.ClassDef) else names
 
 
 def _package(file: Path, root: Path) -> str:

@@ -23,6 +23,8 @@ class Symbol:
     extent: int = 0
     axis: int = 0
     axes: int = 0
+    most: int | None = field(default=None, compare=False)
+    """Greatest value, if it is known."""
 
     @staticmethod
     def over(extent: int, axis: int, axes: int) -> Symbol:

@@ -229,7 +229,20 @@ class ExpressionReader(ParsedText):
         if len(variables) != 1 or any(one.ranges for one in known):
             return None
         listed = ", ".join(sorted(f"{one.constant}+{one.terms}" for one in known))
-        return Affine.of(Symbol(f"{self.callee(node)}({listed})", variables.pop()))
+        greatest = [self._greatest(one) for one in known]
+        limits = [one for one in greatest if one is not None]
+        most = min(limits, default=None) if sign == 1 else max(limits) if None not in greatest else None
+        return Affine.of(Symbol(f"{self.callee(node)}({listed})", variables.pop(), most=most))
+
+    def _greatest(self, form: Affine) -> int | None:
+        """Return the greatest value of a form over the iterations of the loops that it depends on; None if not known."""
+        most = form.constant
+        for symbol, coefficient in form.terms:
+            trips = self.trips.get(symbol.name)
+            if symbol.is_range or trips is None:
+                return None
+            most += max(0, coefficient * (trips - 1))
+        return most
 
     def _is_never_negative(self, form: Affine) -> bool:
         """Tell whether a form is at least 0 in every iteration of the loops that it depends on."""
@@ -256,8 +269,8 @@ class ExpressionReader(ParsedText):
                 return self.is_number(index)
             case ast.Call(func=ast.Name(id="min" | "max" | "abs" | "int"), args=args, keywords=[]):
                 return all(self.is_number(one) for one in args)
-            case ast.Call(func=ast.Attribute(attr="num_programs" | "program_id"), args=args, keywords=[]):
-                return all(self.is_number(one) for one in args)
+            case ast.Call(func=ast.Attribute(attr="num_programs" | "program_id"), args=args, keywords=named):
+                return all(self.is_number(one) for one in (*args, *(each.value for each in named)))
         return False
 
     def _extent(self, node: ast.Subscript) -> Affine | None:
@@ -288,6 +301,9 @@ class ExpressionReader(ParsedText):
             name = node.id
             known = name in self.aliases or name in self.constants or name in self.loop_variables
             return None if (known and name not in self.buffers) or name in NO_TILES else Access(name, None, node)
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="ap")) if self._rank_in_hbm(name):
+                return Access(name, (Dim(None, None, self.text(node)),) * self._rank_in_hbm(name), node)
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
             return None
         name = node.value.id
@@ -296,6 +312,15 @@ class ExpressionReader(ParsedText):
         if _is_constant(node.slice, ...):
             return Access(name, None, node)
         return Access(name, tuple(self._dim(index) for index in elements(node)), node)
+
+    def _rank_in_hbm(self, name: str) -> int:
+        """Return the number of dimensions of a tensor in HBM; 0 if the name is not known to be one."""
+        if name in self.aliases or name in NO_TILES:
+            return 0
+        if name in self.buffers:
+            buffer = self.buffers[name]
+            return len(buffer.shape) if buffer.space.endswith("hbm") else 0
+        return len(self.shapes.get(name) or ())
 
     def _dim(self, index: ast.expr) -> Dim:
         text = self.text(index)

@@ -119,6 +119,12 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
         return ""
     names = {name.id for name in names_in(statement.node)}
     tiles = {access.name for access in accesses(statement)}
+    declaration = kernel.declaration(target.name)
+    if declaration is not None and inside(declaration, loop):  # the declaration moves too
+        sizes = {name.id for name in names_in(declaration.node)}
+        if loop.variable in sizes:
+            return ""
+        names |= sizes
     if (names - tiles) & kernel.ambiguous:
         return ""  # an index whose name has another value outside of the loop
     named, varying = _named_inside(loop)

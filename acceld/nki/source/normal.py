@@ -7,6 +7,8 @@ from collections.abc import Collection
 from difflib import SequenceMatcher
 
 from acceld.editing import lines_of
+from acceld.nki.source.allocations import with_used_parts
+from acceld.nki.source.counting import counted_values, with_counted_loops
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import with_own_tiles
 from acceld.nki.source.names import spelled_out
@@ -27,7 +29,8 @@ def _steps(source: str) -> tuple[str, str, str]:
     """Return (``source``, ``source`` with returned expressions and lists of tiles written out, ``source`` after all
     steps of normalization).
     """
-    written = _if_valid(with_returns_written_out(source), source)
+    counted = _if_valid(with_counted_loops(source), source)
+    written = _if_valid(with_used_parts(with_returns_written_out(counted)), counted)
     stacked = _if_valid(with_stacked_tiles(written), written)
     own = _if_valid(with_own_tiles(stacked), stacked)
     return source, stacked, _if_valid(spelled_out(own), own)
@@ -51,15 +54,18 @@ def as_before(original: str, changed: str) -> str:
     """
     wanted = normalized(changed)
     first, stacked, normal = _steps(original)
-    for former in dict.fromkeys((first, stacked)):
-        lines = _Lines(former, normal, changed, wanted)
+    forms = [_Lines(former, normal, changed, wanted) for former in dict.fromkeys((first, stacked))]
+    for lines in forms:
         if (whole := lines.with_names(lines.names)) is not None:
             return whole
-    kept: set[str] = set()
-    for name in sorted(lines.names):
-        if lines.with_names(kept | {name}) is not None:
-            kept.add(name)
-    return lines.with_names(kept) or changed
+    for lines in forms:
+        kept: set[str] = set()
+        for name in sorted(lines.names):
+            if lines.with_names(kept | {name}) is not None:
+                kept.add(name)
+        if kept and (most := lines.with_names(kept)) not in (None, changed):
+            return most or changed
+    return changed
 
 
 class _Lines:
@@ -83,6 +89,7 @@ class _Lines:
             for step in range(block.size)
             if block.a + step in self._names
         }
+        self._counted = counted_values(original)
         self.names = frozenset[str]().union(*self._names.values())
         """Names that normalization replaced or made."""
 
@@ -93,11 +100,14 @@ class _Lines:
         Return None if that kernel has another normal form than the rewritten kernel.
         """
         olds = {at: old for at, old in self._places.items() if self._names[old] <= set(back)}
-        shared = {name: name.rpartition("_")[0] for name in self._new.intersection(back)}
+        counted = {name: self._counted[name] for name in self._counted.keys() & back}
+        shared = {name: name.rpartition("_")[0] for name in self._new.intersection(back) - counted.keys()}
 
         def line_of(at: int, line: str) -> str:
             if at in olds:
                 return self._before[olds[at]]
+            for name, value in counted.values():
+                line = line.replace(f"({value})", name).replace(value, name)
             return _NAME.sub(lambda found: shared.get(found[0], found[0]), line) if shared else line
 
         text = "".join(line_of(at, line) for at, line in enumerate(self._lines))

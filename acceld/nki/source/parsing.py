@@ -75,6 +75,8 @@ class SourceReader(ExpressionReader):
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
+        numbers = {name for name, one in facts.items() if one is None and name not in bound}
+        self.loop_variables |= numbers  # numbers of which only the name is known, as of a loop's variable
         loops = (one for one in walked(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
         # ``shapes`` has an entry for each argument that is passed, so the other parameters have their defaults
@@ -347,6 +349,9 @@ class SourceReader(ExpressionReader):
         statement.kind, statement.op = "op", op
         statement.namespace = self.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         statement.args = self._arguments(call, of_call(self.api, op))
+        if self.api == "nki" and op == "store" and statement.args.keys() == {"dst", "value"}:
+            statement.op = op = "dma_copy"  # nl.store is another name for this transfer
+            statement.args = {"dst": statement.args["dst"], "src": statement.args["value"]}
         destination = target if target is not None else statement.args.pop("dst", None)
         statement.target = self.access(destination) if destination is not None else None
         if (

@@ -245,6 +245,9 @@ class KernelModule(SourceReader):
 
     def is_column(self, access: Access) -> bool:
         """Tell whether an operand is known to have one element in each partition."""
+        match access.dims:
+            case (Dim(span=(_, _)), last):  # some partitions of a tile
+                return last.extent == 1
         shape = self.extents(access)
         return shape is not None and shape[-1] == 1
 
@@ -420,7 +423,8 @@ def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips:
     for access in accesses:
         assert access.dims is not None
         dim = access.dims[axis]
-        step = dim.form.coefficient(variable) if dim.form is not None and not (dim.full or dim.unsized) else None
+        known = dim.begin is not None and not dim.full and (dim.span is not None or not dim.unsized)
+        step = dim.begin.coefficient(variable) if dim.begin is not None and known else None
         reached = dim.reach(trips, variable) if step else None
         if step is None or reached is None or reached[0] < 0:
             return False

@@ -23,7 +23,7 @@ _IN_BOTH = frozenset(
 OPERATIONS = {
     "nki": _IN_BOTH
     | {"dma_copy", "dma_transpose", "nc_stream_shuffle", "iota", "affine_select"}
-    | {"select_reduce", "max8", "nc_find_index8"},
+    | {"select_reduce", "max8", "nc_find_index8", "nc_n_gather"},
     "nki_legacy": _IN_BOTH
     | frozenset("load load_transpose2d store copy matmul loop_reduce sum max".split())
     | frozenset(BINARY)
@@ -85,22 +85,39 @@ class Dim:
         """Tell whether the index is ``:``, or a slice of the first ``extent`` elements."""
         return self.full or (self.form == Affine() and self.extent == extent)
 
+    @property
+    def begin(self) -> Affine | None:
+        """Return the first element that the index covers; None if it is not understood."""
+        return self.form if self.span is None else self.span[0]
+
     def reach(self, trips: Mapping[str, int | None], without: str) -> tuple[int, int] | None:
         """Return the least and the greatest element that the index covers while the loop variable ``without`` is zero.
 
         ``trips`` has the numbers of iterations of the other loops, by variable. The result is None if a number that is
         needed is not known.
         """
-        assert self.form is not None
-        low = high = self.form.constant
-        for symbol, coefficient in self.form.terms:
+        begin = self.begin
+        assert begin is not None
+        low = high = begin.constant
+        for symbol, coefficient in begin.terms:
             if symbol.name == without:
                 continue
             count = symbol.extent if symbol.is_range else trips.get(symbol.name)
             if count is None:
                 return None
             low, high = low + min(0, coefficient * (count - 1)), high + max(0, coefficient * (count - 1))
-        return low, high + (self.extent or 1) - 1
+        width = (self.extent or 1) if self.span is None else _most(self.span[1])
+        return None if width is None else (low, high + width - 1)
+
+
+def _most(size: Affine) -> int | None:
+    """Return a number that the size of a slice never exceeds; None if none is known."""
+    most = size.constant
+    for symbol, coefficient in size.terms:
+        if symbol.most is None or coefficient < 0:
+            return None
+        most += coefficient * symbol.most
+    return most
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ MODULES = (
     "reduce_once",
     "drain_once",
     "store_once",
+    "merge_transfers",
     "order_loads",
     "reduce_in_activation",
     "reduce_in_copy",

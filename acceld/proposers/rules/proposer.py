@@ -17,9 +17,10 @@ from typing import Any
 from acceld import plugins
 from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
+from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
 from acceld.nki.source.normal import as_before, normalized
-from acceld.nki.source.reading import kernel_module
+from acceld.nki.source.reading import KernelModule, kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Place, Rule, Site, Source, Variant, rewrite_name
@@ -76,7 +77,9 @@ def rewrite(
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    for number, kernel in enumerate(readings(source, api, shapes, dtypes, entry)):
+    groups = functions(source, api, shapes, dtypes, entry)
+    around = [group for group in groups[1:] if _is_in(site, group[0])] or groups[:1]
+    for number, kernel in enumerate(around[0]):
         try:
             made = rule_named(site.rule).apply(kernel, site, variant)
             return as_before(source, _with_assertions(made, kernel) if number else made)
@@ -85,12 +88,19 @@ def rewrite(
     raise refusal
 
 
+def _is_in(site: Site, kernel: Source) -> bool:
+    """Tell whether a site lies in the function that was read as a kernel."""
+    function = getattr(kernel, "function", None)
+    return function is not None and function.lineno <= site.line <= function.end_lineno
+
+
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
 ) -> tuple[list[Site], list[Site]]:
     """Return (places where the rules of an API apply; places where rules refuse), each with the most promising first."""
-    kernels = readings(source, api, shapes, dtypes, entry)
-    found = [(rule, one) for rule in all_rules() if api in rule.apis for one in places(rule, kernels, profile)]
+    groups = functions(source, api, shapes, dtypes, entry)
+    rules = [rule for rule in all_rules() if api in rule.apis]
+    found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
     refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
@@ -149,11 +159,11 @@ def moves(
     A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
     names the one rule whose moves are wanted; "" means all rules.
     """
-    reread = partial(readings, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
+    reread = partial(functions, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
     try:
-        kernels = reread(source)
-        found = [(rule, one) for rule in rules for one in places(rule, kernels, profile)]
+        groups = reread(source)
+        found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     except RuleRefused:
         return []
     listed, promises = [], defaultdict[Rule, list[float]](list)
@@ -171,7 +181,7 @@ def moves(
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
-def _everywhere(rule: Rule, source: str, reread: Callable[[str], Sequence[Source]]) -> str | None:
+def _everywhere(rule: Rule, source: str, reread: Callable[[str], Sequence[Sequence[Source]]]) -> str | None:
     """Return the kernel after a rule has changed every place that it finds, each by its first variant; None if the
     rule changes nothing.
     """
@@ -179,7 +189,8 @@ def _everywhere(rule: Rule, source: str, reread: Callable[[str], Sequence[Source
     for _ in range(_MOST_PLACES):
         made = (
             _moved(one.rewrite, one.site.variants[0])
-            for one in places(rule, reread(text), None)
+            for kernels in reread(text)
+            for one in places(rule, kernels, None)
             if one.rewrite is not None
         )
         changed = next((one for one in made if one not in (None, text)), None)
@@ -210,6 +221,25 @@ def readings(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) 
     whole = kernel_module(normalized(source), api, shapes, dtypes, entry)
     one_way = decided(whole)
     return (whole,) if one_way is whole else (whole, one_way)
+
+
+_DEEPEST = 3
+"""Greatest number of functions in a chain, each of which calls the next, that rules read."""
+
+
+@lru_cache(maxsize=64)
+def functions(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> tuple[tuple[Source, ...], ...]:
+    """Return the readings of the kernel, and behind them those of each function of its file that does a part of its work.
+
+    Raise RuleRefused if the source can not be parsed.
+    """
+    groups = [readings(source, api, shapes, dtypes, entry)]
+    new = groups
+    for _ in range(_DEEPEST):
+        called = [one for group in new if isinstance(group[0], KernelModule) for one in bodies(group[0])]
+        new = [readings(source, api, one.shapes, one.dtypes, one.name) for one in called]
+        groups = [*groups, *new]
+    return tuple(groups)
 
 
 class RulesProposer(Proposer):

@@ -168,7 +168,12 @@ def test_init_writes_a_folder_that_verify_accepts(
     assert main(["init", "mine.py", "--reference", "ref.py", "--json"]) == 0
     assert answer(capsys)["status"] == "passed"
     work = tomllib.loads((folder / "mine" / "workload.toml").read_text())["work"]
-    assert work == {"matmul_flops": "0", "vector_flops": str(128 * 64), "hbm_bytes": str(3 * 4 * 128 * 64)}
+    assert work == {
+        "counted": True,
+        "matmul_flops": "0",
+        "vector_flops": str(128 * 64),
+        "hbm_bytes": str(3 * 4 * 128 * 64),
+    }
     assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
     assert "exists" in capsys.readouterr().err
     monkeypatch.chdir(folder / "mine")

@@ -77,6 +77,18 @@ def test_a_candidate_need_not_be_better_in_a_band_than_the_workloads_own_kernel(
     assert check_errors(SILU, Trial("banded/M", 1), errors, floors, errors).check.passed
 
 
+def test_a_band_of_a_kernel_with_two_outputs_is_named() -> None:
+    (output,) = SILU.outputs
+    two = replace(SILU, outputs=(output, replace(output, name="other")))
+    count = len(pieces_of(two, "banded/M", 1))
+    errors, floors = [Errors(0.5, 0.5, 0.5)] * count, [Errors(1e-8, 1e-8, 1e-8)] * count
+    errors[:-1] = floors[:-1]
+    assert (
+        pieces_of(two, "banded/M", 1)[-1].name
+        in check_errors(two, Trial("banded/M", 1), errors, floors, None).check.detail
+    )
+
+
 def test_where_a_workload_says_so_what_is_not_a_number_stays_so() -> None:
     silu = replace(SILU, nan=True)
     (x,) = inputs_of(silu, 4, "banded/M")

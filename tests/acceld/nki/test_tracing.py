@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import re
 import signal
 import sys
 import threading
@@ -262,8 +263,31 @@ def test_a_script_after_the_kernel_may_fail_without_its_packages() -> None:
     assert "fails here without torch" in program.notices[0].text
     with pytest.raises(KernelCrash, match="ZeroDivisionError"):
         trace(kernel() + "\n1 / 0\n", [SPEC])
-    with pytest.raises(KernelCrash, match="int"):
-        trace(kernel(head="import torch\nn = int(torch.ones(2).sum())\n"), [SPEC])
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ("import torch\nn = int(torch.ones(2).sum())\n", "without torch"),
+        ("n = open('no such file').read()\n", "no such file"),
+    ],
+)
+def test_a_statement_that_fails_only_here_is_left_out_before_the_kernel(head: str, why: str) -> None:
+    (notice,) = trace(
+        kernel(head=f"from __future__ import annotations\n{head}m = 2\n", line="assert m == 2"), [SPEC]
+    ).notices
+    assert why in notice.text and "the statement is left out" in notice.text and notice.line == head.count("\n") + 1
+    with pytest.raises(KernelCrash, match="'n' is not defined") as crash:
+        trace(kernel("assert n", head), [SPEC])
+    assert re.match(f"line \\d, which gives this name its value, fails here.*{why}", crash.value.hint)
+    with pytest.raises(KernelCrash, match="ZeroDivisionError"):
+        trace(kernel(head="1 / 0\n"), [SPEC])
+
+
+def test_the_reason_is_the_failed_statement_where_the_kernel_itself_is_left_out() -> None:
+    source = kernel().replace("def kernel(x):", "@open('no such file')\ndef kernel(x):")
+    with pytest.raises(KernelCrash, match="no such file"):
+        trace(source, [SPEC])
 
 
 def test_index_expressions_may_be_made_while_the_file_loads() -> None:

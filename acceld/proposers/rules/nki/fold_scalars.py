@@ -161,8 +161,10 @@ def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
 
 def _column(kernel: KernelModule, statement: Statement, argument: str) -> bool:
     access = statement.reads.get(argument)
-    shape = kernel.extents(access) if access is not None else None
-    return shape is not None and len(shape) == 2 and shape[1] == 1
+    if access is None or not kernel.is_column(access):
+        return False
+    shape = kernel.extents(access)
+    return shape is None or len(shape) == 2
 
 
 def _two_scalars(kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str) -> _Fold | None:

@@ -819,6 +819,24 @@ TWO_OPERATIONS = current(
     return out
 """,
 )
+PIECES = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    other = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    for p in range(128):
+        # a row
+        nisa.dma_copy(dst=w_tile[p:p + 1, 0:512], src=w[0:1, 0:512])
+    for b in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        for c in nl.affine_range(4):
+            nisa.dma_copy(dst=x_tile[0:128, 128 * c:128 * c + 128], src=x[b, 128:256, 128 * c:128 * c + 128])
+        nisa.tensor_tensor(dst=other, data1=x_tile, data2=w_tile, op=nl.multiply)
+        nisa.dma_copy(dst=out[b, 0:128, 0:512], src=other)
+    return out
+""",
+)
 STORED_PARTS = current(
     "x, w",
     """
@@ -1914,6 +1932,15 @@ PLACES = [
         ("accumulate=step > 0)", "accumulate=step > 0)\n            nisa.tensor_copy(dst=tile[0:128, 0:64], src=total)"),
         ], what="of turned"),
     Example("drain_once", DRAIN_NARROW, [(2, 128, 1024)], what="1024 columns"),
+    Example("merge_transfers", PIECES, [(2, 256, 512), (1, 512)],
+        stays=[
+        ("dst=w_tile[p:p + 1", "dst=w_tile[127 - p:128 - p"), ("for p in range(128)", "for p in range(126)", "[p:p", "[p + p:p + p"),
+        ("        # a row\n", "        # a row\n        nisa.memset(dst=other, value=1.0)\n"),
+        ("src=w[0:1, 0:512])", "src=w[0:1, 0:512], dst_rmw_op=nl.add)"), ("src=w[0:1, 0:512]", "src=x[0, 2 * p:2 * p + 1, 0:512]"),
+        ], what=".*loop over p "),
+    Example("merge_transfers", PIECES, [(2, 256, 512), (1, 512)],
+        stays=[("dst=x_tile[0:128, 128 * c", "dst=x_tile[0:128, 64 * c"), ("src=x[b, 128:256, 128 * c:128 * c + 128]", "src=x[b, 128:256, 0:128]")],
+        what=".*loop over c "),
     Example("store_once", STORED_PARTS, STORED_PARTS_SHAPES,
         stays=[
         ("part in nl.affine_range", "part in nl.sequential_range"),

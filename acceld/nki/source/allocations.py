@@ -1,0 +1,66 @@
+"""Declare the used part of a tile as a tile, so that rules see a declaration.
+
+For example ``column = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)[:, 0:1]`` becomes
+``column = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)``. The rest of such a tile has no name, so nothing uses
+it. Every line keeps its number.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from acceld.editing import Edits, SourceText
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import DECLARATIONS, called, elements, walked
+
+_MAY_TAKE = re.compile(r"\)\s*\[")
+"""Matches an index behind a call. Parsing costs far more than this search."""
+
+
+def with_used_parts(source: str) -> str:
+    """Return ``source`` in which each name of the first elements of a new tile is a tile of just these elements; ``source``
+    itself if it does not parse or has no such name.
+    """
+    if not _MAY_TAKE.search(source):
+        return source
+    try:
+        tree = parsed(source)
+    except (SyntaxError, ValueError):
+        return source
+    text, edits, found = SourceText(source), Edits(source), False
+    for node in walked(tree):
+        match node:
+            case ast.Assign(
+                targets=[ast.Name()], value=ast.Subscript(value=ast.Call(func=function) as call) as part
+            ) if called(function) in DECLARATIONS:
+                shape = _shape(call)
+                used = [_extent(one) for one in elements(part)]
+                if shape is None or len(shape) != len(used) or None in used:
+                    continue
+                for extent, end in zip(shape, used, strict=True):
+                    if end:
+                        edits.replace(*text.span(extent), end)
+                edits.replace(text.span(call)[1], text.span(part)[1], "")
+                found = True
+    return edits.apply() if found else source
+
+
+def _shape(call: ast.Call) -> list[ast.expr] | None:
+    """Return the extents of a declared tile; None if they are not written out."""
+    given = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "shape"), None)
+    return list(given.elts) if isinstance(given, ast.Tuple | ast.List) else None
+
+
+def _extent(index: ast.expr) -> str | None:
+    """Return the text of the number of elements that a slice from the first element on selects; "" for all, None for other
+    indices.
+    """
+    match index:
+        case ast.Slice(lower=None | ast.Constant(value=0), upper=None, step=None):
+            return ""
+        case ast.Slice(lower=None | ast.Constant(value=0), upper=ast.Constant(value=int() as end), step=None):
+            return str(end) if end > 0 else None
+        case ast.Slice(lower=None | ast.Constant(value=0), upper=ast.Name(id=name), step=None):
+            return name
+    return None

@@ -1,0 +1,185 @@
+"""Rules read kernels whose loops have steps, whose tiles are parts of declared ones, and whose work is in functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from acceld.nki.source.bodies import bodies
+from acceld.nki.source.counting import with_counted_loops
+from acceld.nki.source.normal import as_before, normalized
+from acceld.nki.source.reading import KernelModule
+from acceld.proposers.rules.proposer import moves
+from tests.acceld.proposers.rules.kernels import arrays, current, run
+
+HELPERS = """
+ROWS = 128
+LINE = 8
+
+
+def _column(rows):
+    return nl.ndarray((rows, LINE), dtype=nl.float32, buffer=nl.sbuf)[:, 0:1]
+
+
+def _scaled_rows(x, scale, out, r0, rows):
+    columns = x.shape[1]
+    tile = nl.ndarray((ROWS, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile[0:rows, 0:columns], src=x[r0:r0 + rows, 0:columns])
+    total = _column(ROWS)
+    nisa.tensor_reduce(dst=total[0:rows, :], op=nl.maximum, data=tile[0:rows, 0:columns], axis=1)
+    wide = nl.ndarray((ROWS, columns), dtype=nl.float32, buffer=nl.sbuf)
+    for p in range(ROWS):
+        nisa.dma_copy(dst=wide[p:p + 1, 0:columns], src=scale[0:1, 0:columns])
+    half = nl.ndarray((ROWS, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=half[0:rows, 0:columns], data=tile[0:rows, 0:columns], op0=nl.multiply, operand0=total[0:rows, 0:1])
+    made = nl.ndarray((ROWS, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=made[0:rows, 0:columns], data1=half[0:rows, 0:columns], data2=wide[0:rows, 0:columns], op=nl.multiply)
+    nisa.dma_copy(dst=out[r0:r0 + rows, 0:columns], src=made[0:rows, 0:columns])
+"""
+BODY = """
+    rows = x.shape[0]
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    for r0 in range(0, rows, ROWS):
+        _scaled_rows(x, scale, out, r0, min(ROWS, rows - r0))
+    return out
+"""
+HEAD, BEHIND = current("x, scale", BODY).split("@nki.jit", 1)
+KERNEL = f"{HEAD}{HELPERS}\n\n@nki.jit{BEHIND}"
+SHAPES, DTYPES = ((300, 256), (1, 256)), ("float32", "float32")
+
+
+def test_the_work_in_a_function_is_rewritten_in_place() -> None:
+    (body,) = bodies(KernelModule(normalized(KERNEL), "nki", SHAPES, DTYPES))
+    assert (body.name, body.shapes) == ("_scaled_rows", (*SHAPES, (300, 256), None, None))
+    assert body.dtypes[:3] == ("float32",) * 3
+    given = arrays(*SHAPES)
+    expected, made = run(KERNEL, *given), {}
+    for move in moves(KERNEL, api="nki", shapes=SHAPES, dtypes=DTYPES):
+        if (text := move.apply()) is not None:
+            made[move.rule] = text
+            assert np.allclose(run(text, *given), expected, rtol=1e-5), move.step
+    assert {"merge_transfers", "fold_scalars", "place_engine"} <= made.keys()
+    changed = as_before(KERNEL, made["merge_transfers"]).splitlines()
+    assert "    nisa.dma_copy(dst=wide[0:ROWS, 0:columns], src=scale.ap(pattern=[[0, ROWS], [1, columns]]))" in changed
+    assert len(set(KERNEL.splitlines()) - set(changed)) == 2, "every other line is as it was"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("_scaled_rows(x, scale, out,", "_scaled_rows(x, x, out,"),  # two names of one tensor
+        ("    return out\n", "    _scaled_rows(scale, x, out, 0, 1)\n    return out\n"),  # other shapes
+        ("    return out\n", "    other = _scaled_rows\n    return out\n"),  # may be called elsewhere
+        ("        _scaled_rows(x,", "        x = x\n        _scaled_rows(x,"),  # perhaps another tensor
+        ("    columns = x.shape[1]\n", "    columns = x.shape[1]\n    if r0 > 5:\n        return\n"),
+        ("def _scaled_rows(x, scale, out, r0, rows)", "def _scaled_rows(x, scale, out, r0, *rows)"),
+        ("buffer=nl.shared_hbm", "buffer=nl.sbuf"),
+    ],
+)
+def test_a_function_that_may_be_called_with_something_else_is_no_place(old: str, new: str) -> None:
+    source = KERNEL.replace(old, new)
+    assert source != KERNEL
+    assert not bodies(KernelModule(normalized(source), "nki", SHAPES, DTYPES))
+
+
+def test_what_a_step_loop_does_stays() -> None:
+    source = current(
+        "x",
+        """
+    out = nl.ndarray((300, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    size = nl.tile_size.pmax
+    for r0 in range(0, 300, size):
+        h = min(size, 300 - r0)
+        for c0 in range(64, 256, 64):
+            tile = nl.ndarray((h, 64), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[r0:r0 + h, c0:c0 + 64])
+            for again in range(c0 // 64, 4):
+                nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=0.5 * again - c0 * 2)
+            nisa.dma_copy(dst=out[r0:r0 + h, c0 - 64:c0], src=tile)
+        rest = nl.ndarray((h, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rest, src=x[r0:r0 + h, 0:64])
+        nisa.dma_copy(dst=out[r0:r0 + h, 192:256], src=rest)
+    return out
+""",
+    )
+    counted = with_counted_loops(source)
+    assert (
+        "for i_r0 in range((300 + size - 1) // size):" in counted and "for i_c0 in range((192 + 63) // 64):" in counted
+    )
+    (given,) = arrays((300, 256))
+    assert run(counted, given).tobytes() == run(source, given).tobytes()
+    assert as_before(source, normalized(source)) == source
+    kernel = KernelModule(normalized(source), "nki", ((300, 256),))
+    assert [loop.trips for loop in kernel.loops[:2]] == [3, 3] and kernel.loops[0].kind == "affine_range"
+
+
+def test_a_changed_line_of_a_step_loop_keeps_the_loops_variable() -> None:
+    source = KERNEL.replace(
+        "_scaled_rows(x, scale, out, r0, min(ROWS, rows - r0))",
+        "tile = nl.ndarray((ROWS, 256), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "        nisa.dma_copy(dst=tile[0:44, :], src=x[r0:r0 + 44, :])\n"
+        "        nisa.tensor_scalar(dst=tile[0:44, :], data=tile[0:44, :], op0=nl.multiply, operand0=0.5 + r0)\n"
+        "        nl.store(out[r0:r0 + 44, 0:256], value=tile[0:44, :])",
+    )
+    changed = normalized(source).replace(
+        "operand0=0.5 + (ROWS * i_r0))", "operand0=0.5 + (ROWS * i_r0), engine=nisa.engine.gpsimd)"
+    )
+    assert as_before(source, changed) == source.replace(
+        "operand0=0.5 + r0)", "operand0=0.5 + r0, engine=nisa.engine.gpsimd)"
+    )
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for r in range(0, 8, s):\n        f(r)",  # the step's sign is not known
+        "for r in range(8, 0, -1):\n        f(r)",
+        "for r in range(0, 8, 2):\n        f(r)\n    f(r)",  # the last value
+        "for r in range(n, 8):\n        n = 3\n        f(r)",  # another first value for each use
+        "for r in range(0, 8, 2):\n        r = r + 1\n        f(r)",
+        "for r in range(0, 8, 2):\n        f(f'{r}')",
+        "for r in range(0, 8, 2):\n        for r in range(r, 9):\n            f(r)",
+        "for r in range(0, 8, 2):\n        f(i_r)",  # the new name is taken
+        "for r in range(0, 8, 2):\n        f(r)\n    else:\n        f(1)",
+        "for r in range(f(), 8):\n        f(r)",
+    ],
+)
+def test_a_loop_whose_values_may_differ_stays(loop: str) -> None:
+    source = f"def k(x, s, n):\n    {loop}\n"
+    assert with_counted_loops(source) == source
+
+
+def test_iterations_that_end_with_a_shorter_tile_are_independent() -> None:
+    source = KERNEL.replace(
+        "_scaled_rows(x, scale, out, r0, min(ROWS, rows - r0))",
+        "h = min(ROWS, rows - r0)\n        tile = nl.ndarray((ROWS, 256), dtype=nl.float32, buffer=nl.sbuf)\n        nisa.dma_copy(dst=tile[0:h, :], src=x[r0:r0 + h, :])\n        nl.store(out[r0:r0 + h, 0:256], value=tile[0:h, :])",
+    )
+    assert KernelModule(normalized(source), "nki", SHAPES).loops[-1].kind == "affine_range"
+    wider = source.replace("h = min(ROWS, rows - r0)", "h = min(ROWS + 1, rows - r0)")
+    assert KernelModule(normalized(wider), "nki", SHAPES).loops[-1].kind == "range"
+
+
+def test_work_on_a_tile_whose_size_the_loop_names_stays() -> None:
+    source = current(
+        "x",
+        """
+    out = nl.ndarray((300, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    for r0 in range(0, 300, 128):
+        h = min(128, 300 - r0)
+        ones = nl.ndarray((h, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=ones, value=1.0)
+        half = nl.ndarray((h, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=half, data=ones, op0=nl.multiply, operand0=0.5)
+        tile = nl.ndarray((h, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[r0:r0 + h, 0:256])
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=half, op=nl.multiply)
+        nisa.dma_copy(dst=out[r0:r0 + h, 0:256], src=tile)
+    return out
+""",
+    )
+    (given,) = arrays((300, 256))
+    expected = run(source, given)
+    found = [(move.step, text) for move in moves(source, api="nki", shapes=((300, 256),)) if (text := move.apply())]
+    assert found
+    for step, text in found:
+        assert run(text, given).tobytes() == expected.tobytes(), step
