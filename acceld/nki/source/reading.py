@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
+from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.carried import carried_names
 from acceld.nki.source.parsing import SourceReader
@@ -23,9 +24,11 @@ from acceld.nki.source.syntax import (
     Loop,
     Statement,
     accesses,
+    bindings,
     flatten,
     names_in,
     value_of,
+    walked,
 )
 
 _PER_ROW = {"tensor_reduce": 1, "sum": 1, "max": 1, "bn_stats": 6, "bn_aggr": 2}
@@ -215,7 +218,32 @@ class KernelModule(SourceReader):
         gives no dtype.
         """
         declaration = self.declaration(name)
-        return "" if declaration is None else self.text_of(declaration, "dtype")
+        return "" if declaration is None else self._dtype_text(declaration)
+
+    def _dtype_text(self, statement: Statement) -> str:
+        """Return the dtype that a statement gives, as source text. A name that the file gives to a dtype stands for it."""
+        text = self.text_of(statement, "dtype")
+        return self._named_dtypes.get(text, text)
+
+    @cached_property
+    def _named_dtypes(self) -> dict[str, str]:
+        """Return the text of the dtype for each name that the file binds once, to a dtype, as ``F32, I32 = nl.float32, nl.int32``."""
+        found: dict[str, str] = {}
+        for node in walked(self.module):
+            match node:
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
+                    values
+                ):
+                    pairs = zip(names, values, strict=True)
+                case ast.Assign(targets=[ast.Name() as one], value=value):
+                    pairs = zip([one], [value], strict=True)
+                case _:
+                    continue
+            for name, value in pairs:
+                if isinstance(name, ast.Name) and isinstance(value, ast.Attribute) and value.attr in DTYPE_BYTES:
+                    found[name.id] = self.text(value)
+        once = bindings(self.module) if found else {}
+        return {name: text for name, text in found.items() if once[name] == 1 and name not in self.parameters}
 
     def dtype_of(self, name: str) -> str:
         """Return the dtype of a tile or tensor without its module, such as ``float32``; empty if it is not known.
@@ -231,7 +259,7 @@ class KernelModule(SourceReader):
             makers = [one] if (one := self.declaration(name)) is not None else self.writers(name)
             if len(makers) != 1 or makers[0].kind == "other" or makers[0].augmented or makers[0].made.name != name:
                 return ""
-            given, source = self.text_of(makers[0], "dtype"), makers[0].reads.get("src")
+            given, source = self._dtype_text(makers[0]), makers[0].reads.get("src")
             if given and not given.endswith(".dtype"):
                 return given.rpartition(".")[2]
             if not given and (source is None or makers[0].op not in (*LOADS, *COPIES)):

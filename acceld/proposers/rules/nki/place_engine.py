@@ -7,7 +7,7 @@ from functools import partial
 
 from acceld.chips import CHIPS
 from acceld.model import Profile
-from acceld.nki.ir.operations import SCALAR_ENGINE_ALU
+from acceld.nki.ir.operations import FLOAT_DTYPES, SCALAR_ENGINE_ALU
 from acceld.nki.source.building import replaced
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import engine, operation, prefix
@@ -128,7 +128,7 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
     if statement.target is None:
         return ()
     tiles = {one.name for one in (statement.target, *statement.mentions)}
-    if any(kernel.dtype_of(name).startswith(("int", "uint")) for name in tiles):
+    if any((dtype := kernel.dtype_of(name)) and dtype not in FLOAT_DTYPES for name in tiles):
         return ()  # GpSimd computes integers exactly, the other engines in float32
     in_sbuf = all(_in_sbuf(kernel, name) for name in tiles)
     if statement.op == "tensor_scalar" and (in_sbuf or all(kernel.space_of(name) in _REACHED for name in tiles)):

@@ -183,3 +183,25 @@ def test_work_on_a_tile_whose_size_the_loop_names_stays() -> None:
     assert found
     for step, text in found:
         assert run(text, given).tobytes() == expected.tobytes(), step
+
+
+def test_a_dtype_has_the_name_that_the_file_gives_it() -> None:
+    source = current(
+        "x",
+        """
+    f32, i32 = nl.float32, nl.int32
+    out = nl.ndarray((128, 256), dtype=f32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 256), dtype=i32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.right_shift, operand0=1)
+    made = nl.ndarray((128, 256), dtype=f32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=made, src=tile)
+    nisa.tensor_scalar(dst=made, data=made, op0=nl.multiply, operand0=0.5)
+    nisa.dma_copy(dst=out, src=made)
+    return out
+""",
+    )
+    kernel = KernelModule(normalized(source), "nki", ((128, 256),), ("int32",))
+    assert (kernel.dtype_of("tile"), kernel.declared_dtype("made")) == ("int32", "nl.float32")
+    places = {move.step for move in moves(source, api="nki", shapes=((128, 256),), dtypes=("int32",))}
+    assert "place_engine gpsimd, line 16 (alone)" in places and not any("line 13" in one for one in places), places
