@@ -551,7 +551,7 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
     """Return the variables of loops, and the names of numbers and indices that loops bind, that the function also reads
     outside of all loops that bind them. There they keep their last value.
     """
-    loops = [one for one in ast.walk(function) if isinstance(one, ast.For)]
+    loops = [one for one in walked(function) if isinstance(one, ast.For)]
     bound = {id(loop): _bound_by(loop) for loop in loops}
     everywhere = set[str]().union(*bound.values())
     found: set[str] = set()
@@ -575,7 +575,7 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
 def _bound_by(loop: ast.For) -> frozenset[str]:
     """Return the variable of a loop, and the names of numbers and indices that its body binds."""
     found = {loop.target.id} if isinstance(loop.target, ast.Name) else set[str]()
-    for one in ast.walk(loop):
+    for one in walked(loop):
         match one:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Constant() | ast.Name()):
                 found.add(name)

@@ -18,7 +18,7 @@ from copy import deepcopy
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import NO_TILES, below, bindings, is_straight, numbers, uncached_names_in
+from acceld.nki.source.syntax import NO_TILES, below, bindings, is_straight, numbers, uncached_names_in, walked
 
 _ROUNDS = 4
 """Greatest number of functions in a chain, each of which calls the next in its expression, that is written out."""
@@ -71,7 +71,7 @@ def _name(statement: ast.stmt) -> str:
 
 def _is_steady(function: ast.FunctionDef, module: ast.Module, once: Counter[str]) -> bool:
     """Tell whether the names in the expression and in the defaults have one value throughout the file."""
-    changed = {name for one in ast.walk(module) if isinstance(one, ast.Global) for name in one.names}
+    changed = {name for one in walked(module) if isinstance(one, ast.Global) for name in one.names}
     parameters = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
     defaults = [one for one in (*function.args.defaults, *function.args.kw_defaults) if one is not None]
     named = numbers(module)

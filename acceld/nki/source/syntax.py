@@ -356,7 +356,7 @@ def is_straight(function: ast.FunctionDef) -> bool:
     """Tell whether a function runs its statements in the order of the source, in one scope: without inner functions,
     assignments inside expressions, jumps, handlers and names of other scopes.
     """
-    return not any(isinstance(node, _NOT_STRAIGHT) for statement in function.body for node in ast.walk(statement))
+    return not any(isinstance(node, _NOT_STRAIGHT) for statement in function.body for node in walked(statement))
 
 
 _NOT_STRAIGHT = (

@@ -442,6 +442,7 @@ class TunedRules(RulesProposer):
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
+        await tuner.free(root)
         faster = [one for one in tuner.fastest() if one.latency_us < root.latency_us]
         return [replace(one, parent=None, tie=None, moves=None, made={}) for one in without_idle_steps(faster)]
 
