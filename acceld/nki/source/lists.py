@@ -31,7 +31,18 @@ from dataclasses import dataclass
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import is_alone, parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called, elements, is_straight, names_in, root, walked
+from acceld.nki.source.syntax import (
+    DECLARATIONS,
+    LOOPS,
+    below,
+    blocks,
+    called,
+    elements,
+    is_straight,
+    names_in,
+    root,
+    walked,
+)
 
 _NO_PLACE = (ast.Slice, ast.Tuple, ast.UnaryOp, ast.Sub)
 """Nodes of an index that is no number, or that may be negative and then counts from the end of a list."""
