@@ -393,9 +393,6 @@ def _line_of(step: str) -> int:
 def _hidden(one: Tuned, own: Sequence[Move]) -> list[Move]:
     """Return moves of earlier kernels of a sequence that the kernel itself lacks, because a later step hides the place
     of the move or writes that place out several times.
-
-    A place is hidden if the kernel offers another number of such moves than the earlier kernel, in all and at lines with
-    this text.
     """
     found: list[Move] = []
     later, after = own, one
@@ -405,21 +402,12 @@ def _hidden(one: Tuned, own: Sequence[Move]) -> list[Move]:
         expected = Counter(anywhere(move.step) for move in moves)
         expected.subtract(map(anywhere, made))
         offered = Counter(anywhere(move.step) for move in later)
-        lines, there = on.text.splitlines(), after.text.splitlines()
-        same = Counter(_spot(move, there) for move in later)
-        same.subtract(_spot(move, lines) for move in moves)
         for move in moves:
             name = anywhere(move.step)
-            if offered[name] != expected[name] and same[_spot(move, lines)] and move.step not in made:
+            if offered[name] != expected[name] and move.step not in made:
                 found.append(replace(move, on=on))
         later, after = moves, on
     return found
-
-
-def _spot(move: Move, lines: Sequence[str]) -> tuple[str, str]:
-    """Return a move's name without its line, and the text of that line in a kernel with the given ``lines``."""
-    line = _line_of(move.step)
-    return anywhere(move.step), lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
 def _rank(one: Tuned) -> tuple[float, int, str]:

@@ -272,25 +272,6 @@ async def test_a_kernel_that_no_step_makes_faster_is_not_freed() -> None:
     assert tuner.fastest(1) == [root] and tuner.timed == timed
 
 
-async def test_an_earlier_move_counts_as_hidden_only_where_its_line_changed() -> None:
-    def places(text: str, profile: Profile | None) -> list[Move]:
-        open_ = [(at, line) for at, line in enumerate(text.splitlines(), 1) if not line.startswith("done")]
-        return [Move(f"do, line {at}", "do", 0.1, partial(text.replace, line, f"done {line}")) for at, line in open_]
-
-    async def clock(text: str) -> TimedProgram:
-        return TimedProgram(10.0 - text.count("done"), text)
-
-    tuner = Tuner(clock, lambda text, profile: places(text, profile)[: 1 if "done" in text else 3], limit=9)
-    root = await tuner.root("x\ny\nz\n")
-    assert root is not None
-    (first,) = await tuner.time([(root, 0)])
-    assert first.new is not None
-    assert [(move.step, move.on) for move in await tuner.moves(first.new)] == [
-        ("do, line 2", None),
-        ("do, line 3", root),
-    ]
-
-
 async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None:
     def places(text: str, profile: Profile | None) -> list[Move]:
         weak = [Move(f"w{n}", "w", 0.05, partial(str, f"{text} w{n}")) for n in range(20) if f"w{n}" not in text]
