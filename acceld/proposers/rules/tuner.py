@@ -296,7 +296,7 @@ class Tuner:
     async def free(self, root: Tuned) -> None:
         """Time the fastest kernel without one of its steps after another, and keep each smaller form that is as fast.
 
-        Steps that only some kernel before needed, and steps that :meth:`join` added in passing, may gain nothing. ``root``
+        A step that paid only before a later step was made, or that :meth:`join` made with others, may gain nothing. ``root``
         is the kernel with which the sequence began. At most one kernel for each step is timed, beyond the tuner's limit.
         """
         (best,) = self.fastest(1)
