@@ -8,11 +8,22 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from acceld.editing import Edits
+from acceld.editing import Edits, SourceText
 from acceld.errors import RuleRefused
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, names_in, uncached_names_in
+from acceld.nki.source.syntax import (
+    DECLARATIONS,
+    Item,
+    Loop,
+    Statement,
+    accesses,
+    called,
+    flatten,
+    names_in,
+    uncached_names_in,
+    walked,
+)
 
 STEP = "    "
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -38,27 +49,23 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
 
     A buffer that ``kernel`` did not use before the change stays.
     """
-    if not _names_once(source) & kernel.buffers.keys():
-        return source
-    new = kernel.reread(source)
-    edits = Edits(source)
-    for name, buffer in new.buffers.items():
-        used_before = kernel.readers(name) or kernel.writers(name)
-        used = any(node.id == name for node in names_in(new.function) if not isinstance(node.ctx, ast.Store))
-        if used_before and not used and new.space_of(name) != "hbm":
-            edits.delete_lines(buffer.declaration.start, buffer.declaration.end)
-    return edits.apply()
-
-
-def _names_once(source: str) -> set[str]:
-    """Return the names that occur exactly once in a source. Raise RuleRefused if the source does not parse."""
-    # Counting names is several times faster than reading the kernel, and usually shows that no buffer became unused.
     try:
         tree = parsed(source)
     except SyntaxError as error:
         raise RuleRefused(f"the source is not valid Python: {error}") from error
     counts = Counter(node.id for node in uncached_names_in(tree))
-    return {name for name, count in counts.items() if count == 1}
+    once = [name for name in kernel.buffers if counts[name] == 1 and kernel.space_of(name) != "hbm"]
+    unused = {name for name in once if kernel.readers(name) or kernel.writers(name)}
+    if not unused:
+        return source
+    # Statements are looked at in the syntax tree, because reading the whole kernel takes several times as long.
+    text, edits = SourceText(source), Edits(source)
+    for node in walked(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=function)):
+                if name in unused and called(function) in DECLARATIONS:
+                    edits.delete_lines(*text.span(node))
+    return edits.apply()
 
 
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from acceld.nki.source.syntax import Loop
+from acceld.nki.source.syntax import Loop, walked
 
 _BODIES = ("body", "orelse", "finalbody")
 
@@ -18,7 +18,7 @@ def carried_names(loop: Loop) -> set[str]:
         one.id
         for statement in loop.statements()
         if statement.kind == "alias"
-        for one in ast.walk(statement.node)
+        for one in walked(statement.node)
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
     }
     return _read_first(loop.node.body, bound, set()) if bound else set()
@@ -47,4 +47,4 @@ def _read_first(body: Sequence[ast.stmt], bound: set[str], done: set[str]) -> se
 
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, context)}
+    return {one.id for one in walked(node) if isinstance(one, ast.Name) and isinstance(one.ctx, context)}

@@ -31,7 +31,18 @@ from dataclasses import dataclass
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import is_alone, parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, blocks, called, elements, is_straight, names_in, root
+from acceld.nki.source.syntax import (
+    DECLARATIONS,
+    LOOPS,
+    below,
+    blocks,
+    called,
+    elements,
+    is_straight,
+    names_in,
+    root,
+    walked,
+)
 
 _NO_PLACE = (ast.Slice, ast.Tuple, ast.UnaryOp, ast.Sub)
 """Nodes that may not occur in an index of a list: they are not a number, or may give a negative number, which counts
@@ -190,12 +201,12 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
     if not uses or any(node.id in names for _, places in uses for place in places for node in names_in(place)):
         return False
     innermost = stack.levels[-1].loop.body
-    later = {id(node) for one in innermost[innermost.index(stack.declaration) + 1 :] for node in ast.walk(one)}
+    later = {id(node) for one in innermost[innermost.index(stack.declaration) + 1 :] for node in walked(one)}
     if any(root(node) == stack.tile and id(node) not in later for node, _ in uses):
         return False
     known = [one for level in stack.levels for one in (level.made, level.append)]
     covered = {id(node) for one in (*known, stack.declaration, *(use for use, _ in uses)) for node in names_in(one)}
-    return all(id(node) in covered for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in names)
+    return all(id(node) in covered for node in walked(function) if isinstance(node, ast.Name) and node.id in names)
 
 
 def _gone(stack: _Stack) -> list[ast.stmt]:

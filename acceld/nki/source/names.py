@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from acceld.editing import Edits, SourceText
 from acceld.nki.entry import kernel_functions
 from acceld.nki.source.spans import is_alone, parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called, numbers
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called, numbers, walked
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -81,7 +81,7 @@ class _Definition:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(one.id for one in ast.walk(self.value) if isinstance(one, ast.Name))
+        return frozenset(one.id for one in walked(self.value) if isinstance(one, ast.Name))
 
     def covers(self, place: Place) -> bool:
         return self.begins <= place < self.ends
@@ -141,7 +141,7 @@ def _sizes(function: ast.FunctionDef) -> set[str]:
     """Return the parameters of a function that can only be integers, because the range of a loop or the shape of a tile
     uses them.
     """
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args)
+    calls = (node for node in walked(function) if isinstance(node, ast.Call) and node.args)
     sizes: set[str] = set()
     for call in calls:
         name = called(call.func)
@@ -158,7 +158,7 @@ def _names(function: ast.FunctionDef, is_kernel: bool) -> _Function:
 
     def walk(node: ast.AST, around: ast.AST, statement: ast.stmt | None) -> None:
         if isinstance(node, _SCOPES):
-            found.elsewhere |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            found.elsewhere |= {one.id for one in walked(node) if isinstance(one, ast.Name)}
             # a ``global`` statement has its names as strings, not as nodes
             found.elsewhere |= {getattr(node, "name", ""), *getattr(node, "names", ())}
             return

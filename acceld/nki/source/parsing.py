@@ -560,35 +560,26 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
     """Return the names that loops bind (loop variables, numbers and indices) and that the function also reads outside
     of those loops, where they keep their last value.
     """
-    loops = [one for one in ast.walk(function) if isinstance(one, ast.For)]
-    bound = {id(loop): _bound_by(loop) for loop in loops}
-    everywhere = set[str]().union(*bound.values())
-    found: set[str] = set()
-
-    def visit(node: ast.AST, around: frozenset[str]) -> None:
-        if isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load) and node.id in everywhere - around:
-                found.add(node.id)
-            return
-        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
-            return
-        inside = around | bound[id(node)] if isinstance(node, ast.For) else around
-        for child in below(node):
-            visit(child, around if isinstance(node, ast.For) and child is node.iter else inside)
-
-    for statement in function.body:
-        visit(statement, frozenset())
-    return found
-
-
-def _bound_by(loop: ast.For) -> frozenset[str]:
-    """Return the variable of a loop, and the names of numbers and indices that its body binds."""
-    found = {loop.target.id} if isinstance(loop.target, ast.Name) else set[str]()
-    for one in ast.walk(loop):
-        match one:
+    bound: set[tuple[str, ast.For]] = set()
+    read: set[tuple[str, tuple[ast.For, ...]]] = set()
+    left: list[tuple[ast.AST, tuple[ast.For, ...]]] = [(one, ()) for one in function.body]
+    while left:
+        node, around = left.pop()
+        inside = around
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.add((name, around))
+            case ast.Name() | ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                continue
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Constant() | ast.Name()):
-                found.add(name)
-    return frozenset(found)
+                bound |= {(name, loop) for loop in around}
+            case ast.For(target=target, iter=over):
+                inside = (*around, node)
+                bound |= {(target.id, node)} if isinstance(target, ast.Name) else set()
+                left.append((over, around))
+        left += [(child, inside) for child in below(node) if inside is around or child is not over]
+    everywhere = {name for name, _ in bound}
+    return {name for name, around in read if name in everywhere and not any((name, one) in bound for one in around)}
 
 
 def _module_names(

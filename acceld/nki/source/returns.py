@@ -18,7 +18,7 @@ from copy import deepcopy
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import NO_TILES, below, bindings, is_straight, numbers, uncached_names_in
+from acceld.nki.source.syntax import NO_TILES, below, bindings, is_straight, numbers, uncached_names_in, walked
 
 _ROUNDS = 4
 """Greatest length of a chain of functions, each of which calls the next one in its returned expression, that is written
@@ -73,7 +73,7 @@ def _name(statement: ast.stmt) -> str:
 
 def _is_steady(function: ast.FunctionDef, module: ast.Module, once: Counter[str]) -> bool:
     """Tell whether every name in the function's expression and defaults has one value throughout the file."""
-    changed = {name for one in ast.walk(module) if isinstance(one, ast.Global) for name in one.names}
+    changed = {name for one in walked(module) if isinstance(one, ast.Global) for name in one.names}
     parameters = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
     defaults = [one for one in (*function.args.defaults, *function.args.kw_defaults) if one is not None]
     named = numbers(module)

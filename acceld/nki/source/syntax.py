@@ -6,8 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
 from acceld.nki.source.affine import Affine
 
@@ -325,9 +324,8 @@ def below(node: ast.AST) -> list[ast.AST]:
     """Return the children of ``node`` in the order of the source. Expression contexts and operators are left
     out.
     """
-    kind: Any = type(node)
     found: list[ast.AST] = []
-    for name in _fields_of(kind):
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name)
         if type(value) is list:
             found += [child for child in value if isinstance(child, ast.AST)]
@@ -348,12 +346,19 @@ def walked(node: ast.AST) -> Iterator[ast.AST]:
             left += below(one)
 
 
-@cache
-def _fields_of(kind: Any) -> tuple[str, ...]:
-    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _NO_CHILDREN)
-
-
 _NO_CHILDREN = frozenset("ctx op ops id attr arg name asname module level kind type_comment".split())
+
+
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each kind of node that may have children."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        fields = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _NO_CHILDREN)
+        self[kind] = fields
+        return fields
+
+
+_FIELDS = _Fields()
 
 
 def elements(node: ast.expr) -> list[ast.expr]:
@@ -377,7 +382,7 @@ def is_straight(function: ast.FunctionDef) -> bool:
     """Tell whether a function runs its statements in the order of the source, in one scope: without inner functions,
     assignments inside expressions, jumps, handlers and names of other scopes.
     """
-    return not any(isinstance(node, _NOT_STRAIGHT) for statement in function.body for node in ast.walk(statement))
+    return not any(isinstance(node, _NOT_STRAIGHT) for statement in function.body for node in walked(statement))
 
 
 _NOT_STRAIGHT = (

@@ -108,15 +108,17 @@ def _findings(
     return [site for _, site in ranked], [site for _, site in refused]
 
 
-def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> list[Place]:
-    """Return the findings of a rule in a kernel, each from the first of its readings in which the rule applies at that
+def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> Iterator[Place]:
+    """Yield the findings of a rule in a kernel, each from the first of its readings in which the rule applies at that
     place; from the last reading if the rule refuses in all.
     """
-    *earlier, last = ([*rule.find(kernel, profile)] for kernel in kernels)
-    if earlier:  # the last reading has assertions in place of its ``if`` statements
-        last = [_kept_assertions(one, kernels[-1]) for one in last]
-    better = {(one.site.line, one.site.key): one for found in earlier for one in found if one.rewrite is not None}
-    return [better.get((one.site.line, one.site.key), one) for one in last]
+    *earlier, last = kernels
+    found = (one for kernel in earlier for one in rule.find(kernel, profile) if one.rewrite is not None)
+    better = {(one.site.line, one.site.key): one for one in found}
+    for one in rule.find(last, profile):
+        # the last of several readings has assertions in place of its ``if`` statements
+        kept = _kept_assertions(one, last) if earlier else one
+        yield better.get((one.site.line, one.site.key), kept)
 
 
 def _kept_assertions(one: Place, kernel: Source) -> Place:
@@ -472,6 +474,7 @@ class TunedRules(RulesProposer):
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
+        await tuner.free(root)
         faster = [one for one in tuner.fastest() if one.latency_us < root.latency_us]
         return [replace(one, parent=None, tie=None, moves=None, made={}) for one in without_idle_steps(faster)]
 

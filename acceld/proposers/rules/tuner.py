@@ -44,6 +44,10 @@ _TIE = 1e-4
 """Difference of two latencies, as a share, up to which a kernel and the kernel that it was made from are a tie. Chosen,
 not fitted.
 """
+_AS_FAST = 1e-3
+"""Greatest loss, as a share of the latency, for which a sequence without one of its steps is kept instead of the whole
+sequence. Chosen, not fitted.
+"""
 _REMEMBERED = 1024
 """Number of rewrites made again whose results are remembered: a few kilobytes each."""
 _LINE = re.compile(r", line (\d+)")
@@ -288,6 +292,28 @@ class Tuner:
             return None
         steps, rules = (move.step for move in made), (move.rule for move in made)
         return self._keep(Tuned(text, (*on.steps, *steps), (*on.rules, *rules), timed, on))
+
+    async def free(self, root: Tuned) -> None:
+        """Time the fastest kernel without one of its steps after another, and keep each smaller form that is as fast.
+
+        A step that paid only before a later step was made, or that :meth:`join` made with others, may gain nothing. ``root``
+        is the kernel with which the sequence began. At most one kernel for each step is timed, beyond the tuner's limit.
+        """
+        (best,) = self.fastest(1)
+        enough_us, place = best.latency_us * (1 + _AS_FAST), len(best.steps)
+        while best is not root and len(best.steps) > 1 and (place := place - 1) >= 0:
+            fewer = (*best.steps[:place], *best.steps[place + 1 :])
+            text, made = await asyncio.to_thread(repeated, root.text, fewer, self._again)
+            known = next((one.timed for one in self.seen.values() if one.text == text), None)
+            if known is None and text in self._texts:  # can not be timed, or has a known program
+                continue
+            self.timed += known is None
+            self._texts.add(text)
+            timed = known or await self._clock(text)
+            if timed is not None and timed.latency_us <= enough_us:
+                steps, rules = tuple(move.step for move in made), tuple(move.rule for move in made)
+                best = self.seen[timed.program_sha256] = Tuned(text, steps, rules, timed, root)
+                place = min(place, len(steps))
 
     def _joined(self, one: Tuned, wanted: Sequence[str]) -> tuple[Tuned, str, list[Move]]:
         """Return the kernel to change, the changed kernel and the moves that change it, for :meth:`join`."""

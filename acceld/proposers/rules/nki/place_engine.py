@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -11,7 +12,7 @@ from acceld.nki.ir.operations import FLOAT_DTYPES, SCALAR_ENGINE_ALU
 from acceld.nki.source.building import replaced
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import engine, operation, prefix
-from acceld.nki.source.syntax import COPIES, PRODUCTS, Statement
+from acceld.nki.source.syntax import COPIES, PRODUCTS, Access, Statement, names_in
 from acceld.proposers.rules.profiles import awaited_share, busy_share, path_share
 from acceld.proposers.rules.records import Place, Rule, Variant
 
@@ -159,11 +160,9 @@ def _is_split_by_engines(kernel: KernelModule, one: Statement, profile: Profile 
     if data is None or other is None or (first,) not in SCALAR_ENGINE_ALU or second not in _BOTH:
         return False
     known = {"data", "op0", "operand0", "op1", "operand1", "reverse1"}
-    shape = kernel.extents(one.made)
     return (
         one.args.keys() <= known
-        and shape is not None
-        and shape == kernel.extents(data) == kernel.extents(other)
+        and bool(_shape(kernel, one, (data, other)))
         and all(_in_sbuf(kernel, access.name) for access in (one.made, *one.mentions))
         and all(kernel.declared_dtype(access.name).endswith("float32") for access in (one.made, data, other))
     )
@@ -179,13 +178,36 @@ def _on_two_engines(kernel: KernelModule, one: Statement, _: Variant) -> str:
     first = {"data": given["data"], "op0": given["op0"], "operand0": given["operand0"]}
     second = {"data1": pair[0], "data2": pair[1], "op": given["op1"], "engine": engine(kernel, "gpsimd")}
     listed = ", ".join(f"{key}={text}" for key, text in first.items())
-    shape = kernel.extents(one.made)
+    shape = _shape(kernel, one, (one.reads["data"], one.reads["operand1"]))
     lines = [
         f"{between} = {language}.ndarray({shape}, dtype={language}.float32, buffer={language}.sbuf)",
         f"{isa}.tensor_scalar(dst={between}, {listed}, engine={engine(kernel, 'scalar')})",
         operation(kernel, one, "tensor_tensor", second),
     ]
     return replaced(kernel, [], {one: f"\n{one.indent}".join(lines)})
+
+
+def _shape(kernel: KernelModule, one: Statement, operands: Sequence[Access]) -> str:
+    """Return the text of the shape that the result of a statement and its ``operands`` have; "" if they are not known to
+    have the same shape.
+
+    Shapes with unknown extents, such as ``min(128, height - 128 * row)`` rows, are the same if whole tiles are declared by
+    the same text, in the body of the statement, and no name in the text is bound again before the statement.
+    """
+    shape = kernel.extents(one.made)
+    if shape is not None:
+        return str(shape) if all(kernel.extents(access) == shape for access in operands) else ""
+    tiles = [kernel.buffers.get(access.name) for access in (one.made, *operands) if access.dims is None]
+    declared = [tile.declaration for tile in tiles if tile is not None and not tile.partition_axis]
+    if len(declared) != 1 + len(operands) or any(each.parent is not one.parent for each in declared):
+        return ""
+    shapes = [each.args["shape"] for each in declared]
+    names = {name.id for name in names_in(shapes[0])}
+    since = min(each.start for each in declared)
+    between = [item.node for item in kernel.beside(one) if since <= item.start < one.start]
+    bound = {name.id for node in between for name in names_in(node) if isinstance(name.ctx, ast.Store)}
+    text = kernel.text(shapes[0])
+    return text if not names & bound and all(kernel.text(each) == text for each in shapes) else ""
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:

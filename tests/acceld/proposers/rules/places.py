@@ -837,6 +837,23 @@ PIECES = current(
     return out
 """,
 )
+TWO_OPERATIONS_OF_ROWS = current(
+    "x, y",
+    """
+    height, width = x.shape
+    out = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range((height + 127) // 128):
+        rows = min(128, height - 128 * row)
+        x_tile = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.sbuf)
+        y_tile = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.sbuf)
+        result = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[nl.ds(128 * row, rows), nl.ds(0, width)])
+        nisa.dma_copy(dst=y_tile, src=y[nl.ds(128 * row, rows), nl.ds(0, width)])
+        nisa.scalar_tensor_tensor(dst=result, data=x_tile, op0=nl.multiply, operand0=0.9, op1=nl.subtract, operand1=y_tile)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, rows), nl.ds(0, width)], src=result)
+    return out
+""",
+)
 STORED_PARTS = current(
     "x, w",
     """
@@ -2109,6 +2126,14 @@ PLACES = [
         ("x_tile = nl.ndarray((128, 512), dtype=nl.float32", "x_tile = nl.ndarray((128, 512), dtype=nl.bfloat16"),
         ("reverse1=True", "reverse0=True"),
         ("    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)", "    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)"),
+        ], what="two scalar and gpsimd"),
+    Example("place_engine", TWO_OPERATIONS_OF_ROWS, [(320, 512), (320, 512)],
+        stays=[
+        ("y_tile = nl.ndarray((rows, width)", "y_tile = nl.ndarray((rows, 1)"),  # broadcast along a row
+        ("        result = nl.ndarray((rows, width)", "        rows = min(64, rows)\n        result = nl.ndarray((rows, width)"),
+        ("data=x_tile", "data=x_tile[nl.ds(0, rows), nl.ds(0, width)]"),
+        ("    for row in", "    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\n    for row in",
+         "        y_tile = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.sbuf)\n", ""),
         ], what="two scalar and gpsimd"),
     Example("fuse_nests", NESTS_CURRENT, [(4, 128, 128)],
         stays=[

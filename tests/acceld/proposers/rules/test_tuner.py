@@ -220,6 +220,58 @@ async def test_the_fastest_kernel_gets_all_steps_that_made_others_faster_at_once
         assert tuner.fastest(1)[0].steps == expected
 
 
+async def test_the_fastest_sequence_is_freed_of_steps_that_gain_nothing() -> None:
+    saves = {"a": 3.0, "b": 0.0, "c": 2.0, "d": -0.001}
+
+    def each(text: str, profile: Profile | None) -> list[Move]:
+        return [Move(one, one, 0.1, partial(str, text + one)) for one in saves if one not in text]
+
+    async def clock(text: str) -> TimedProgram:
+        asked.append(text)
+        return TimedProgram(10.0 - sum(saves[one] for one in text), text)
+
+    asked: list[str] = []
+    tuner = Tuner(clock, each, limit=1)
+    root = await tuner.root("")
+    assert root is not None
+    joined = await tuner.join(root, ("a", "b", "c", "d"))
+    assert joined is not None and joined.latency_us == 5.001 and tuner.left == 0
+    await tuner.free(root)
+    best = tuner.fastest(1)[0]
+    assert (best.steps, best.rules, best.latency_us) == (("a", "c"), ("a", "c"), 5.0)
+    assert asked == ["", "abcd", "abc", "ab", "ac", "c"] and tuner.timed == 5, "one kernel for each step"
+    assert [one.steps for one in without_idle_steps(tuner.fastest())] == [("a", "c"), ()]
+
+
+async def test_a_step_is_kept_if_the_kernel_is_slower_without_it_by_more_than_a_thousandth() -> None:
+    def each(text: str, profile: Profile | None) -> list[Move]:
+        return [Move(one, one, 0.1, partial(str, text + one)) for one in "ab" if one not in text]
+
+    async def clock(text: str) -> TimedProgram:
+        return TimedProgram({"": 10.0, "a": 9.0, "b": 5.006, "ab": 5.0}[text], text)
+
+    tuner = Tuner(clock, each, limit=1)
+    root = await tuner.root("")
+    assert root is not None and await tuner.join(root, ("a", "b")) is not None
+    await tuner.free(root)
+    assert tuner.fastest(1)[0].steps == ("a", "b")
+    await tuner.free(root)
+    assert tuner.timed == 3, "kernels that were timed before are not timed again"
+
+
+async def test_a_kernel_that_no_step_makes_faster_is_not_freed() -> None:
+    async def clock(text: str) -> TimedProgram:
+        return TimedProgram(10.0 + len(text), text)
+
+    tuner = Tuner(clock, letters, limit=3)
+    root = await tuner.root("")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    timed = tuner.timed
+    await tuner.free(root)
+    assert tuner.fastest(1) == [root] and tuner.timed == timed
+
+
 async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None:
     def places(text: str, profile: Profile | None) -> list[Move]:
         weak = [Move(f"w{n}", "w", 0.05, partial(str, f"{text} w{n}")) for n in range(20) if f"w{n}" not in text]
