@@ -286,6 +286,11 @@ class Evaluation:
         return self.correctness.gate if self.status is Status.PASSED and self.correctness else None
 
 
+DATA_DEPENDENT = "data_dependent"
+"""Name of the bottleneck, and of the kind of prediction, for a program with loops whose number of iterations is known
+only at run time.
+"""
+
 READING = "reading"
 """Name that stands for a rule where rules can not read a kernel's source: the plan's one attempt says why."""
 

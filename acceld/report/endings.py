@@ -9,7 +9,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.gains import APART, TWO_MODELS, UNVALIDATED, Verdict
-from acceld.model import PROPOSERS, READING, RunState, Source
+from acceld.model import DATA_DEPENDENT, PROPOSERS, READING, RunState, Source
 
 NEAR_PERCENT = 90.0
 """Percentage of the attainable speed (:mod:`acceld.roofline`) from which on a kernel has little left to gain."""
@@ -29,6 +29,11 @@ def why(result: Mapping[str, Any]) -> str:
         return ""
     counts = {status: count for status, count in result["counts"].items() if count}
     tried, passed = sum(counts.values()), counts.get("passed", 0)
+    if result["baseline_latency_us"] is None and result.get("bound_before") == DATA_DEPENDENT:
+        return (
+            "the latency depends on values that the kernel reads, such as the number of trips of a loop, so the simulator can not "
+            "compare candidates: measure them on a device (--backend), or write a kernel with a fixed number of trips"
+        )
     if result["baseline_latency_us"] is None:
         return "the kernel that the run began with did not pass, so nothing could be compared with it"
     if not tried:
@@ -110,7 +115,9 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
     run, best, baseline = f"r{result['run']}", result["best"], result["baseline"]
     models = PROPOSERS[result["proposer"]].uses_models
     if result["baseline_latency_us"] is None:
-        if baseline is not None:
+        if result.get("bound_before") == DATA_DEPENDENT:
+            yield f"acceld show c{baseline}", "the kernel's busy times, each for one trip of such a loop"
+        elif baseline is not None:
             yield f"acceld show c{baseline}", "the kernel's failure, with its line and what to do"
         return
     tied = best is not None and best != baseline

@@ -20,6 +20,7 @@ from math import prod
 from typing import Any
 
 from acceld.chips import ChipSpec, chip_spec
+from acceld.model import DATA_DEPENDENT
 from acceld.nki.ir.operations import DTYPE_BYTES, MEETINGS
 from acceld.nki.ir.program import Engine, Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
@@ -42,10 +43,6 @@ iterations.
 MOST_EVENTS = 1_000_000
 """Greatest number of executions that can be unrolled in full within a minute or two."""
 
-DATA_DEPENDENT = "data_dependent"
-"""Name of the bottleneck, and of the kind of prediction, for a program with loops whose number of iterations is known
-only at run time.
-"""
 
 FIGURE_CLASS: Mapping[str, str] = {
     "latency_us": "predicted",

@@ -81,6 +81,18 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a gain that does not count": (SAME | {"uncounted": 11}, "c11 is predicted faster, but", "diff c11 baseline"),
     "none faster": (SAME, "no candidate is faster than the kernel", "--preset standard"),
     "little left": (SAME | {"percent_of_attainable_before": 96.0}, "already reaches 96.0 % of attainable", "--preset"),
+    "a latency that depends on data": (
+        {
+            "baseline_latency_us": None,
+            "best": None,
+            "speedup": None,
+            "best_latency_us": None,
+            "counts": NONE,
+            "bound_before": "data_dependent",
+        },
+        "the latency depends on values that the kernel reads",
+        "acceld show c1",
+    ),
     "a failed baseline": (
         {"baseline_latency_us": None, "best": None, "speedup": None, "best_latency_us": None, "counts": NONE},
         "did not pass",
