@@ -86,8 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _uncertain(found: Mapping[str, Any]) -> str:
-    """Return a sentence on money that a provider may have billed for calls without an answer. Caps count this money;
-    the table of costs does not.
+    """Return a sentence on the money that a provider may have billed for calls whose answers never arrived.
+
+    Caps count this money; the table of costs does not.
     """
     calls = found["uncertain_calls"]
     return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} that ended before their answers arrived; caps count this amount"

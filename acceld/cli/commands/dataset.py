@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"wrote {folder}: {written.programs} programs, {written.pairs} pairs; README.md describes them")
         if written.pairs < order.pairs:
             say(
-                f"{order.pairs} pairs were asked for, and these programs gave fewer: give more programs with --programs"
+                f"{order.pairs} pairs were asked for, and the programs gave fewer: ask for more programs with --programs"
             )
     return 0
 

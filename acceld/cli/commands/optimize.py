@@ -218,7 +218,7 @@ def _target(arguments: argparse.Namespace, where: Choice, settings: config.Evalu
     if arguments.from_reference:
         if arguments.target or arguments.workload:
             raise UsageError(
-                "--from-reference REF.py names what is optimized, and so does another argument",
+                "--from-reference names the reference to optimize, so no workload or kernel file can be given too",
                 hint="acceld optimize --from-reference REF.py",
             )
         return None, _reference(arguments, Path(arguments.from_reference), where, settings)

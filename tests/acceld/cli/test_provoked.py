@@ -57,7 +57,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "profile kernel.py --arg x=4x4:float31": (2, ("'x=4x4:float31'", "'float32'")),
     "profile kernel.py --arg x=4x4:float64": (2, ("'x=4x4:float64'", "use float32")),
     "profile unnamed": (2, ("unnamed/workload.toml", "'N'", "add N = NUMBER")),
-    "port kernel.py": (2, ("kernel.py imports nki", "use it as it is")),
+    "port kernel.py": (2, ("kernel.py imports nki", "use the file as it is")),
     "init kernel.py --inputs array.npz": (2, ("array.npz is no file of arrays", "numpy.savez")),
     "init --reference casts/ref.py --arg x=4x4:bfloat16": (2, ("get_inputs makes x as 4x4:float32", "leave out --arg")),
     "profile kernel.py --arg x": (2, ("'x'", "x=4096x8192:bfloat16")),

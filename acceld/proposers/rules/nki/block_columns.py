@@ -61,7 +61,7 @@ class _Block:
 
     @property
     def rows(self) -> tuple[Statement, ...]:
-        """Return the declarations of tiles in the loops that enclose the loop over the parts, outside of that loop."""
+        """Return the declarations of tiles that stand in the loops of ``chain``, directly in their bodies."""
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
         return tuple(one for one in found if one.kind == "declaration")
 
@@ -129,7 +129,7 @@ def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
 
 
 def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
-    """Return True if a loop contains nothing but another loop, declarations before it and stores after it."""
+    """Return True if the body of ``outer`` has only declarations, then the loop ``inner``, then stores."""
     at = outer.items.index(inner)
     before, after = ([one for one in part if substance([one])] for part in (outer.items[:at], outer.items[at + 1 :]))
     declared = all(isinstance(item, Statement) and item.kind == "declaration" for item in before)
@@ -137,8 +137,10 @@ def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
 
 
 def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
-    """Return, by name, the number of columns of a part for each tile in SBUF of which the loop ``parts`` reads one part
-    in each iteration, and which the loop never writes.
+    """Return the tiles in SBUF that the loop ``parts`` reads part by part, one part in each iteration, and never
+    writes.
+
+    The result maps the name of each such tile to the number of columns in one part.
     """
     found: dict[str, int] = {}
     ours = written([parts])
@@ -153,8 +155,8 @@ def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
 
 
 def _part_width(access: Access, parts: Loop) -> int:
-    """Return by how many columns an access moves on with each iteration of ``parts``; 0 if an iteration touches more
-    columns than that, or if the number is not known.
+    """Return the number of columns by which an access advances with each iteration of ``parts``; 0 if one iteration
+    touches more columns than that, or if the number is not known.
     """
     last = last_index(access)
     if last is None or last.form is None:
@@ -232,8 +234,8 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
 
 
 def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
-    """Return the reason why other iterations than the part's own may use a part of the tile ``name``; empty if no other
-    iteration uses the part.
+    """Return the reason why the loop over parts may use another part of the tile ``name`` than its iteration's own;
+    empty if each iteration uses its own part only.
     """
     makers = set(flatten(block.makers))
     for one in (*kernel.writers(name), *kernel.readers(name)):

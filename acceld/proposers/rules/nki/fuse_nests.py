@@ -254,7 +254,7 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
         if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
             return even, one
     raise RuleRefused(
-        f"line {fusion.second.line}: the nests can not be fused: let each iteration use its own part alone"
+        f"line {fusion.second.line}: the nests can not be fused, because an iteration of the second nest uses more than one part of what the first nest wrote: let each iteration use only its own part"
     )
 
 

@@ -202,7 +202,7 @@ class _Origin:
             return "this is not a plain operation: write it without a mask, as a function of nl or nisa"
         values = self._values(step)
         if not all(self._whole(access) for access in (*values, step.target)):
-            return f"this is not a whole tile of {BLOCK} x {self._columns}: work on all of it"
+            return f"this statement does not use a whole tile of {BLOCK} x {self._columns}: use all of the tile"
         if step.op == "nc_matmul":
             product = self._product(step)
             if isinstance(product, str):

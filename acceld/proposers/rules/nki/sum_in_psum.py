@@ -250,7 +250,7 @@ def _places(found: _Sum, access: Access, declared: Statement) -> bool:
 def _shared(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why iterations of the loop may depend on each other; empty if they do not.
 
-    In a tile with a place for each iteration, iterations share nothing. A tile that the loop declares must be used
+    Iterations share nothing in a buffer that has one tile for each of them. A tile that the loop declares must be used
     within a single one of the pieces into which the loop is divided.
     """
     loop = found.loop
@@ -271,9 +271,7 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
         if uses is None and buffer is not None:
             return f"{where} may be the same buffer as another name: use one name for each buffer"
         if not any(all(one in set(flatten(piece)) for one in users) for piece in pieces):
-            return (
-                f"{where} is used both before the products and with them: give it an element for each {loop.variable}"
-            )
+            return f"{where} is used both before the products and with them: give it one tile for each {loop.variable}"
     return ""
 
 
