@@ -48,7 +48,7 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
         cap = settings.command.usd
         cost_usd, worst_usd = None, None if cap is None else cap * found.candidates
     cap_usd = spec.search.budget_usd
-    capped = f"; the cap ends it at {figures.usd(cap_usd)}" if cap_usd is not None else ""
+    capped = f"; the cap ends the run at {figures.usd(cap_usd)}" if cap_usd is not None else ""
     if as_json:
         print_json(
             {

@@ -572,7 +572,7 @@ class Search:
                 tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Wait until few enough attempts lack a result, then make one attempt."""
+        """Make one attempt at a plan, once the number of attempts without a result is below its limit."""
         async with self._begun:
             await self._attempt(parent, place, plan, index, children)
 

@@ -171,7 +171,7 @@ def _git(folder: Path, *words: str) -> str:
     if done.returncode:
         hint = {
             "merge-base": "fetch the base branch with its history (fetch-depth: 0), or name another: --against REV",
-            "rev-parse": "--changed asks git which kernels changed: run it in their repository",
+            "rev-parse": "run the command in the repository of the kernels: --changed asks git which kernels changed",
         }.get(words[0], "")
         raise UsageError(f"git {words[0]}: {done.stderr.strip() or 'failed'}", hint=hint)
     return done.stdout

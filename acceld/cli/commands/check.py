@@ -127,7 +127,7 @@ def _of_versions(arguments: argparse.Namespace) -> bool:
     if arguments.nki or arguments.entry:
         if arguments.what is None or not is_file(arguments.what):
             raise UsageError(
-                "--nki and --entry work only with a kernel file, and none is named",
+                "--nki and --entry work only with a kernel file, and no file is named",
                 hint="acceld check KERNEL.py --nki 0.7",
             )
         return True

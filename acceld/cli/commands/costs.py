@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     number = run_number(arguments.home, arguments.run) if arguments.run else None
     if arguments.by in ("iteration", "candidate", "failure") and number is None:
         raise UsageError(
-            f"costs by {arguments.by} need a run, and none is named", hint="acceld costs r12 --by " + arguments.by
+            f"costs by {arguments.by} need a run, and no run is named", hint="acceld costs r12 --by " + arguments.by
         )
     with reading(arguments.home) as history:
         found: dict[str, Any] = history.get("/v1/costs", run=number)

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="REF.py",
-        help="start from a numpy reference: models write the first kernel, or it is lowered for rules",
+        help="start from a numpy reference: models write the first kernel, or acceld lowers the reference for rules",
     )
     where = parser.add_argument_group("for which chip, on which backend")
     add_target(where, backend=f"backend that evaluates them {CONFIGURED}")
@@ -342,7 +342,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
         say(f"r{run_id} waits for a higher cap: acceld budget r{run_id} USD raises it, and the run continues")
         return BudgetError.exit_code
     if result["state"] == RunState.PAUSED:
-        say(f"r{run_id} is paused and keeps what it has: acceld resume r{run_id} continues it")
+        say(f"r{run_id} is paused, and all its results are stored: acceld resume r{run_id} continues it")
         return int(result["exit_code"]) or 1
     return int(result["exit_code"])
 

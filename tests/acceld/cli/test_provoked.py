@@ -80,7 +80,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "check r1 --nki": (2, ("kernel file", "acceld check KERNEL.py")),
     "check kernl.py": (2, ("kernl.py", "'kernel.py'")),
     "check kernel.py --against": (2, ("--against", "--help")),
-    "check --changed": (2, ("not a git repository", "run it in their repository")),
+    "check --changed": (2, ("not a git repository", "in the repository of the kernels")),
     "doctor modls": (2, ("'modls'", "'models'", "selftest")),
     "runs --since yesterday": (2, ("'yesterday'", "7d")),
     "runs --state queued --chip trn1": (2, ("--state", "--where")),
