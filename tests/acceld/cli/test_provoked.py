@@ -48,7 +48,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "runs --home kernel.py": (2, ("kernel.py is a file, not a state folder", "--home DIR")),
     "mcp --http 80": (2, ("--http '80'", "127.0.0.1:7431")),
     "calibrate --from kernel.py": (2, ("kernel.py:1", "not JSON", "docs/simulator.md")),
-    "web --port 99999": (2, ("99999 is no port", "--port")),
+    "web --port 99999": (2, ("99999 is not the number of a port", "--port")),
     "optimize silu --api nki_legacy --chip trn3": (2, ("trn3", "--chip or --api")),
     "optimize ref.py": (2, ("ref.py", "--arg NAME=128x512:float32")),
     "optimize ref.py --arg x=4x5:float32": (2, ("ref.py:2", "The reference was called with x=4x5:float32", "--arg")),
