@@ -207,9 +207,8 @@ class Search:
             end = end_of(ended)
         except* (BudgetError, LLMError) as refused:
             end = end_of(refused)
-        self.control.ended = (
-            True  # no await comes before the submission, so an action that is asked after this line is refused
-        )
+        # No await comes between this line and the change of the state, so every later action of a person is refused.
+        self.control.ended = True
         unread = ", ".join(self.control.unread)
         await store.change(set_run_state, run.id, end.state, end.message, end.exit_code)
         if unread and end.state is not RunState.CANCELLED:

@@ -105,9 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     cases = _cases(arguments, resolved)
     state = find_home(arguments.home).prepare()
     client = None
-    if arguments.every or any(
-        case.backend != SIMULATOR for case in cases
-    ):  # the daemon lends devices, and stores the marks
+    # The daemon lends devices, and with --all it also stores each result.
+    if arguments.every or any(case.backend != SIMULATOR for case in cases):
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
     results = asyncio.run(
         results_on(cases, settings.evaluate, state, arguments.max_regression, client, marks=arguments.every)

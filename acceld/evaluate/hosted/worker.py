@@ -102,7 +102,7 @@ def fill_allocations() -> None:
     such bytes are at least 3000.
     """
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # glibc has mallopt
+    if hasattr(library, "mallopt"):  # other C libraries than glibc lack mallopt
         library.mallopt(_M_PERTURB, 0xFF ^ (0x45 + os.urandom(1)[0] % (0x7F - 0x45)))
 
 

@@ -103,7 +103,7 @@ def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> li
     place; from the last reading if the rule refuses in all.
     """
     *earlier, last = ([*rule.find(kernel, profile)] for kernel in kernels)
-    if earlier:  # the last reading has assertions in place of its ``if`` statements
+    if earlier:  # in the last reading each ``if`` statement is replaced by an assertion of its condition
         last = [_kept_assertions(one, kernels[-1]) for one in last]
     better = {(one.site.line, one.site.key): one for found in earlier for one in found if one.rewrite is not None}
     return [better.get((one.site.line, one.site.key), one) for one in last]

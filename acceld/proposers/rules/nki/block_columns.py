@@ -219,15 +219,15 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
             if access.name in kernel.ambiguous:
                 return f"{where} {access.name} may be the same buffer as another name: use one name for each buffer"
             if access.name not in made and kernel.is_column(access):
-                continue  # one number for each partition serves every part
+                continue  # a single column (one number for each partition) is used unchanged in every part
             if access.name in made and access.name not in kernel.buffers:
                 if access.dims is not None:
                     return f"{where} {access.name} is used with an index: use the whole tile"
-                continue  # a tile that becomes as wide as what it is made from
+                continue  # this tile has no declaration: it becomes as wide as the operands of the statement that makes it
             if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
                 return f"{where} {access.name} is not {whole} columns wide, as the other tiles are: make all tiles equally wide"
             if access.name in made and access.dims is None and kernel.extents(access) is not None:
-                continue  # its declaration gets the columns of one part
+                continue  # the tile is used whole; the rewrite makes its declaration as wide as one part
             if not covers(access, whole) or columns_in(kernel, access) is None:
                 return f"{where} the statement does not use all {whole} columns of {access.name} by one plain index: use all of them by one slice"
     return ""
