@@ -88,7 +88,7 @@ def compared(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Verdict(StrEnum):
-    """Trust that a speed-up deserves, as :data:`RULE` says."""
+    """How far a speed-up can be trusted: certain, likely or a tie, by :data:`RULE`; or slower, or untested."""
 
     CERTAIN = "certain"
     LIKELY = "likely"

@@ -572,8 +572,9 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The facts besides its kernels on which the latencies of a run depend. Latencies on two bases are never
-    compared.
+    """Everything but the kernels on which the latencies of a run depend: workload, performance model, SDK, driver, chip.
+
+    Latencies of runs with different bases are never compared.
     """
 
     workload: str = ""

@@ -263,7 +263,7 @@ class RunView:
 
     @property
     def iterations(self) -> int:
-        """Most iterations of the run, as it was created."""
+        """Greatest number of iterations that the run may make."""
         return int(self.search.get("iterations", 0))
 
     @property

@@ -768,7 +768,7 @@ class Search:
             next_usd = next_percent_usd(spent, self.parts.device_usd_per_hour)
             if next_usd is not None and next_usd > p.max_usd_per_percent:
                 reported = "more than was spent so far" if next_usd == float("inf") else f"{next_usd:.2f} USD"
-                raise RunEnded(RunState.FINISHED, f"the next percent would cost {reported}")
+                raise RunEnded(RunState.FINISHED, f"the next percent of speed-up would cost {reported}")
 
     @staticmethod
     def _need(candidate: Candidate | None) -> Candidate:

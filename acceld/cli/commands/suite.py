@@ -125,7 +125,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(found, record)
     if failed:
-        say(f"the search failed for {', '.join(failed)}; the same command goes on once the cause is mended")
+        say(
+            f"the search failed for {', '.join(failed)}; once the cause is removed, the same command continues the suite"
+        )
     codes = set(failed.values())
     return codes.pop() if len(codes) == 1 else int(bool(codes))
 

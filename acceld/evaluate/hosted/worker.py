@@ -113,9 +113,9 @@ class LeftChanged(Exception):
 
 
 def left_as_found(call: Call) -> Call:
-    """Return ``call`` with a check after each call, which raises LeftChanged.
+    """Return a function that makes ``call``, and then raises LeftChanged if the kernel changed the processor's settings.
 
-    The kernel must leave the rounding mode, the treatment of denormal numbers and the x87 stack as they were.
+    The settings are the rounding mode, the treatment of denormal numbers and the x87 stack.
     """
     library = ctypes.CDLL(None)  # Python is linked with libm
     before, after = (ctypes.create_string_buffer(_STATE_BYTES) for _ in range(2))

@@ -96,10 +96,12 @@ class BlockColumns(Rule):
                 f"Make {names} by parts, in loop {parts.variable}",
                 partial(_moved, kernel, block),
                 Variant("by parts"),
-                precondition=f"{names} are made element-wise and read in loop {parts.variable} alone, {parts.trips} parts "
-                "one after the other; the loops are parallel, and what is stored after them is stored by the same parts",
+                precondition=f"the tiles {names} are made element-wise, and only loop {parts.variable} reads them, in "
+                f"{parts.trips} parts one after the other; the loops are parallel, and the stores after them can store part "
+                "by part",
                 plan=f"All columns of {names} stay on chip, though loop {parts.variable} uses one of {parts.trips} parts at "
-                f"a time. Make loop {parts.variable} the outer one, around the work that makes {names}, and make one part.",
+                f"a time. Make loop {parts.variable} the outer loop, around the work that makes {names}, and make only"
+                " one part at a time.",
                 benefit=0.5 if spilled(profile) else 0.15,
                 gain_percent=(0.0, 40.0) if spilled(profile) else (-5.0, 10.0),
                 key=parts.variable,
@@ -214,7 +216,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
         ):
             return f"{where} {one.op or 'this statement'} is not element-wise, so it needs all columns at once: move it before the loop"
         if kernel.mask(one) or len(one.mentions) != len(one.reads):
-            return f"{where} the statement has a mask, or an operand is an expression: leave the mask out, and give the operand a tile of its own"
+            return f"{where} the statement has a mask, or an operand is an expression: leave the mask out, and write the operand's value to a tile first"
         for access in accesses(one):
             if access.name in kernel.ambiguous:
                 return f"{where} {access.name} may be the same buffer as another name: use one name for each buffer"

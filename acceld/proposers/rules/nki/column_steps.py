@@ -134,7 +134,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     ``own`` has the names of tiles whose values live only within an iteration.
     """
     if len(statement.mentions) != len(statement.reads):
-        return "an operand is an expression: give it a tile of its own"
+        return "an operand is an expression: write its value to a tile first, and use that tile"
     if statement.second is not None:
         return "this statement also sums its columns: compute the sum after the loop"
     if statement.op in TRANSFERS:

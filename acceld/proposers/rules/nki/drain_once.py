@@ -138,7 +138,7 @@ class DrainOnce(Rule):
                 loop.line,
                 partial(_at_once, found),
                 Variant(f"{width} columns"),
-                precondition=f"line {lines} is element-wise, and each iteration of {loop.variable} has its own tiles",
+                precondition=f"the work in line {lines} is element-wise, and each iteration of {loop.variable} has its own tiles",
                 plan=f"Every iteration of {loop.variable} copies {found.columns} columns of {names} out of PSUM. Let "
                 f"{found.together} iterations share a bank, and copy its {width} columns by one instruction.",
                 benefit=0.15,
@@ -377,7 +377,7 @@ def _problem(
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
         return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"
     if len(one.mentions) != len(one.reads):
-        return "an operand is an expression: give it a tile of its own"
+        return "an operand is an expression: write its value to a tile first, and use that tile"
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
     for access in accesses(one):
         if access.name in kernel.ambiguous:

@@ -95,8 +95,8 @@ def _repeated(kernel: KernelModule, statement: Statement) -> Repeated | None:
 
 
 def _is_own(kernel: KernelModule, statement: Statement, declaration: Statement) -> bool:
-    """Tell whether an instruction is the only one that writes its tile, which it writes whole, and which is declared
-    before it in the same loop body.
+    """Tell whether the tile belongs to the instruction: no other instruction writes the tile, this one writes all of
+    it, and the tile is declared earlier in the same loop body.
     """
     name, target = statement.made.name, statement.made
     buffer = kernel.buffers[name]

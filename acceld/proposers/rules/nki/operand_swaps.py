@@ -214,7 +214,7 @@ class _Origin:
             return "this is neither a product nor element-wise work on a product: move it after the next product"
         others = [value for value in step.args.values() if kernel.access(value) is None]
         if not all(kernel.number(value) is not None or _is_setting(value) for value in others):
-            return "an operand is an expression: give it a tile of its own"
+            return "an operand is an expression: write its value to a tile first, and use that tile"
         slots = [self._slot(step, access) for access in values]
         if slots[0] is None or any(slot is not slots[0] for slot in slots):
             return "the operands of this statement are indexed by different loops: index both by the same loop"

@@ -88,7 +88,7 @@ class PipelineStages(Rule):
                         else [Variant("one iteration ahead")]
                     ),
                     *(Variant(f"two ahead of line {items[one.at].line}", {"second": one.at}) for one in later),
-                    precondition=f"iterations of {loop.variable} are parallel, and {names} have one tile for each iteration",
+                    precondition=f"iterations of {loop.variable} are parallel, and each has its own tile of {names}",
                     plan=f"In an iteration of {loop.variable}, the work from line {line} on waits for the {cut.kind} before "
                     f"it. Make {names} of the next iteration before finishing this one.",
                     benefit=_benefit(profile, items[: cut.at], items[cut.at :]),
@@ -184,7 +184,7 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
     back = sorted(written(rest) & (written(first) | read(first)))
     if back:
         line = next(one.line for one in flatten(rest) if back[0] in {access.name for access in one.results})
-        return f"line {line} writes {back[0]}, which the first stage of the next iteration uses: give it another tile"
+        return f"line {line} writes {back[0]}, which the first stage of the next iteration uses: write to another tile"
     problem = one_name(kernel, written(first) | written(rest))
     if problem:
         return problem

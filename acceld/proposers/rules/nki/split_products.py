@@ -84,7 +84,8 @@ class SplitProducts(Rule):
             partial(_split, kernel, products),
             *([Variant("stacked", {"stacked": 1})] if all(_can_stack(kernel, one) for one in products) else []),
             Variant("three products"),
-            precondition=f"parts of {', '.join(names)} are made wherever these are written, and sums are kept in PSUM",
+            precondition=f"bfloat16 parts can be made wherever the tiles {', '.join(names)} are written, and the products are "
+            "summed in PSUM",
             plan=f"{len(products)} products take float32 operands, four passes of the tensor engine each. Split "
             f"{', '.join(names)} into a high and a low bfloat16 part where they are written, and add up three products "
             "of parts. The workload must allow the error of about 4e-6.",
