@@ -88,7 +88,7 @@ def compared(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Verdict(StrEnum):
-    """How far a speed-up can be trusted: certain, likely or a tie, by :data:`RULE`; or slower, or untested."""
+    """Degree of trust in a speed-up: certain, likely or a tie, as :data:`RULE` says; or slower, or untested."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
