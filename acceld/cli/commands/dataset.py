@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             asyncio.run(make(order, journal, folder / ".work", settings, progress.update))
         except KeyboardInterrupt:
             kept = sum(journal.numbers().values())
-            say(f"\n{kept} of {order.programs} programs are kept in {folder}; the same command goes on with them")
+            say(f"\n{kept} of {order.programs} programs are kept in {folder}; the same command continues with them")
             raise
         finally:
             progress.close()

@@ -148,7 +148,7 @@ def _controls(state: bytes) -> tuple[int, ...]:
 
 
 def empty(job: Any, artefact: str) -> Call:
-    """Return a call that does nothing. Its time is the cost of a call."""
+    """Return a function that does nothing, to measure the cost of a call."""
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         return None

@@ -276,7 +276,9 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _is_apart(uses: Sequence[tuple[Statement, Access]] | None, loop: Loop) -> bool:
-    """Return True if one index is the loop's variable in every access."""
+    """Return True if each iteration of a loop uses its own part of a buffer: in every access, the index at one position
+    is the loop's variable. False if ``uses`` is None.
+    """
     variable = Affine.of_variable(loop.variable)
     own = [
         {i for i, d in enumerate(access.dims or ()) if d.form == variable and not d.extent} for _, access in uses or ()
@@ -285,8 +287,8 @@ def _is_apart(uses: Sequence[tuple[Statement, Access]] | None, loop: Loop) -> bo
 
 
 def _pieces(items: Sequence[Item], addition: Statement) -> list[tuple[Item, ...]]:
-    """Return the pieces into which the loop is divided: the items before and after the addition in its own body, and
-    those before and after that body in each body around it.
+    """Return the pieces into which a loop's body is divided: the items before and after the addition in the innermost
+    loop that contains the addition; and, for each loop around that one, the items before and after the inner loop.
     """
     before, item, after = _cut(items, addition)
     middle = _pieces(item.items, addition) if isinstance(item, Loop) else []
