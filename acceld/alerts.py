@@ -31,7 +31,7 @@ BELL = "\a"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert: what it is about, and its text for people."""
+    """A message for a person who is not watching, such as a better kernel or a sick device: its subject and its text."""
 
     subject: Subject
     text: str

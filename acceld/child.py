@@ -56,7 +56,9 @@ def _run() -> None:
 
     root, library = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), os.path.dirname(os.__file__)
     place = 1 + max(at for at, entry in enumerate(sys.path) if entry in (library, os.path.join(library, "lib-dynload")))
-    sys.path.insert(place, root)  # after the standard library, before packages: another acceld may be installed
+    # After the standard library, so that its modules come first; before installed packages, because another version of
+    # acceld may be one of them.
+    sys.path.insert(place, root)
     name = sys.argv.pop(1)
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 

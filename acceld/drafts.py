@@ -231,7 +231,9 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 
 
 def _refuse_other(path: Path, said: DraftArgument, shapes: Collection[tuple[int, ...]], dtype: str) -> None:
-    """Raise UsageError if an argument is described (``said``) unlike the array that the reference was called with."""
+    """Raise UsageError if the shape or the dtype that a person gave for an argument (``said``) differs from the array
+    with which the reference was called.
+    """
     if said.value is None and said.dtype and (said.shape not in shapes or _on_chip(said.dtype) != dtype):
         made = " or ".join(f"{'x'.join(map(str, shape))}:{dtype}" for shape in sorted(shapes))
         raise UsageError(

@@ -36,7 +36,7 @@ class SourceText:
         return self.source.isascii()
 
     def offset(self, line: int, column: int) -> int:
-        """Return the offset of a place in the syntax tree, which counts columns in bytes of UTF-8."""
+        """Return the offset in the source of a line (from 1) and a column, which syntax trees count in bytes of UTF-8."""
         start = self.line_starts[line - 1]
         if self._is_ascii:
             return start + column

@@ -83,12 +83,12 @@ DETAILS = ("paired", "prediction", "tie_percent")
 
 
 def compared(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those details of a profile on which its gain over another kernel depends."""
+    """Return those details of a profile that decide whether its kernel is a win over another kernel."""
     return {name: details[name] for name in DETAILS if name in details}
 
 
 class Verdict(StrEnum):
-    """Trust that a speed-up deserves, as :data:`RULE` says."""
+    """Degree of trust in a speed-up: certain, likely or a tie, as :data:`RULE` says; or slower, or untested."""
 
     CERTAIN = "certain"
     LIKELY = "likely"

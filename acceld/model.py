@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from acceld.statuses import Failure as Failure  # noqa: PLC0414  # others import it from here
-from acceld.statuses import Status as Status  # noqa: PLC0414  # the same
+from acceld.statuses import Status as Status  # noqa: PLC0414  # others import it from here
 
 FAILED = frozenset(Status) - {Status.PASSED, Status.UNTESTED, Status.UNCHECKED, Status.SUSPECT}
 """Statuses of an evaluation that states a failure. Such an evaluation may lack a profile."""
@@ -577,8 +577,9 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The facts besides its kernels on which the latencies of a run depend. Latencies on two bases are never
-    compared.
+    """Everything but the kernels on which the latencies of a run depend: workload, performance model, SDK, driver, chip.
+
+    Latencies of runs with different bases are never compared.
     """
 
     workload: str = ""

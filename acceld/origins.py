@@ -35,7 +35,8 @@ def is_ours(folder: Path) -> bool:
 
 
 def adopt(folder: Path) -> None:
-    """Record a state folder as the user's: write a new secret into it, and the secret's hash outside.
+    """Record a state folder as the user's: write a new secret into the folder, and the secret's hash into acceld's own
+    folder of the user.
 
     Raises UsageError if a file can not be written.
     """

@@ -262,12 +262,12 @@ def _chosen(
     """Return the kernel to use and an empty text; or None and the reason why no kernel fits."""
     left = stored_kernels(name, home)
     steps: list[tuple[str, Callable[[Stored], bool]]] = [
-        ("none passed the strict gate", lambda one: True),
-        ("none was measured on a device", lambda one: simulated or one.source != "simulated"),
-        (f"none is for the chip {chip or '(this machine tells none)'}", lambda one: one.chip == chip),
-        (f"none was measured with neuronx-cc {sdk or '(none is installed)'}", lambda one: _same_sdk(one, sdk)),
-        ("none has a grid that nki launches, which is 1 or 2 cores", _launchable),
-        (f"none is for arrays of {[tuple(one) for one in shapes]}", lambda one: not shapes or _fits(one, shapes)),
+        ("no kernel passed the strict gate", lambda one: True),
+        ("no kernel was measured on a device", lambda one: simulated or one.source != "simulated"),
+        (f"no kernel is for the chip {chip or '(this machine tells none)'}", lambda one: one.chip == chip),
+        (f"no kernel was measured with neuronx-cc {sdk or '(none is installed)'}", lambda one: _same_sdk(one, sdk)),
+        ("no kernel has a grid that nki launches, which is 1 or 2 cores", _launchable),
+        (f"no kernel is for arrays of {[tuple(one) for one in shapes]}", lambda one: not shapes or _fits(one, shapes)),
     ]
     for reason, holds in steps:
         left = [one for one in left if holds(one)]

@@ -191,7 +191,11 @@ def main() -> None:
     parser.add_argument("--chip", default="trn2")
     parser.add_argument("--api", default="nki_legacy", help="API of the kernels (default nki_legacy)")
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
-    parser.add_argument("--only", metavar="WORKLOADS", help="default: all that ANSWERS has a folder for")
+    parser.add_argument(
+        "--only",
+        metavar="WORKLOADS",
+        help="names separated by commas; default: each workload that has a folder in ANSWERS",
+    )
     parser.add_argument("--proposers", default=",".join(KINDS))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -214,7 +214,7 @@ class Writer:
                     for item in group:
                         item.result, item.error = None, failure
                     break
-                self._suffer(error)
+                self._prepare_another_try(error)
             except Exception as error:  # noqa: BLE001 - a broken change must not end the thread: callers would wait for ever
                 self._roll_back()
                 for item in group:
@@ -262,7 +262,7 @@ class Writer:
     def _may_pass(error: sqlite3.Error) -> bool:
         return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
 
-    def _suffer(self, error: sqlite3.Error) -> None:
+    def _prepare_another_try(self, error: sqlite3.Error) -> None:
         """Prepare another try after an error of the disk: delete the reserve file, or wait if it is gone already."""
         if not self.degraded:
             log.error("storage is degraded: %s", error)

@@ -263,7 +263,7 @@ class RunView:
 
     @property
     def iterations(self) -> int:
-        """Most iterations of the run, as it was created."""
+        """Greatest number of iterations that the run may make."""
         return int(self.search.get("iterations", 0))
 
     @property
@@ -662,9 +662,8 @@ class RunView:
         If the daemon answers again and nothing happened meanwhile, its rows restore that work.
         """
         for number in self.under_way:
-            self.candidates[
-                number
-            ].phase_seq -= 1  # so that a row read as of the same event replaces the forgotten phase
+            # A row that is read later replaces the forgotten phase, even if no event came meanwhile.
+            self.candidates[number].phase_seq -= 1
         self.under_way.clear()
         self.running_calls.clear()
 

@@ -269,19 +269,29 @@ ACTIONS: Mapping[str, Action] = {
     "pause": Action(
         "Pause or resume", "stop before the next step; running work is finished", Steering.pause, frozenset(["live"])
     ),
-    "cancel": Action("Cancel run", "end it after the running work", Steering.cancel, frozenset(["live"])),
-    "pin": Action("Pin candidate", "keep it in the beam", Steering.pin, frozenset(["live", "candidate"])),
-    "veto": Action("Veto candidate", "never keep it in the beam", Steering.veto, frozenset(["live", "candidate"])),
+    "cancel": Action(
+        "Cancel run", "end the run when the work that is under way is done", Steering.cancel, frozenset(["live"])
+    ),
+    "pin": Action("Pin candidate", "keep the candidate in the beam", Steering.pin, frozenset(["live", "candidate"])),
+    "veto": Action(
+        "Veto candidate", "never keep the candidate in the beam", Steering.veto, frozenset(["live", "candidate"])
+    ),
     "branch": Action(
         "Branch from candidate", "a parent of the next iteration", Steering.branch, frozenset(["live", "candidate"])
     ),
     "remeasure": Action(
-        "Re-measure candidate", "evaluate it again, strictly", Steering.remeasure, frozenset(["live", "candidate"])
+        "Re-measure candidate",
+        "evaluate the candidate again by the strict gate",
+        Steering.remeasure,
+        frozenset(["live", "candidate"]),
     ),
     "hint": Action("Hint", "send the planner a hint", Steering.hint, frozenset(["live", "models"])),
     "budget": Action("Budget", "change the run's cap", Steering.budget, frozenset(["live", "models"])),
     "apply_best": Action(
-        "Apply the best", "write it to the file it came from", Steering.apply_best, frozenset(["best"])
+        "Apply the best",
+        "write the best kernel over the file that the run began with",
+        Steering.apply_best,
+        frozenset(["best"]),
     ),
     "undo_apply": Action(
         "Undo apply", "put the file back as it was before", Steering.undo_apply, frozenset(["applied"])

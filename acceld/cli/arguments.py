@@ -16,7 +16,7 @@ CONFIGURED = "(default: as acceld.toml says)"
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--json``."""
+    """Add the option ``--json``, which prints the result as JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -41,7 +41,7 @@ def add_target(parser: argparse._ActionsContainer, *, backend: str = "", simulat
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
-    """Add ``--entry``, ``--grid`` and ``--lnc``."""
+    """Add the options that say how the kernel is launched: ``--entry``, ``--grid`` and ``--lnc``."""
     parser.add_argument("--entry", default="", help="name of the kernel function, or Class.name")
     parser.add_argument("--grid", type=grid, default=(), metavar="N[,N]", help="launch grid")
     parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical core")

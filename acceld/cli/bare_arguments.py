@@ -39,7 +39,7 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
         else:
             unnamed.append(value)
     parameters = _parameters(kernel)
-    if parameters is None:  # a call makes the function: its parameters are known only to a trace
+    if parameters is None:  # the kernel is made by a call, so only a trace knows its parameters
         return (*unnamed, *named.values())
     for name in named:
         _check_name(name, kernel, parameters)
@@ -60,7 +60,7 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
     more arguments than parameters, and for a parameter that has neither a value nor a default.
     """
     parameters = _parameters(kernel)
-    if parameters is None:  # a call makes the function: its parameters are known only to a trace
+    if parameters is None:  # the kernel is made by a call, so only a trace knows its parameters
         return list(given)
     named = {one.name: one for place, one in enumerate(given) if one.name != f"arg{place}" or one.name in parameters}
     unnamed = [one for one in given if one.name not in named]
@@ -139,7 +139,7 @@ def _parameters(kernel: Kernel) -> dict[str, ast.expr | None] | None:
     """
     try:
         name = find_entry(kernel.text, kernel.entry or None)
-    except (UsageError, KernelFailure):  # the trace that follows reports the fault of the file
+    except (UsageError, KernelFailure):  # the trace that follows reports this error of the file
         return None
     found = functions_of(parse(kernel.text).body).get(name)
     return dict(_declared(found.args)) if found is not None and found.args.vararg is None else None

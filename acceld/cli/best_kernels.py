@@ -23,8 +23,8 @@ class BestKernel:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict (:data:`acceld.gains.RULE`) on the kernel's speed-up over the baseline; None without a
-        speed-up.
+        """Verdict (:data:`acceld.gains.RULE`) on the kernel's speed-up over the baseline: whether it is a win, likely
+        or a tie. None without a speed-up.
         """
         return judged(self.run)
 
@@ -82,7 +82,7 @@ def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
         if found["best"] is None:
             raise UsageError(
                 f"r{found['id']} has no kernel that passed",
-                hint=f"{found['message']}: mend the kernel, then begin a new run with acceld optimize"
+                hint=f"{found['message']}: correct the kernel, then begin a new run with acceld optimize"
                 if found["message"]
                 else f"acceld show r{found['id']} says if the run is still active",
             )

@@ -128,7 +128,7 @@ def _served(home: Home) -> Iterator[Client]:
         except Exception as error:
             if ready.done():
                 raise
-            ready.set_exception(error)  # the waiting thread raises it
+            ready.set_exception(error)  # ready.result() raises the error in the thread that waits for the server
 
     thread = threading.Thread(target=run, name="acceld-history")
     thread.start()

@@ -96,11 +96,11 @@ def say_judged(found: Judged, folder: Path, api: str) -> None:
     if found.fixed:
         say(
             f"note: {folder}/workload.toml keeps the values of {', '.join(found.fixed)} in every distribution, because the reference "
-            "fails on other ones"
+            "fails on other values"
         )
     if found.failed:
         say(f"note: the kernel was tried on one data set, because the reference fails on other inputs: {found.failed}")
-        say(f"note: in {folder}/workload.toml, refuse the distributions on which it may fail")
+        say(f"note: in {folder}/workload.toml, refuse the distributions on which the reference may fail")
     if found.too_long_s:
         say(
             "note: the kernel was tried on one data set only. To try it on all declared distributions, which takes about "

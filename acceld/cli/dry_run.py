@@ -42,13 +42,12 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
     unpriced = _unpriced(spec, settings)
     measures = spec.backend != SIMULATOR
     cost_usd, worst_usd = found.cost_usd, found.worst_usd
-    if (
-        PROPOSERS[spec.proposer].uses_models and not found.roles
-    ):  # a command proposes: only the cap on its spending is known
+    # Proposals come from the user's own program, of whose cost acceld knows only the cap.
+    if PROPOSERS[spec.proposer].uses_models and not found.roles:
         cap = settings.command.usd
         cost_usd, worst_usd = None, None if cap is None else cap * found.candidates
     cap_usd = spec.search.budget_usd
-    capped = f"; the cap ends it at {figures.usd(cap_usd)}" if cap_usd is not None else ""
+    capped = f"; the cap ends the run at {figures.usd(cap_usd)}" if cap_usd is not None else ""
     if as_json:
         print_json(
             {
@@ -207,7 +206,9 @@ async def _counted(client: AnthropicClient, request: CompletionRequest) -> Promp
     whole = await client.count(request)
     if request.role == "summarizer":
         return PromptLength(0, whole)
-    shared = min(whole, await client.count(replace(request, user=".")))  # a request without a user's text is refused
+    shared = min(
+        whole, await client.count(replace(request, user="."))
+    )  # providers refuse to count a request without a user's message
     return PromptLength(shared, whole - shared)
 
 

@@ -87,8 +87,8 @@ COMMANDS: dict[str, Command] = {
         "doctor", "check", "examine this machine, the settings, the database and the evaluator", first=True
     ),
     "calibrate": Command("calibrate", "check", "show the simulator's error on this machine, and correct it"),
-    "stop": Command("stop", "daemon", "stop the daemon in order", first=True),
-    "start": Command("start", "daemon", "start the daemon; optimize does it by itself"),
+    "stop": Command("stop", "daemon", "stop the daemon, with some seconds for its running evaluations", first=True),
+    "start": Command("start", "daemon", "start the daemon; acceld optimize starts it by itself"),
     "restart": Command("restart", "daemon", "stop the daemon, then start it"),
     "status": Command("status", "daemon", "show what the daemon does now"),
     "hosts": Command("hosts", "daemon", "list the hosts of a fleet and why one is idle; drain a host"),

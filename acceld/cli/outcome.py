@@ -77,7 +77,11 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
         *([("notes", "\n".join(result["notes"]))] if result.get("notes") else []),
         *([("to measure", one)] if (one := deciding(result)) else []),
-        *([] if result["has_reference"] is not False else [("evaluated", f"{OWN_ORACLE}: it has no reference")]),
+        *(
+            []
+            if result["has_reference"] is not False
+            else [("evaluated", f"{OWN_ORACLE}: the workload has no reference")]
+        ),
         *([("screened", screening(result["screened"]))] if result.get("screened") else []),
         ("elapsed", figures.elapsed(result["elapsed_s"])),
         ("best kernel", best_file or printed),

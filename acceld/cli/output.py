@@ -19,7 +19,7 @@ JSON_VERSION = 1
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object with the key ``version`` added; keys keep their order."""
-    ascii_only = not writes_unicode(sys.stdout)  # escapes lose nothing
+    ascii_only = not writes_unicode(sys.stdout)  # JSON can write every character in ASCII, by an escape
     json.dump({"version": JSON_VERSION} | value, sys.stdout, indent=2, ensure_ascii=ascii_only, default=str)
     print()
 

@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.runs:
         raise UsageError(
-            "a report needs a run, and none is named", hint="acceld export r12; acceld runs lists the runs"
+            "a report needs a run, and no run is named", hint="acceld export r12; acceld runs lists the runs"
         )
     if arguments.output and arguments.format in ("md", "json"):
         raise UsageError(

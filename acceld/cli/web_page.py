@@ -13,7 +13,7 @@ def policy(host: str, nonce: str) -> str:
         (
             "default-src 'none'",
             f"script-src 'self' 'nonce-{nonce}'",
-            "style-src 'self' 'unsafe-inline'",  # the terminal sets the colors of its cells by styles
+            "style-src 'self' 'unsafe-inline'",  # the terminal in the page colors its cells by inline styles
             "font-src 'self'",
             "img-src 'self' data:",
             f"connect-src 'self' ws://{host}",

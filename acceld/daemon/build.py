@@ -221,7 +221,8 @@ class SearchBuilder:
             context += f".n{await asyncio.to_thread(nki_version, self._config.evaluate.nki)}"
         basis = Basis(found.hash[:12], model if simulated else "", chip=spec.chip)
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
-            context += f".r{run.id}"  # this machine's other load differs from run to run
+            # Latencies measured in another run are not reused: the other load of this machine may have been different.
+            context += f".r{run.id}"
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
         polisher, ahead = self._polisher(spec), self._config.evaluate.queue_size

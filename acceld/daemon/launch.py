@@ -46,7 +46,7 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
         os.close(output)
         os.close(reading)
     ended = _ended(process) if reported is None else None
-    process.returncode = 0  # the process lives on or was waited for, so its object must not warn
+    process.returncode = 0  # else Popen warns that the daemon still runs
     if reported is None:
         how = f"no answer within {timeout_s:g} s" if ended is None else f"it ended with status {ended}"
         raise DaemonError(

@@ -169,7 +169,7 @@ class RunQueue:
     def _going(self, run: int) -> RunControl:
         control = self.control(run)
         if control is None:
-            raise ConflictError(f"r{run} is not active", hint="acceld runs lists the active ones.")
+            raise ConflictError(f"r{run} is not active", hint="acceld runs lists the active runs.")
         return control
 
     async def _go(self, run: int) -> None:

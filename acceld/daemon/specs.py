@@ -142,7 +142,7 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
             f"grid = {list(found.grid)} is not a list of positive whole numbers", hint="such as [2] or [4, 2]"
         )
     if found.lnc not in (1, 2):
-        raise UsageError(f"lnc = {found.lnc} must be 1 or 2")
+        raise UsageError(f"lnc = {found.lnc} is neither 1 nor 2")
     return found
 
 

@@ -81,7 +81,9 @@ def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None
     status = candidate.evaluation.status
     usable = is_selectable(candidate) or (action == "pin" and status is Status.UNTESTED)
     if action in ("pin", "branch") and not usable:
-        raise ConflictError(f"c{candidate.id} is {status}: nothing can continue from it", hint="choose one that passed")
+        raise ConflictError(
+            f"c{candidate.id} is {status}: nothing can continue from it", hint="choose a candidate that passed"
+        )
 
 
 def shown(control: RunControl) -> dict[str, Any]:

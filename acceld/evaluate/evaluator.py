@@ -77,7 +77,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         self._running: set[asyncio.Task[Any]] = set()
         self.report: SandboxReport | None = None
 
-    # Starting and stopping.
+    # Starting and stopping the evaluator.
 
     async def start(self) -> None:
         """Find the devices and the sandbox level, and start the child processes.
@@ -153,7 +153,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             )
         return load_workload(folder) if folder else workload(request.workload, self._workload_folders)
 
-    # The order.
+    # The steps of an evaluation, in order.
 
     async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
         """Evaluate a candidate at one shape, stage by stage up to the first failure, and return the result."""
@@ -225,7 +225,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         """
         return await self._admissions.refuse(case.workload, admit) if case.request.needs_proof else None
 
-    # Hooks.
+    # Methods that a backend may override.
 
     async def find(self) -> int:
         """Find the devices, and return how many evaluations may run at the same time.

@@ -167,7 +167,8 @@ class _Reader:
         self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
         self.defined = frozenset(_defined(tree))
-        # A class inside of a function that nobody calls must not lend its name to a built-in class.
+        # Names of built-in classes are left out. Otherwise a kernel could define such a class in a function that is never
+        # called, and then extend the built-in class of that name.
         named = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
         self.classes = frozenset(named) - frozenset(dir(builtins))
         self.unused = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

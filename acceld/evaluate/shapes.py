@@ -164,7 +164,7 @@ def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str,
 
 
 def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Return, for each competitor that was timed at every shape, one comparison over all shapes."""
+    """Return one comparison over all shapes, made of the comparisons ``pairs`` with one competitor, one at each shape."""
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 

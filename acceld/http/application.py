@@ -96,7 +96,9 @@ def application(
 
 @web.middleware
 async def _touch(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell the daemon of each request, so that it is not idle. Requests of its identity and status do not count."""
+    """Tell the daemon of each request, so that the daemon does not count as idle. Requests for its identity and its
+    status are left out.
+    """
     control = request.app[CONTROL]
     if control is not None and request.path not in ("/v1/hello", "/v1/status"):
         control.touched()

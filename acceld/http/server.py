@@ -115,9 +115,9 @@ def parse_tcp(text: str, given: str = "daemon.tcp = ") -> tuple[str, int]:
 
 
 def refuse_taken(host: str, port: int, option: str) -> None:
-    """Raise UsageError if no server can listen on a port. ``option`` is what chooses the port."""
+    """Raise UsageError if no server can listen on a port. The error's hint names ``option``, which sets the port."""
     if not 0 < port < 65536:
-        raise UsageError(f"{port} is no port", hint=f"give a number from 1 to 65535 with {option}")
+        raise UsageError(f"{port} is not the number of a port", hint=f"give a number from 1 to 65535 with {option}")
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:

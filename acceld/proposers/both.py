@@ -95,8 +95,8 @@ class BothProposer:
 
 
 def _timed(tuned: Sequence[Tuned], parent: Candidate) -> Iterator[str]:
-    """Yield lines with the simulated latencies of the fastest sequences of rewrites, so that a model plans what these
-    sequences do not do.
+    """Yield lines with the simulated latencies of the fastest sequences of rewrites, so that a model plans changes
+    which these sequences do not make.
     """
     latency_us = parent.evaluation.latency_us if parent.evaluation else None
     if not tuned or not latency_us:

@@ -67,7 +67,10 @@ def cases(summary: Path) -> Iterator[ImportedKernel]:
     """
     found = _load(summary)
     if not isinstance(found, dict):
-        raise UsageError(f"{summary} is not a summary of NKIBench", hint="it maps operators to their cases")
+        raise UsageError(
+            f"{summary} is not a summary of NKIBench",
+            hint="a summary is a JSON file that maps operators to their cases",
+        )
     for operator, entry in found.items():
         try:
             for number, case in entry["cases"].items():
@@ -130,7 +133,7 @@ def flashinfer(folder: Path) -> list[Imported]:
     if not found:
         raise UsageError(
             f"{folder} has no trace that can be used: a trace needs an evaluation, and its solution must be in the folder too",
-            hint="it needs the files solutions.jsonl and traces.jsonl, or the folders solutions and traces",
+            hint="the folder needs the files solutions.jsonl and traces.jsonl, or the folders solutions and traces",
         )
     sizes = Counter(name for name, _ in {(name, uuid) for name, uuid, _ in found})
     return [

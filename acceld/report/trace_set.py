@@ -60,7 +60,9 @@ def _declared(workload: Workload) -> dict[str, bytes]:
 
 
 def definition_of(workload: Workload) -> dict[str, Any]:
-    """Return the public definition of a workload. Raise ValueError if the workload names none."""
+    """Return a workload's public definition in flashinfer-bench's format. Raise ValueError if the workload names no public
+    definition.
+    """
     public = workload.definition
     if public is None:
         raise ValueError(f"workload {workload.name} names no public definition")

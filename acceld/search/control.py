@@ -141,7 +141,7 @@ class RunControl:
         return result
 
     def read(self, *actions: str) -> None:
-        """Record that a decision has followed all actions with the names ``actions``."""
+        """Mark the actions of the kinds ``actions`` as read, because a decision has taken them into account."""
         self.unread = {text: action for text, action in self.unread.items() if action not in actions}
 
 

@@ -207,9 +207,8 @@ class Search:
             end = end_of(ended)
         except* (BudgetError, LLMError) as refused:
             end = end_of(refused)
-        self.control.ended = (
-            True  # no await comes before the submission, so an action that is asked after this line is refused
-        )
+        # No await comes between this line and the change of the state, so every later action of a person is refused.
+        self.control.ended = True
         unread = ", ".join(self.control.unread)
         await store.change(set_run_state, run.id, end.state, end.message, end.exit_code)
         if unread and end.state is not RunState.CANCELLED:
@@ -572,7 +571,7 @@ class Search:
                 tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Wait until few enough attempts lack a result, then make one attempt."""
+        """Make one attempt at a plan, once the number of attempts without a result is below its limit."""
         async with self._begun:
             await self._attempt(parent, place, plan, index, children)
 
@@ -769,7 +768,7 @@ class Search:
             next_usd = next_percent_usd(spent, self.parts.device_usd_per_hour)
             if next_usd is not None and next_usd > p.max_usd_per_percent:
                 reported = "more than was spent so far" if next_usd == float("inf") else f"{next_usd:.2f} USD"
-                raise RunEnded(RunState.FINISHED, f"the next percent would cost {reported}")
+                raise RunEnded(RunState.FINISHED, f"the next percent of speed-up would cost {reported}")
 
     @staticmethod
     def _need(candidate: Candidate | None) -> Candidate:

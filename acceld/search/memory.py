@@ -65,10 +65,10 @@ HYPOTHESES = 2
 """Limit on the new hypotheses of an iteration."""
 
 TRIES = 6
-"""Number of decided tries after which an insight that seldom won is no longer shown."""
+"""Number of plans with a known outcome that cited an insight, from which on an insight that seldom won is no longer shown."""
 
 SELDOM = 1 / 6
-"""Share of decided tries that must win; below it an insight is no longer shown."""
+"""Share of the plans with a known outcome that cited an insight and won. Below this share the insight is no longer shown."""
 
 RULES = 8
 """Limit on the rules of a playbook."""

@@ -2,12 +2,17 @@
 
     ACCELOPT_DIR=/path/to/AccelOpt python scripts/evidence/bench_sim.py [--json] [--write] [--only SECTION ...]
 
-Times NKIBench's baselines, the two best kernels it publishes, and four bfloat16 products of acceld in the forms of
-AWS's tutorial. The texts of NKIBench come from ``ACCELOPT_DIR``, a checkout of zhang677/AccelOpt, and are not part of
-this project. Then come coverage (the legality corpus, and kernels of aws-neuron/nki-samples if
-``NKI_SAMPLES_LEGACY_DIR``, at commit 3a99c91, and ``NKI_SAMPLES_DIR`` name checkouts); mutants of the baselines and of
-acceld's own kernels; and the effect of each fitted constant, 20 % lower and higher, on the gains of acceld's rules. ``--write`` puts the tables into docs/simulator-measured.md; with ``--only`` it replaces
-only those of the named sections.
+The script prints these tables:
+
+- predicted and published latencies of NKIBench's baselines, of the two best kernels that AccelOpt publishes, and of
+  four bfloat16 products of acceld in the forms of AWS's tutorial. The texts of NKIBench come from ``ACCELOPT_DIR``, a
+  checkout of zhang677/AccelOpt, and are not part of this project;
+- coverage: the legality corpus, and kernels of aws-neuron/nki-samples if ``NKI_SAMPLES_LEGACY_DIR`` (commit 3a99c91)
+  and ``NKI_SAMPLES_DIR`` name checkouts;
+- mutants of the baselines and of acceld's own kernels: programs with one mistake, which a check must notice;
+- how the gains of acceld's rules change with each fitted constant 20 % lower and 20 % higher.
+
+``--write`` puts the tables into docs/simulator-measured.md; with ``--only`` it replaces only those of the named sections.
 
 Every set of measured kernels whose folder an environment variable names is timed: ``ACCELOPT_DIR``,
 ``NKI_SAMPLES_LEGACY_DIR``, ``NKI_AUTOTUNE_DIR`` (awslabs/nki-autotune), and ``ACCELD_MEASURED`` with the folders

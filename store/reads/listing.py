@@ -69,7 +69,7 @@ def run_rows(
             where.append(f"r.{column} IN ({', '.join('?' * len(words))})")
             values += words
     if name:
-        where.append("r.name = ?")  # a name may have commas
+        where.append("r.name = ?")  # not split, because a name may have commas
         values.append(name)
     sql = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY {SORTS[sort]} DESC NULLS LAST, r.id DESC LIMIT ? OFFSET ?"
     return [_with_flags(row) for row in connection.execute(sql, (*values, limit, offset))]

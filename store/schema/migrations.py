@@ -303,8 +303,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
         copy = backup_path(path, version)
         connection.execute("VACUUM INTO ?", (str(copy),))
         copy.chmod(0o600)
-    from sqlite_utils import Database  # a start with nothing to migrate does not wait for it
+    from sqlite_utils import Database  # imported here, because most starts have nothing to migrate
 
     collected().apply(Database(connection, execute_plugins=False))
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a file whose log is lost is then no new, empty database
+    # The tables are moved from the write-ahead log to the file, so that the file is no empty database if the log is lost.
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return copy

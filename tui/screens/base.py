@@ -304,7 +304,7 @@ class ConsoleScreen(Screen[None]):
             self.show()
         elif column is not None:
             self.notify(
-                f"There is no order by {column.title}. {key_of(self, 'sort')} goes through: {', '.join(self.SORTS)}."
+                f"Lines can not be sorted by {column.title}. {key_of(self, 'sort')} sorts by: {', '.join(self.SORTS)}."
             )
 
     def open_event(self, event: Event | None) -> None:

@@ -187,11 +187,11 @@ class CandidateScreen(CandidateInView):
     def _without_calls(self) -> str:
         """Return why the candidate has no model calls, for example because a rule made it."""
         if not self.facts.get("parent"):
-            return "No model was asked: it is a baseline."
+            return "No model was asked: this candidate is a baseline."
         return (
-            "No model was asked: a rewrite rule made it."
+            "No model was asked: a rewrite rule made this candidate."
             if self.facts.get("rule")
-            else "No model call of it is stored."
+            else "No model call for this candidate is stored."
         )
 
     def _insights_lines(self) -> list[Text]:

@@ -163,7 +163,7 @@ class MemoryScreen(ConsoleScreen):
                 return
             self._seen = -1
             self.show()
-            self.notify(f"i{row['id']} {done}; it applies from the next iteration on")
+            self.notify(f"i{row['id']} {done}; runs follow the change from their next iteration on")
 
         start(self, send)
 

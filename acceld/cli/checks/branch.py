@@ -171,7 +171,7 @@ def _git(folder: Path, *words: str) -> str:
     if done.returncode:
         hint = {
             "merge-base": "fetch the base branch with its history (fetch-depth: 0), or name another: --against REV",
-            "rev-parse": "--changed asks git which kernels changed: run it in their repository",
+            "rev-parse": "run the command in the repository of the kernels: --changed asks git which kernels changed",
         }.get(words[0], "")
         raise UsageError(f"git {words[0]}: {done.stderr.strip() or 'failed'}", hint=hint)
     return done.stdout
@@ -185,7 +185,7 @@ def annotated(one: Changed, result: WinnerResult | None) -> Iterator[str]:
     """Yield GitHub's workflow commands for a result: the failure at its line, or each line whose cost grew."""
     file = str(one.path)
     if result is None:
-        yield command("error", one.broken, file=file, title="can not be evaluated")
+        yield command("error", one.broken, file=file, title="this kernel can not be evaluated")
         return
     failure = result.evaluation.failure
     if failure is not None:
@@ -200,7 +200,7 @@ def annotated(one: Changed, result: WinnerResult | None) -> Iterator[str]:
         text = f"{change}; at most {allowed:+g} % is allowed. {result.reason}".rstrip()
         yield command("error", text, file=file, title="slower than allowed")
     for line, engine, before_us, now_us in grown(result):
-        was = "not among the costliest lines" if before_us is None else figures.duration(before_us)
+        was = "not among the costliest lines of the kernel" if before_us is None else figures.duration(before_us)
         text = f"{engine}: {was} before, {figures.duration(now_us)} now"
         kind = "notice" if result.holds else "warning"
         yield command(kind, text, file=file, line=line, title=f"cost of this line ({change} of the kernel)")

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     print_table(rows, ["nki", "line", "what breaks", "write instead"])
     say(
         "checked: the names, options and Python statements of the file, for each version of nki. Not checked: shapes, types, "
-        f"memory and results, because nothing was traced. Next: acceld profile {path} --nki {asked} --arg SHAPE:DTYPE traces "
+        f"memory and results, because the kernel was not traced. Next: acceld profile {path} --nki {asked} --arg SHAPE:DTYPE traces "
         f"the kernel; acceld init {path} makes a workload, by which acceld check also compares results"
     )
     return NOT_PASSED if refused else 0

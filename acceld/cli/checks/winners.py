@@ -105,9 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     cases = _cases(arguments, resolved)
     state = find_home(arguments.home).prepare()
     client = None
-    if arguments.every or any(
-        case.backend != SIMULATOR for case in cases
-    ):  # the daemon lends devices, and stores the marks
+    # The daemon lends devices, and with --all it also stores each result.
+    if arguments.every or any(case.backend != SIMULATOR for case in cases):
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
     results = asyncio.run(
         results_on(cases, settings.evaluate, state, arguments.max_regression, client, marks=arguments.every)
@@ -355,7 +354,7 @@ def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float 
     if turns is None:
         return "the kernel that this one beat can not be timed on this machine" if case.won else ""
     if case.won and not turns.win:
-        return "the gain does not exceed its interval and the clock's resolution"
+        return "the gain is smaller than its uncertainty (half the interval's width, or twice the clock's resolution)"
     if case.won and most_percent is None:
         return ""
     before = case.stored_ratio if case.won else 1.0

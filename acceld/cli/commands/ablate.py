@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         del vary[name]
     if not vary:
         raise UsageError(
-            "the options leave no setting to vary",
+            "--vary names no setting that has an effect with these options",
             hint="use --proposer llm, or --vary beam=, plans=, attempts= or strategy=",
         )
     bases = {name: _specification(arguments, name).search for name in vary.get("proposer", ())}

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--all",
         action="store_true",
         dest="every",
-        help="the best kernel of every run, oldest first; the history keeps which no longer hold (after an update of the SDK)",
+        help="the best kernel of every run, oldest first; the history then marks kernels that no longer hold; use it after an update of the SDK",
     )
     many.add_argument(
         "--workload",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on",
         choices=("simulator", "device"),
         default="simulator",
-        help="device: measure a simulated run's fastest kernels and show the predictions beside (a measured run's kernels are always measured again)",
+        help="device: measure a simulated run's fastest kernels, and show the predictions beside the results (a measured run's kernels are always measured again)",
     )
     parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
     add_target(parser, backend="with --on device: default by the run's API")
@@ -127,7 +127,7 @@ def _of_versions(arguments: argparse.Namespace) -> bool:
     if arguments.nki or arguments.entry:
         if arguments.what is None or not is_file(arguments.what):
             raise UsageError(
-                "--nki and --entry work only with a kernel file, and none is named",
+                "--nki and --entry work only with a kernel file, and no file is named",
                 hint="acceld check KERNEL.py --nki 0.7",
             )
         return True

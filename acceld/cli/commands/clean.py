@@ -19,8 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove the stored data sets that no evaluation uses, and return the exit code. All state folders of the user
-    share these data sets. Raises UsageError for ``--all`` while a daemon runs.
+    """Remove the stored data sets that no evaluation uses, and return the exit code.
+
+    All state folders of one user share these data sets. Raises UsageError for ``--all`` while a daemon runs.
     """
     from acceld.evaluate.correctness import datasets
 

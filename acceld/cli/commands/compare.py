@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from acceld.search.signs import RepairRate
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-"""Numbers of candidates at which the best so far is printed."""
+"""Numbers of candidates after which the speed-up of the best candidate so far is printed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``acceld completion``: print a shell script that completes commands, flags and values such as run ids, or the
+"""``acceld completion``: print a shell script that completes commands, flags and values such as run ids; or print the
 manual page.
 """
 

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     number = run_number(arguments.home, arguments.run) if arguments.run else None
     if arguments.by in ("iteration", "candidate", "failure") and number is None:
         raise UsageError(
-            f"costs by {arguments.by} need a run, and none is named", hint="acceld costs r12 --by " + arguments.by
+            f"costs by {arguments.by} need a run, and no run is named", hint="acceld costs r12 --by " + arguments.by
         )
     with reading(arguments.home) as history:
         found: dict[str, Any] = history.get("/v1/costs", run=number)
@@ -86,8 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _uncertain(found: Mapping[str, Any]) -> str:
-    """Return a sentence on money that a provider may have billed for calls without an answer. Caps count this money;
-    the table of costs does not.
+    """Return a sentence on the money that a provider may have billed for calls whose answers never arrived.
+
+    Caps count this money; the table of costs does not.
     """
     calls = found["uncertain_calls"]
     return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} that ended before their answers arrived; caps count this amount"

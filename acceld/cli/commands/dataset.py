@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             asyncio.run(make(order, journal, folder / ".work", settings, progress.update))
         except KeyboardInterrupt:
             kept = sum(journal.numbers().values())
-            say(f"\n{kept} of {order.programs} programs are kept in {folder}; the same command goes on with them")
+            say(f"\n{kept} of {order.programs} programs are kept in {folder}; the same command continues with them")
             raise
         finally:
             progress.close()
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"wrote {folder}: {written.programs} programs, {written.pairs} pairs; README.md describes them")
         if written.pairs < order.pairs:
             say(
-                f"{order.pairs} pairs were asked for, and these programs gave fewer: give more programs with --programs"
+                f"{order.pairs} pairs were asked for, and the programs gave fewer: ask for more programs with --programs"
             )
     return 0
 

@@ -84,7 +84,7 @@ def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any
         number = new["parent"]
         if number is None:
             raise UsageError(
-                f"c{new['id']} is a baseline: it has no parent to compare with",
+                f"c{new['id']} is a baseline, so there is no parent to compare it with",
                 hint="name another candidate: acceld diff c345 c301",
             )
     elif against in ("baseline", "best"):

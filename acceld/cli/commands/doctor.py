@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     for part in arguments.parts:
         if part not in PARTS:
             raise UsageError(
-                f"doctor has no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(),
+                f"acceld doctor has no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(),
                 hint=f"the parts are {', '.join(PARTS)}; a kernel is checked by acceld check KERNEL.py",
             )
     alone = {"database", "selftest"} & set(arguments.parts)

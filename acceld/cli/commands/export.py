@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         return report_files.run(arguments)
     if not arguments.output:
         raise UsageError(
-            f"the format {arguments.format} is written to a new folder, and none is named",
+            f"the format {arguments.format} is written to a new folder, and no folder is named",
             hint=f"acceld export --format {arguments.format} -o DIR",
         )
     from acceld.report.datasets import ROWS, distinct, split

@@ -151,9 +151,8 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
         f"Inputs{whole}: " + (", ".join(f"{name} {shape} {dtype}" for name, shape, dtype in inputs) or "not recorded."),
         f"Outputs{whole}: " + (", ".join(outputs) or "not recorded."),
     ]
-    told = [
-        line.replace("\\", "\\\\").replace('"', "'") for line in told
-    ]  # so that no name ends the docstring of the written file
+    # The lines become a docstring, which a quotation mark in a name would end.
+    told = [line.replace("\\", "\\\\").replace('"', "'") for line in told]
     wrapped = [part for line in told for part in (textwrap.wrap(line, 110) or [""])]
     text = "\n".join(
         [
@@ -165,7 +164,7 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
             "",
             "",
             f"def forward({', '.join(name for name, _, _ in inputs) or '*arrays'}):",
-            f"    raise NotImplementedError({json.dumps(told_error)})",  # the draft: a person writes the formula
+            f"    raise NotImplementedError({json.dumps(told_error)})",  # a person replaces this line by the formula
             "",
         ]
     )

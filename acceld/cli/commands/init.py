@@ -159,7 +159,7 @@ def _shown(
             port = f"acceld port {loaded.baselines[kernel.api]} --workload {folder} -o {folder / other}"
             say(f"note: the folder has a kernel for {kernel.api} alone; {port} writes one for {CURRENT_API}")
             say(
-                f'note: a line {CURRENT_API} = "{other}" in [baselines] of {folder}/workload.toml then makes it a baseline'
+                f'note: a line {CURRENT_API} = "{other}" in [baselines] of {folder}/workload.toml then makes that kernel a baseline'
             )
         say(f"next: acceld optimize {folder} --wait")
     else:

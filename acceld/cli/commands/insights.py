@@ -17,7 +17,7 @@ TEXTS = {"title": "its title", "strategy": "its strategy", "slow": "its slow ker
 
 MARKS = {
     "pin": "always show the insight to models",
-    "unpin": "show it only where it fits",
+    "unpin": "show the insight only to runs that it fits",
     "mute": "never show the insight to models",
     "unmute": "show it again",
     "withdraw": "mark the insight as refuted; models are not shown it",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     edit = parser.add_argument_group("edit", "replace a text of the insight")
     for name, what in TEXTS.items():
         edit.add_argument(f"--{name}", metavar="TEXT", help=what)
-    edit.add_argument("--tags", metavar="A,B", help="operator tags it applies to")
+    edit.add_argument("--tags", metavar="A,B", help="tags of the operators that the insight applies to")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
@@ -155,11 +155,11 @@ def _change(arguments: argparse.Namespace, edits: dict[str, Any]) -> int:
         found = client.send("PATCH", f"/v1/insights/{number}", edits)
         if arguments.json:
             print_json({"insight": found})
-        say(f"i{number} was edited: {', '.join(edits)}; it applies from the next iteration on")
+        say(f"i{number} was edited: {', '.join(edits)}; the change applies from the next iteration on")
         return 0
     name = {"pin": "pinned", "mute": "muted", "withdraw": "withdrawn"}[arguments.mark.removeprefix("un")]
     found = client.send("PATCH", f"/v1/insights/{number}", {name: not arguments.mark.startswith("un")})
     if arguments.json:
         print_json({"insight": found})
-    say(f"i{number} {arguments.mark}: it applies from the next iteration on")
+    say(f"i{number} {arguments.mark}: the change applies from the next iteration on")
     return 0

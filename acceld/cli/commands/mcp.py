@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder whose kernels and workloads agents may name (default: the one it runs in); may be repeated",
+        help="a folder whose kernels and workloads agents may name (default: the folder that the server runs in); may be repeated",
     )
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="streamable HTTP on loopback, behind the daemon's token (default: stdio)"

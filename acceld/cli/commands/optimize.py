@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="REF.py",
-        help="start from a numpy reference: models write the first kernel, or it is lowered for rules",
+        help="start from a numpy reference: models write the first kernel, or acceld lowers the reference for rules",
     )
     where = parser.add_argument_group("for which chip, on which backend")
     add_target(where, backend=f"backend that evaluates them {CONFIGURED}")
@@ -218,7 +218,7 @@ def _target(arguments: argparse.Namespace, where: Choice, settings: config.Evalu
     if arguments.from_reference:
         if arguments.target or arguments.workload:
             raise UsageError(
-                "--from-reference REF.py names what is optimized, and so does another argument",
+                "--from-reference names the reference to optimize, so no workload or kernel file can be given too",
                 hint="acceld optimize --from-reference REF.py",
             )
         return None, _reference(arguments, Path(arguments.from_reference), where, settings)
@@ -342,7 +342,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
         say(f"r{run_id} waits for a higher cap: acceld budget r{run_id} USD raises it, and the run continues")
         return BudgetError.exit_code
     if result["state"] == RunState.PAUSED:
-        say(f"r{run_id} is paused and keeps what it has: acceld resume r{run_id} continues it")
+        say(f"r{run_id} is paused, and all its results are stored: acceld resume r{run_id} continues it")
         return int(result["exit_code"]) or 1
     return int(result["exit_code"])
 

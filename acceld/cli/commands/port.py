@@ -75,7 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     if path.suffix != ".py":
         raise UsageError(f"{path} is not a Python file", hint="name the file of a kernel that imports neuronxcc.nki")
     if api_of_file(path) == "nki":
-        raise UsageError(f"{path} imports nki, so it is a kernel of the current API already", hint="use it as it is")
+        raise UsageError(
+            f"{path} imports nki, so it is a kernel of the current API already", hint="use the file as it is"
+        )
     found = None if arguments.arg else workload_of(path, arguments.workload, settings)
     kernel = parsed_kernel(
         path,

@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.jsonl:
         if arguments.kernel:
             raise UsageError(
-                f"--jsonl reads the kernels from {arguments.jsonl}, so it takes no {arguments.kernel} beside",
+                f"--jsonl reads the kernels from {arguments.jsonl}, so it can not be combined with {arguments.kernel}",
                 hint=f"acceld profile --jsonl {arguments.jsonl} --out OUT.jsonl",
             )
         from acceld.cli import many_kernels

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(
             f"{path.name} runs now"
             if enabled
-            else f"systemd does not run for this user; where it does: systemctl --user enable --now {path.name}"
+            else f"systemd does not run for this user; on a system where it runs: systemctl --user enable --now {path.name}"
         )
         say("to keep it running after logout: loginctl enable-linger")
     elif arguments.what == "uninstall":

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = data_folder("skills") / NAME
     if target.is_symlink() or (target.exists() and not _is_ours(target)):
         raise UsageError(
-            f"{target} exists and is not acceld's skill", hint="move it away, or choose another folder with --to"
+            f"{target} exists and is not acceld's skill", hint="move that folder away, or choose another one with --to"
         )
     if target.exists() and not _differ(source, target):
         say(f"{target} is current")
@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
             f"can not write {target}: {error.strerror or error}", hint="choose another folder with --to"
         ) from error
     print(target)
-    say("to give the agent acceld's tools, enter `acceld mcp` in its MCP settings; without them it uses the commands")
+    say(
+        "to give the agent acceld's tools, enter `acceld mcp` in its MCP settings; without these tools the agent uses acceld's commands"
+    )
     return 0
 
 

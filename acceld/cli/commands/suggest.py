@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _next(path: Path) -> str:
-    return f"acceld profile {path} --arg SHAPE:DTYPE says so; acceld init {path} makes a workload."
+    return f"acceld profile {path} --arg SHAPE:DTYPE says whether it runs; acceld init {path} makes a workload."
 
 
 def _fault(kernel: Kernel, found: Workload, chip: str, settings: config.EvaluateConfig) -> str | None:

@@ -66,7 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.hours <= 0:
         raise UsageError(f"--hours must be more than 0, not {arguments.hours:g}")
     entries = {_label(entry): entry for entry in suite.entries}
-    work = {label: _work(entry) for label, entry in entries.items()}  # a workload that there is not is named at once
+    work = {
+        label: _work(entry) for label, entry in entries.items()
+    }  # an unknown workload is an error before the first search
     _, client = connected(arguments.home)
     total_s = arguments.hours * 3600
     first_s = first_slices_s(entries, total_s / _SLICES, _LEAST_S)
@@ -123,7 +125,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(found, record)
     if failed:
-        say(f"the search failed for {', '.join(failed)}; the same command goes on once the cause is mended")
+        say(
+            f"the search failed for {', '.join(failed)}; once the cause is removed, the same command continues the suite"
+        )
     codes = set(failed.values())
     return codes.pop() if len(codes) == 1 else int(bool(codes))
 
@@ -198,7 +202,7 @@ def _note(
         return
     outcomes = rows.setdefault(_label(entry), [])
     if not known:
-        before = after = 1.0  # no latency is known, so no gain either
+        before = after = 1.0  # without latencies the gain counts as 1
     elif outcomes and outcomes[-1]["run"] == run:
         before = outcomes.pop()["best_latency_us"]
     left = worth(entry, outcome["percent_of_attainable_after"])
@@ -275,7 +279,7 @@ def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any]
                 answer = client.send("POST", actions, {"action": "pause", "at_once": True})
             except AcceldError:
                 if not RunState(client.get(f"/v1/runs/{number}")["state"]).ended:
-                    continue  # the run is ending, and decides nothing more
+                    continue  # the run is ending, and no longer takes a pause: wait for its end
                 return paused
             if answer["run"]["state"] == RunState.PAUSED:
                 return paused

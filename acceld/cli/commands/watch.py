@@ -109,7 +109,9 @@ async def _watch(
             evaluated,
             report,
             policy=Policy(
-                "off" if arguments.once and settings.watch.mode == "ask" else settings.watch.mode,  # nobody can answer
+                "off"
+                if arguments.once and settings.watch.mode == "ask"
+                else settings.watch.mode,  # with --once nobody is there to answer
                 settings.watch.runs_per_hour,
                 arguments.usd_per_save,
                 arguments.usd_per_hour,

@@ -34,7 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
         if bad or result.outcome == "unlabeled" or time.monotonic() - last > 5:
             last = time.monotonic()
             why = f": {result.status} {result.rule} {result.message}" if bad else ""
-            why = why or ": it passed, and its file does not name the expected result" * (result.outcome == "unlabeled")
+            why = why or ": the kernel passed, and its file does not name the expected result" * (
+                result.outcome == "unlabeled"
+            )
             say(f"{done} tried; {result.id} ({result.mode}): {result.outcome.replace('_', ' ')}{why}")
 
     report = asyncio.run(

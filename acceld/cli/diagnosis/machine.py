@@ -109,7 +109,7 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
         )
     arguments.out.write_text(scrubbed(report), encoding="utf-8")
     reported = Finding(
-        "report", "ok", str(arguments.out), "send it with an issue: it holds no key, no kernel and no name"
+        "report", "ok", str(arguments.out), "send the report with an issue: it holds no key, no kernel and no name"
     )
     return [*advice(report), reported]
 
@@ -193,7 +193,9 @@ def _opinions(arguments: argparse.Namespace) -> Iterator[Finding]:
     for one in records(arguments.home, _DISAGREEMENTS, (RULE, SHOWN_OPINIONS)):
         kernel = f"c{one['candidate']}" if one["candidate"] else f"kernel {one['source_sha256'][:12]}"
         text = f"{kernel} of {one['workload']} on {one['chip']}, line {one['line']}: {one['message']}"
-        yield Finding("second opinion", "note", text, "acceld's rules lack this one: send it with an issue")
+        yield Finding(
+            "second opinion", "note", text, "acceld lacks this rule of the chip: please send the kernel with an issue"
+        )
 
 
 def _importable(name: str) -> bool:
@@ -251,7 +253,7 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield Finding(
         "daemon",
         "ok" if reported else "note",
-        f"pid {reported['pid']}" if reported else "none runs; optimize starts one",
+        f"pid {reported['pid']}" if reported else "no daemon runs; acceld optimize starts one",
     )
     folder = home.path if home.path.exists() else home.path.parent
     if not os.access(folder, os.W_OK):
@@ -300,7 +302,7 @@ def _models(_: argparse.Namespace) -> Iterator[Finding]:
         yield Finding(
             "models",
             "note",
-            "none configured; rewrite rules need none",
+            "no model is configured; rewrite rules need no model",
             f"a section [models.NAME] in {config.settings_file()}",
         )
     for name, model in settings.models.items():

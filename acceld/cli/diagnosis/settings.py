@@ -146,7 +146,7 @@ async def _call(settings: ModelSettings) -> str:
         await calls.close()
     (outcome,) = ledger.outcomes.values()
     said = f"{figures.usd(outcome.cost_usd)}, {answer.latency_s:.1f} s, answered by {answer.model}"
-    return said + (f"; it does not take {', '.join(model.dropped)}" if model.dropped else "")
+    return said + (f"; the model does not take {', '.join(model.dropped)}" if model.dropped else "")
 
 
 def _prompts(config: Config) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,8 @@ from acceld.model import Check, Correctness, Failure, Gate
 WORST = 1e9
 """Number that replaces an infinite error in records, because records hold finite numbers only."""
 _HEAVY_TAIL = 64
-"""An error of up to this many times the tolerance has the noise measured on the same data set.
+"""If the error of a failed check is at most this many times the tolerance, the noise is measured again on the check's
+own data set.
 
 One data set may be far noisier than the next, for example if two nearly equal logits decide a softmax. Products of
 bfloat16 parts are up to 64 times as inexact as float32.
@@ -32,8 +33,8 @@ HINTS = {
 
 
 def near(check: Check) -> bool:
-    """Tell whether a failed check is so near its tolerance that the noise floor should be measured on the very
-    same inputs.
+    """Tell whether a failed check is so near its tolerance that it may pass once the noise floor is measured on the
+    check's own inputs.
     """
     if check.passed or check.rel_l2 is None or not check.tolerance:
         return False

@@ -160,9 +160,11 @@ class Writer:
         for number, value in enumerate(values):
             if isinstance(value, np.ndarray):
                 if not _is_all_of(value, self._rooms.get(number)):
-                    (self._partial / f"input{number}.bin").unlink(missing_ok=True)  # an array from room() stays valid
+                    (self._partial / f"input{number}.bin").unlink(
+                        missing_ok=True
+                    )  # a new file, because the array of room() still maps the old one
                     packed = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-                    # unlike tofile, this raises errors with a number
+                    # unlike numpy's tofile, this raises an OSError with its errno
                     (self._partial / f"input{number}.bin").write_bytes(packed.data)
                 self._inputs.append({"shape": value.shape, "dtype": value.dtype.name})
             else:

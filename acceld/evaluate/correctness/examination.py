@@ -176,12 +176,13 @@ def _moved(workload: Workload) -> list[int]:
 
 
 def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]], regions: int) -> str:
-    """Return the reason why passing the checks would mean little; empty if passing the checks means enough.
+    """Return the reason why a wrong kernel could pass the checks; empty if the checks suffice.
 
-    ``dull``: a constant passes. ``silent``: (argument, region) pairs to which the outputs do not react.
+    ``dull``: a kernel that writes one constant would pass. ``silent``: (argument, region) pairs that can change without
+    any change of the outputs.
     """
     if dull:
-        return "a constant passes as a result, because the outputs hardly vary"
+        return "a kernel that writes one constant would pass, because the outputs hardly vary"
     if not silent:
         return ""
     position, region = silent[0]

@@ -189,12 +189,12 @@ REPEATED = (WHOLE, "sparse")
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Tell whether a kernel may make products of bfloat16 parts on a variant, with the error that such products
-    have.
+    """Tell whether the tolerance on a variant allows matrix products of bfloat16 parts: each float32 operand is split
+    into two bfloat16 numbers, and the products of the parts are added up.
 
-    False for a workload of strict float32, and for small whole numbers if numpy makes no error on them (its
-    ``floor`` is zero): products of parts are then exact too. If a norm or a gate makes fractions of the numbers,
-    the floor is not zero.
+    False for a workload of strict float32, and for small whole numbers if numpy makes no error on them (its ``floor``
+    is zero): products of parts are then exact too. If a norm or a gate makes fractions of the numbers, the floor is not
+    zero.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact

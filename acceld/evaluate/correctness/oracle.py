@@ -192,9 +192,9 @@ def _whole(
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Findings on the expected outputs.
+    """The noise of float32 in the expected outputs, and what was measured while they were computed.
 
-    - ``floors``: the noise of float32 in them; empty if the noise was not measured.
+    - ``floors``: the noise of float32, one record for each piece; empty if the noise was not measured.
     - ``seconds``: the processor seconds of the reference.
     - ``squares``: the sum of squares of each output; None if the sums were not computed.
     """
@@ -450,7 +450,7 @@ def amplified(
     *,
     split: bool,
 ) -> list[Errors]:
-    """Return the noise floors. Each is at least the change of the outputs when every input changes at random by one
+    """Return the noise floors, each raised to the change of its outputs when every input changes at random by one
     rounding.
 
     A noise floor of zero stays zero, because whole numbers are computed without rounding.

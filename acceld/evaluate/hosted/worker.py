@@ -102,7 +102,7 @@ def fill_allocations() -> None:
     such bytes are at least 3000.
     """
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # glibc has mallopt
+    if hasattr(library, "mallopt"):  # other C libraries than glibc lack mallopt
         library.mallopt(_M_PERTURB, 0xFF ^ (0x45 + os.urandom(1)[0] % (0x7F - 0x45)))
 
 
@@ -113,9 +113,9 @@ class LeftChanged(Exception):
 
 
 def left_as_found(call: Call) -> Call:
-    """Return ``call`` with a check after each call, which raises LeftChanged.
+    """Return a function that makes ``call``, and then raises LeftChanged if the kernel changed the processor's settings.
 
-    The kernel must leave the rounding mode, the treatment of denormal numbers and the x87 stack as they were.
+    The settings are the rounding mode, the treatment of denormal numbers and the x87 stack.
     """
     library = ctypes.CDLL(None)  # Python is linked with libm
     before, after = (ctypes.create_string_buffer(_STATE_BYTES) for _ in range(2))
@@ -148,7 +148,7 @@ def _controls(state: bytes) -> tuple[int, ...]:
 
 
 def empty(job: Any, artefact: str) -> Call:
-    """Return a call that does nothing. Its time is the cost of a call."""
+    """Return a function that does nothing, to measure the cost of a call."""
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         return None

@@ -106,7 +106,7 @@ def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
         for parent in folder.split(_BETWEEN):
             path = Path(parent) / name
             with contextlib.suppress(FileNotFoundError):
-                path.rmdir()  # a killed process with the same number has left this cgroup
+                path.rmdir()  # left by a killed process that had the same process id
             path.mkdir()
             made.append(path)
         memory, pids = made[0], made[-1]

@@ -50,7 +50,7 @@ def inspect(request: bytes, reply: int) -> None:
         found = doubts.doubts(program, header["nki"])
         noted = [f"line {one.line}: {one.text}" if one.line else one.text for one in found]
         profile["warnings"] = [*noted, *profile["warnings"]]
-        if header["outputs"] is None:  # nothing will run the program on data
+        if header["outputs"] is None:  # the program is only timed: no run on data would find unwritten outputs
             profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:

@@ -42,7 +42,8 @@ class Tracer:
         answer = await self._answer(kernel, arguments, chip, observe=True)
         try:
             return Facts.decode(json.loads(answer))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the answer is not trusted
+        # The answer comes from a process that runs a kernel, so it may have any form.
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise LegalityError("the kernel's process gave no answer that can be read", rule="crash") from error
 
     async def _answer(self, kernel: Kernel, arguments: Arguments, chip: str, *, observe: bool = False) -> bytes:

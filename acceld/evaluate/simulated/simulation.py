@@ -276,7 +276,9 @@ _HINT = "write every element before it is read: fill the tile, or read only what
 
 
 def _hides_nan(program: Program) -> bool:
-    """Tell whether an instruction could make a defined value of NaN, which the first run has in undefined memory."""
+    """Tell whether an instruction could compute a value other than NaN from a NaN. The first run has NaN wherever
+    memory is undefined.
+    """
     hiding = COMPARISONS | LOGIC | {"logical_not"}
     return any(
         node.op in _HIDING
@@ -333,7 +335,8 @@ _HIDING = _DECIDING | {"max8", "topk"}
 
 
 def _decisive(program: Program) -> list[float]:
-    """Return the numbers that change what an instruction makes of undefined memory.
+    """Return the values with which further runs fill undefined memory, because one of them may change what an
+    instruction computes from it.
 
     If an instruction asks whether a value is zero or equal to another, or if a tile holds integers, these are 0, 1, the
     numbers with which the program compares or computes, and the numbers with which it fills tiles. For integers they

@@ -244,8 +244,8 @@ def standing(evaluation: Evaluation | None, floor: Floor | None = None, cores: i
     how = "by simulation of" if profile.source is Source.SIMULATED else "measured on"
     text = f"It takes {duration(profile.latency_us)}, {how} {profile.chip}"
     if floor is not None and floor.least_us > 0:
-        # Percentages of a peak are not shown: they count float32 products as such, and exceed 100 % if the gate allows
-        # bfloat16 parts.
+        # No percentage of a peak is shown: it refers to products in float32, and can exceed 100 % if the gate allows
+        # products of bfloat16 parts.
         text += f". No kernel takes less than {duration(floor.least_us / cores)}, the least time of its {floor.of}"
     else:
         if evaluation.percent_of_peak is not None:

@@ -188,7 +188,7 @@ class LLMProposer:
             completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
             parsed = parse_plan(completion.text, change_classes(problem.api))
         if parsed is None:
-            raise LLMEmpty(f"a plan of model {completion.model!r} has a header alone")
+            raise LLMEmpty(f"model {completion.model!r} answered with the header of a plan, and no plan")
         return request.planned(
             parsed.text,
             title=parsed.title,

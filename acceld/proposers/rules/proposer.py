@@ -57,9 +57,9 @@ def suggestions(
 ) -> list[Site]:
     """Return every place in a kernel where a rule applies, the most promising first.
 
-    ``shapes`` are the shapes of the kernel's arguments in order (a whole number's value, None for another scalar), ``dtypes``
-    their dtypes. Without
-    shapes and dtypes rules can prove less, and find fewer places. Raise RuleRefused if the source can not be read.
+    ``shapes`` and ``dtypes`` have one entry for each argument of the kernel, in order. The shape of a whole number is
+    its value, that of another scalar None. Without shapes and dtypes rules can prove less, and find fewer places. Raise
+    RuleRefused if the source can not be read.
     """
     return _findings(source, api, shapes, dtypes, profile, entry)[0]
 
@@ -116,20 +116,20 @@ def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> It
     found = (one for kernel in earlier for one in rule.find(kernel, profile) if one.rewrite is not None)
     better = {(one.site.line, one.site.key): one for one in found}
     for one in rule.find(last, profile):
-        # the last of several readings has assertions in place of its ``if`` statements
+        # in the last of several readings an assertion of its condition replaces each ``if`` statement
         kept = _kept_assertions(one, last) if earlier else one
         yield better.get((one.site.line, one.site.key), kept)
 
 
 def _kept_assertions(one: Place, kernel: Source) -> Place:
-    """Return a place whose rewrite refuses to lose an assertion of the kernel."""
+    """Return a place whose rewrite raises RuleRefused if the new source lacks an assertion of the kernel."""
     make = one.rewrite
     return one if make is None else replace(one, rewrite=lambda variant: _with_assertions(make(variant), kernel))
 
 
 def _with_assertions(changed: str, kernel: Source) -> str:
-    """Return ``changed``, a rewrite of ``kernel``. Raise RuleRefused if it lacks an assertion of the kernel, which says for
-    what arguments the kernel is right.
+    """Return ``changed``, a rewrite of ``kernel``, if it has all assertions of the kernel. Raise RuleRefused if it
+    lacks one, because the assertions say for which arguments the kernel is right.
     """
     if _assertions(kernel.source) - _assertions(changed):
         raise RuleRefused("the change would drop a condition on the arguments: write the kernel for one branch")

@@ -145,7 +145,7 @@ class Rule(ABC):
         """Return a place where the rule refuses. ``wish`` is the change that the rule would have made, and ``reason``
         says why the rule does not make this change.
         """
-        plan = f"{wish}. What keeps it: {reason}."
+        plan = f"{wish}. What prevents it: {reason}."
         return Place(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
 
     def answer(

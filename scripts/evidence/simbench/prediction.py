@@ -286,8 +286,8 @@ def _conformal(errors: Sequence[float], more: int = 1) -> float:
 
 def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str], None]) -> Table:
     """Return the errors on development sets with one rule left out, or one fitted constant 20 % lower or higher. The
-    last row names the changes that leave every error as it is. Kernels of more than :data:`ABLATED_EXECUTIONS` instructions are left out, except the 14 baselines, because a few of
-    them would take most of the time.
+    last row names the changes that leave every error as it is. Kernels of more than :data:`ABLATED_EXECUTIONS`
+    instructions are left out, except the 14 baselines, because a few of them would take most of the time.
     """
     mine = [one for one in kernels if one.role is Role.DEVELOPMENT and not one.sdk and _is_ablated(one, cache)]
     changes: dict[str, Change] = {"as it is": unchanged}
@@ -317,8 +317,11 @@ def _executions(body: Sequence[Node]) -> int:
 
 
 def _ablated(found: Sequence[Predicted]) -> dict[str, object]:
-    """Return one row: the 14 left out one at a time, the mean errors of KDA, AWS's samples and the rest, and the
-    direction of KDA's pairs.
+    """Return a row of the table of ablations:
+
+    - the errors of NKIBench's 14 baselines, each left out when the common scale is fitted: mean and greatest;
+    - the mean errors of KDA's kernels, of AWS's samples, and of all other kernels;
+    - how many pairs of KDA's kernels are predicted in the measured order.
     """
     baselines = [one.ratio for one in found if one.kernel.group == NKIBENCH and one.kernel.name not in BEST]
     left_out = [abs(error) for error in leave_one_out(baselines)]

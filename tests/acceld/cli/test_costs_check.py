@@ -174,7 +174,7 @@ def test_check_calls_each_model_once_and_says_what_came_of_it(
         assert main(["doctor", "models", "--call", "--json"]) == 2, "no role names it"
         answer = json.loads(capsys.readouterr().out)
     (note,) = [entry["note"] for entry in answer["checked"] if entry["name"] == "mine"]
-    assert note.startswith("$0.01") and note.endswith("it does not take temperature")
+    assert note.startswith("$0.01") and note.endswith("the model does not take temperature")
     assert len(server.seen) == 2
 
 

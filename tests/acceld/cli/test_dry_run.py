@@ -97,7 +97,7 @@ def test_a_dry_run_says_which_models_were_counted(folder: Path, key: str, capsys
         assert main([*words, "--budget-usd", "0.25"]) == 0
     out = capsys.readouterr().out
     assert f"claude: {COUNTED}; local: {ESTIMATED}" in out
-    assert "at worst; the cap ends it at $0.25" in out and answer["cap_usd"] is None
+    assert "at worst; the cap ends the run at $0.25" in out and answer["cap_usd"] is None
 
 
 @pytest.mark.parametrize(

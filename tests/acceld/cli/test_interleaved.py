@@ -28,14 +28,22 @@ def _turns(ratio: float, band_percent: float = 2.0) -> Interleaved:
         (WINNER, _turns(1.85), "the stored speed-up was 2.00x"),
         (replace(WINNER, stored_percent=10.0), _turns(1.85), ""),
         (WINNER, _turns(1.85, band_percent=9.0), ""),
-        (WINNER, _turns(1.01), "the gain does not exceed its interval and the clock's resolution"),
+        (
+            WINNER,
+            _turns(1.01),
+            "the gain is smaller than its uncertainty (half the interval's width, or twice the clock's resolution)",
+        ),
         (replace(WINNER, stored_ratio=None), _turns(1.03), ""),
         (
             replace(WINNER, stored_ratio=None),
             _turns(1.01),
-            "the gain does not exceed its interval and the clock's resolution",
+            "the gain is smaller than its uncertainty (half the interval's width, or twice the clock's resolution)",
         ),
-        (WINNER, SAME, "the gain does not exceed its interval and the clock's resolution"),
+        (
+            WINNER,
+            SAME,
+            "the gain is smaller than its uncertainty (half the interval's width, or twice the clock's resolution)",
+        ),
         (WINNER, None, "the kernel that this one beat can not be timed on this machine"),
         (replace(WINNER, other=None), None, ""),
         (FILE, _turns(1.0), ""),
@@ -55,7 +63,10 @@ def test_what_was_faster_must_be_so_beyond_the_band_again(
 def test_how_much_faster_it_was_on_another_day_counts_only_where_somebody_says_so() -> None:
     assert broken_by(WINNER, _turns(1.3), None) == ""
     assert broken_by(WINNER, _turns(1.3), 20.0) == "the stored speed-up was 2.00x"
-    assert broken_by(WINNER, _turns(1.01), None) == "the gain does not exceed its interval and the clock's resolution"
+    assert (
+        broken_by(WINNER, _turns(1.01), None)
+        == "the gain is smaller than its uncertainty (half the interval's width, or twice the clock's resolution)"
+    )
     assert broken_by(FILE, _turns(0.90), None) == "slower"
 
 

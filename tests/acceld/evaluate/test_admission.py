@@ -54,7 +54,7 @@ def workload(folder: Path, formula: str, fixed: str = "") -> str:
         ("x + 0 * y", "argument 'y' (part 1 of 4)"),
         ("x + 1e-9 * y", "argument 'y' (part 1 of 4)"),
         ("x + np.where(np.arange(32)[:, None] < 16, y, 0)", "argument 'y' (part 3 of 4)"),
-        ("np.ones_like(x) + 1e-12 * x * y", "a constant passes"),
+        ("np.ones_like(x) + 1e-12 * x * y", "a kernel that writes one constant would pass"),
         ("x * y + 1e-3 * np.random.normal(size=x.shape)", "other outputs for equal inputs"),
     ],
 )

@@ -57,7 +57,7 @@ ANSWERS = {
     "declined": End(PAUSED, 1, "withheld or declined"),
     "all reasoning": End(PAUSED, 1, "all its tokens went into reasoning"),
     "no code": End(PAUSED, 1, "answers held a kernel"),
-    "a header alone": End(PAUSED, 1, "has a header alone"),
+    "a header alone": End(PAUSED, 1, "the header of a plan, and no plan"),
     "no usage": End(FINISHED, 0, "iterations done"),
     "absurd usage": End(FINISHED, 0, "iterations done"),
     "in one piece": End(FINISHED, 0, "iterations done"),

@@ -119,4 +119,4 @@ async def test_a_run_ends_where_the_next_percent_is_too_expensive(
     await search_for(run, ScriptedEvaluator(), PaidProposer(store, [factor, 1.1])).run()
     record = await store.read(load_run, run.id)
     assert record.iteration == iterations
-    assert record.message.startswith("the next percent would cost") == (iterations == 3)
+    assert record.message.startswith("the next percent of speed-up would cost") == (iterations == 3)

@@ -61,7 +61,7 @@ class _Block:
 
     @property
     def rows(self) -> tuple[Statement, ...]:
-        """Return the declarations of tiles in the loops that enclose the loop over the parts, outside of that loop."""
+        """Return the declarations of tiles that stand in the loops of ``chain``, directly in their bodies."""
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
         return tuple(one for one in found if one.kind == "declaration")
 
@@ -96,10 +96,12 @@ class BlockColumns(Rule):
                 f"Make {names} by parts, in loop {parts.variable}",
                 partial(_moved, kernel, block),
                 Variant("by parts"),
-                precondition=f"{names} are made element-wise and read in loop {parts.variable} alone, {parts.trips} parts "
-                "one after the other; the loops are parallel, and what is stored after them is stored by the same parts",
+                precondition=f"the tiles {names} are made element-wise, and only loop {parts.variable} reads them, in "
+                f"{parts.trips} parts one after the other; the loops are parallel, and the stores after them can store part "
+                "by part",
                 plan=f"All columns of {names} stay on chip, though loop {parts.variable} uses one of {parts.trips} parts at "
-                f"a time. Make loop {parts.variable} the outer one, around the work that makes {names}, and make one part.",
+                f"a time. Make loop {parts.variable} the outer loop, around the work that makes {names}, and make only"
+                " one part at a time.",
                 benefit=0.5 if spilled(profile) else 0.15,
                 gain_percent=(0.0, 40.0) if spilled(profile) else (-5.0, 10.0),
                 key=parts.variable,
@@ -129,7 +131,7 @@ def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
 
 
 def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
-    """Return True if a loop contains nothing but another loop, declarations before it and stores after it."""
+    """Return True if the body of ``outer`` has only declarations, then the loop ``inner``, then stores."""
     at = outer.items.index(inner)
     before, after = ([one for one in part if substance([one])] for part in (outer.items[:at], outer.items[at + 1 :]))
     declared = all(isinstance(item, Statement) and item.kind == "declaration" for item in before)
@@ -137,8 +139,10 @@ def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
 
 
 def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
-    """Return, by name, the number of columns of a part for each tile in SBUF of which the loop ``parts`` reads one part
-    in each iteration, and which the loop never writes.
+    """Return the tiles in SBUF that the loop ``parts`` reads part by part, one part in each iteration, and never
+    writes.
+
+    The result maps the name of each such tile to the number of columns in one part.
     """
     found: dict[str, int] = {}
     ours = written([parts])
@@ -153,8 +157,8 @@ def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
 
 
 def _part_width(access: Access, parts: Loop) -> int:
-    """Return by how many columns an access moves on with each iteration of ``parts``; 0 if an iteration touches more
-    columns than that, or if the number is not known.
+    """Return the number of columns by which an access advances with each iteration of ``parts``; 0 if one iteration
+    touches more columns than that, or if the number is not known.
     """
     last = last_index(access)
     if last is None or last.form is None:
@@ -212,28 +216,28 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
         ):
             return f"{where} {one.op or 'this statement'} is not element-wise, so it needs all columns at once: move it before the loop"
         if kernel.mask(one) or len(one.mentions) != len(one.reads):
-            return f"{where} the statement has a mask, or an operand is an expression: leave the mask out, and give the operand a tile of its own"
+            return f"{where} the statement has a mask, or an operand is an expression: leave the mask out, and write the operand's value to a tile first"
         for access in accesses(one):
             if access.name in kernel.ambiguous:
                 return f"{where} {access.name} may be the same buffer as another name: use one name for each buffer"
             if access.name not in made and kernel.is_column(access):
-                continue  # one number for each partition serves every part
+                continue  # a single column (one number for each partition) is used unchanged in every part
             if access.name in made and access.name not in kernel.buffers:
                 if access.dims is not None:
                     return f"{where} {access.name} is used with an index: use the whole tile"
-                continue  # a tile that becomes as wide as what it is made from
+                continue  # this tile has no declaration: it becomes as wide as the operands of the statement that makes it
             if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
                 return f"{where} {access.name} is not {whole} columns wide, as the other tiles are: make all tiles equally wide"
             if access.name in made and access.dims is None and kernel.extents(access) is not None:
-                continue  # its declaration gets the columns of one part
+                continue  # the tile is used whole; the rewrite makes its declaration as wide as one part
             if not covers(access, whole) or columns_in(kernel, access) is None:
                 return f"{where} the statement does not use all {whole} columns of {access.name} by one plain index: use all of them by one slice"
     return ""
 
 
 def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
-    """Return the reason why other iterations than the part's own may use a part of the tile ``name``; empty if no other
-    iteration uses the part.
+    """Return the reason why the loop over parts may use another part of the tile ``name`` than its iteration's own;
+    empty if each iteration uses its own part only.
     """
     makers = set(flatten(block.makers))
     for one in (*kernel.writers(name), *kernel.readers(name)):

@@ -90,13 +90,17 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
             what = statement.op or "this statement"
             why = "is not element-wise"
             if statement.op in OPERATIONS:
-                why = "adds to what its tile holds" if statement.augmented else "is not understood"
-            return f"line {statement.line}: {what} {why}: do it in a loop of its own, and the rest can be joined"
+                why = (
+                    "adds to what its tile holds"
+                    if statement.augmented
+                    else "has a form that the rule does not understand"
+                )
+            return f"line {statement.line}: {what} {why}: move it to a loop of its own, so that the rest of this loop can work on wider tiles"
         if statement.kind == "alias" and any(name.id == loop.variable for name in names_in(statement.node)):
-            return f"line {statement.line}: this names an index that depends on the loop's variable: write the index where it is used"
+            return f"line {statement.line}: this statement gives a name to an index that depends on {loop.variable}: write the index itself where it is used"
     columns = _columns(ops, loop)
     if columns is None:
-        return f"{where} an iteration moves on by different numbers of columns in different tiles: index every tile by the same number times {loop.variable}"
+        return f"{where} one iteration advances by different numbers of columns in different tiles: index the columns of every tile by the same number times {loop.variable}"
     tiles = {s.target.name for s in statements if s.kind == "declaration" and s.target is not None}
     made = {s.target.name for s in ops if s.target is not None and s.target.dims is None}
     own = tiles | (made - kernel.buffers.keys())
@@ -130,15 +134,15 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     ``own`` has the names of tiles whose values live only within an iteration.
     """
     if len(statement.mentions) != len(statement.reads):
-        return "an operand is an expression: give it a tile of its own"
+        return "an operand is an expression: write its value to a tile first, and use that tile"
     if statement.second is not None:
-        return "this statement adds up its columns: compute the sum after the loop"
+        return "this statement also sums its columns: compute the sum after the loop"
     if statement.op in TRANSFERS:
         steps.transfers += 1
     else:
         steps.operations += 1
     if kernel.mask(statement) and not _only_rows(kernel, steps.loop, statement.args["mask"]):
-        return "the mask depends on the columns: treat the last columns in a statement of their own"
+        return "the mask depends on the columns: process the masked columns in a separate statement after the loop"
     scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
@@ -146,13 +150,13 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
         steps.psum |= kernel.space_of(access.name) == "psum"
         part = _Part.SAME if access.dims is None else _part(steps, access.dims)
         if part is None:
-            return f"an index of {access.name} does not move on by {steps.columns} neighboring columns in each iteration: write it so"
+            return f"the columns of {access.name} do not advance by {steps.columns} in each iteration: index them by {steps.columns} * {steps.loop.variable} plus a range"
         scalar = part is _Part.SAME and id(access.node) in scalars
         if part in (_Part.ALL, _Part.SAME) and access.name not in own and not scalar:
             return f"{access.name} is the same tile in every step, and too narrow for a wider step: load it in the loop"
         if part is _Part.SLOT:
             if access.name not in kernel.buffers:
-                return f"{access.name} is not declared in this kernel: declare it, with an element for each step"
+                return f"{access.name} is not declared in this kernel: declare it, with one tile for each iteration"
             steps.slots.add(access.name)
         if access.dims is not None:
             steps.accesses.append(access)
@@ -216,17 +220,17 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
-            return f"{name} has an element for each iteration, and is also used outside of the loop: use another buffer there"
+            return f"{name} has one tile for each iteration, and is also used outside of the loop: use another buffer there"
         if kernel.buffers[name].shape[-1] != steps.columns:
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
         indices = [access.dims for access in steps.accesses if access.name == name]
         if {_slot(dims, loop) for dims in indices} != {place := _slot(indices[0], loop)}:
-            return f"{name} is indexed by the step at different positions: use the same position everywhere"
+            return f"{name} has the loop's variable at different positions of its index: use the same position in every access"
         if place is None or kernel.buffers[name].shape[place] != loop.trips:
-            return f"{name} is shared by all steps: declare an element for each step"
+            return f"{name} is one tile that all iterations use: declare one tile for each iteration"
     for name in sorted(own):
         if any(s.parent is not loop for s in kernel.readers(name)):
-            return f"{name} is used after the loop: declare an element for each step"
+            return f"{name} is used after the loop: declare one tile for each iteration"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
     return ""

@@ -57,8 +57,8 @@ class CompositeActivation(Rule):
                 f"Replace lines {first}-{last} by one activation with op={function}",
                 partial(_replaced, kernel, match),
                 Variant(function),
-                precondition=f"the {len(match.gone)} instructions before it have no other reader, and their input does "
-                "not change in between",
+                precondition=f"no other statement reads the results of the {len(match.gone)} instructions before it, and their "
+                "input does not change in between",
                 plan=f"Lines {first}-{last} compute {function}({kernel.text(match.data.node)}) step by step. Replace them "
                 f"by one activation instruction with op={function}: the scalar engine does it in one pass and "
                 f"{len(match.gone)} passes over the tile disappear.",

@@ -46,8 +46,8 @@ class ConsumePsum(Rule):
                     partial(_without, kernel, copy, readers),
                     Variant("read_psum"),
                     precondition="every reader is element-wise, in the same loop body, and has no other operand in PSUM",
-                    plan=f"Line {copy.line} copies a product from PSUM to SBUF only for line {lines}. Read it from PSUM "
-                    "there and drop the copy.",
+                    plan=f"Line {copy.line} copies a product from PSUM to SBUF only for line {lines}. Read the "
+                    "product from PSUM there, and leave out the copy.",
                     benefit=0.25,
                     gain_percent=(1.0, 15.0),
                 )

@@ -138,7 +138,7 @@ class DrainOnce(Rule):
                 loop.line,
                 partial(_at_once, found),
                 Variant(f"{width} columns"),
-                precondition=f"line {lines} is element-wise, and each iteration of {loop.variable} has its own tiles",
+                precondition=f"the work in line {lines} is element-wise, and each iteration of {loop.variable} has its own tiles",
                 plan=f"Every iteration of {loop.variable} copies {found.columns} columns of {names} out of PSUM. Let "
                 f"{found.together} iterations share a bank, and copy its {width} columns by one instruction.",
                 benefit=0.15,
@@ -227,7 +227,7 @@ def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], t
         return found
     # The reason found is not shown, because it names lines of the changed kernel, which the reader does not have.
     return (
-        f"line {loop.line}: even if {', '.join(names)} had an element for each iteration of {loop.variable}, the work uses a "
+        f"line {loop.line}: even if {', '.join(names)} had one tile for each iteration of {loop.variable}, the work uses a "
         "tile that all iterations share, or indexes a tile differently: declare the tiles before the loop, and index them by its variable"
     )
 
@@ -377,7 +377,7 @@ def _problem(
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
         return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"
     if len(one.mentions) != len(one.reads):
-        return "an operand is an expression: give it a tile of its own"
+        return "an operand is an expression: write its value to a tile first, and use that tile"
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
     for access in accesses(one):
         if access.name in kernel.ambiguous:
@@ -430,16 +430,18 @@ def _dependence(
     empty if it can.
     """
     if any("loop_indices" in one.args for one in flatten([*before, *after])):
-        return "the loop joins results of its iterations by loop_reduce: join them in a loop of its own"
+        return "the loop joins the results of its iterations by loop_reduce: move the loop_reduce to a loop of its own"
     made = written(work)
     if made & (written(before) | read(before)) or written(after) & (read(before) | written(before) | read(work) | made):
-        return "an iteration reads a value that another iteration wrote: give each iteration its own element"
+        return "an iteration reads a value that another iteration wrote: give each iteration a tile of its own"
     if own & read(after):
-        return "a tile of the work is used later in the loop: declare it before the loop, with an element for each iteration"
+        return (
+            "a tile of the work is used later in the loop: declare it before the loop, with one tile for each iteration"
+        )
     shared = (written(before) & (read(work) | read(after))) | (made & read(after))
     for name in shared - banks.keys():
         if name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop):
-            return f"{name} is declared anew in each iteration, and used later in the loop: declare it before the loop, with an element for each iteration"
+            return f"{name} is declared anew in each iteration, and used later in the loop: declare it before the loop, with one tile for each iteration"
         uses = [a for one in flatten([*before, *work, *after]) for a in accesses(one) if a.name == name]
         if any(loop.variable not in (access.variables or ()) for access in uses):
             return f"{name} is shared by all iterations: index it by {loop.variable}"

@@ -263,7 +263,7 @@ class _Stacking:
         if found is None or access is None or access.name not in self._known or self.kernel.api == "nki":
             raise _refused(
                 one.line,
-                f"{one.op or 'this'} is not known to work on each partition separately: put it in a loop of its own",
+                f"{one.op or 'this statement'} is not known to work on each partition separately: put it in a loop of its own",
             )
         self._known[found[0]] = self._part(one, access)
 
@@ -378,7 +378,7 @@ class _Stacking:
                 f"this statement depends on {self.loop.variable}, or has a mask: put this statement in a loop of its own",
             )
         if len(one.mentions) != len(one.reads) or not (one.reads or current):
-            raise _refused(one.line, "an operand is an expression: give it a tile of its own")
+            raise _refused(one.line, "an operand is an expression: write its value to a tile first, and use that tile")
         made = not current and one.made.dims is None
         if made:
             columns = {self._part(one, access).columns for access in one.reads.values()}

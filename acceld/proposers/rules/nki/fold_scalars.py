@@ -65,7 +65,7 @@ class FoldScalars(Rule):
                     f"Lines {fold.first.line} and {fold.second.line}: {fold.what}",
                     partial(_folded, kernel, fold),
                     Variant(fold.name),
-                    precondition=f"line {fold.first.line} has no other reader, and the masks agree",
+                    precondition=f"no other statement reads the result of line {fold.first.line}, and both lines have the same mask",
                     plan=f"Lines {fold.first.line} and {fold.second.line}: {fold.what}. One pass over the tile "
                     "disappears.",
                     benefit=0.3 * fold.benefit if lessened else fold.benefit,

@@ -61,8 +61,8 @@ class FuseNests(Rule):
                 Variant("deep", {"depth": _DEEPEST}),
                 Variant("all but the innermost", {"depth": _DEEPEST, "less": 1}),
                 Variant("outer", {"depth": 1}),
-                precondition=f"iteration {second.variable} of the second nest reads of {names} only what iteration "
-                f"{fusion.variable.variable} of the first wrote; the loops are parallel",
+                precondition=f"of {names}, iteration {second.variable} of the second nest reads only the part that iteration "
+                f"{fusion.variable.variable} of the first nest wrote; the loops are parallel",
                 plan=f"The nest at line {first.line} fills {names} completely before the nest at line {second.line} reads "
                 f"it. Make {fusion.variable.variable} the outer loop of both, so that a part is consumed as soon as it is "
                 "made: live ranges shrink, and with them spills and reloads.",
@@ -254,7 +254,7 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
         if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
             return even, one
     raise RuleRefused(
-        f"line {fusion.second.line}: the nests can not be fused: let each iteration use its own part alone"
+        f"line {fusion.second.line}: the nests can not be fused, because an iteration of the second nest uses more than one part of what the first nest wrote: let each iteration use only its own part"
     )
 
 

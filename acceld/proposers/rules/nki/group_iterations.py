@@ -205,18 +205,22 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
     name = target.name
     if kernel.space_of(name) == "hbm":
         return (
-            f"{name} is read in the loops that write it"
+            f"{name} is in HBM, and the loops that store to it also read it: read it after the loops, or keep the value in SBUF"
             if any(inside(reader, outer) for reader in kernel.readers(name))
             else ""
         )
     if statement.op == "loop_reduce" and any(
         node.id == inner.variable for node in names_in(statement.args.get("loop_indices", statement.node))
     ):
-        return f"{name} is reduced over {inner.variable}: add in a loop of its own"
+        return f"{name} is reduced over {inner.variable} by loop_reduce: move the loop_reduce to a loop of its own"
     declaration = kernel.declaration(name)
     if declaration is None or inside(declaration, inner):
         used = [*kernel.readers(name), *kernel.writers(name)]
-        return "" if all(inside(one, inner) for one in used) else f"{name} is used outside of {inner.variable}'s loop"
+        return (
+            ""
+            if all(inside(one, inner) for one in used)
+            else f"{name} is made in the loop over {inner.variable} and used outside of it: declare it before both loops, with one tile for each iteration"
+        )
     names = target.variables
     needed = (
         {inner.variable} if statement.augmented or statement.op == "loop_reduce" else {inner.variable, outer.variable}

@@ -100,7 +100,9 @@ def _repeated(kernel: KernelModule, load: Statement) -> Repeated | None:
 
 
 def kept_bytes(indices: Sequence[Loop], shape: Sequence[int | None]) -> int:
-    """Return the bytes in each partition of the tiles of ``shape`` that all iterations of ``indices`` have together."""
+    """Return how many bytes of each SBUF partition it takes to keep one tile of ``shape`` for every iteration of the
+    loops ``indices``.
+    """
     return prod(one.trips or 1 for one in indices) * (shape[1] or 1) * ELEMENT_BYTES
 
 
@@ -115,8 +117,10 @@ def _source(kernel: KernelModule, load: Statement) -> Access | None:
 
 
 def _repeating(kernel: KernelModule, load: Statement, names: frozenset[str]) -> Iterator[tuple[Loop, Sequence[Loop]]]:
-    """Yield the loops that repeat a load and that the load can leave, from the innermost outwards. With each come the
-    loops between this loop and the load. ``names`` are the loop variables on which the address depends.
+    """Yield each loop that repeats a load and before which the load may move, innermost first, each with the loops
+    between it and the load.
+
+    ``names`` are the loop variables on which the load's address depends.
     """
     loops = around(load)
     for number, loop in enumerate(loops):
@@ -166,8 +170,8 @@ def kept(kernel: KernelModule, repeated: Repeated, made: Callable[[str], str]) -
     )
 
     def placed(loops: Sequence[str], partition: str, column: str) -> str:
-        """Return the dimensions of the kept tiles as text: those of ``loops`` come before the partitions, in the
-        current API after them.
+        """Return the dimensions of the kept tiles as text. In the legacy API the dimensions of ``loops`` come before
+        the partition dimension, in the current API between the partitions and the columns.
         """
         return ", ".join([partition, *loops, column] if kernel.api == "nki" else [*loops, partition, column])
 

@@ -95,8 +95,8 @@ def _repeated(kernel: KernelModule, statement: Statement) -> Repeated | None:
 
 
 def _is_own(kernel: KernelModule, statement: Statement, declaration: Statement) -> bool:
-    """Tell whether an instruction is the only one that writes its tile, which it writes whole, and which is declared
-    before it in the same loop body.
+    """Tell whether the tile belongs to the instruction: no other instruction writes the tile, this one writes all of
+    it, and the tile is declared earlier in the same loop body.
     """
     name, target = statement.made.name, statement.made
     buffer = kernel.buffers[name]
@@ -140,8 +140,10 @@ def _stays_same(
 
 
 def _are_own(kernel: KernelModule, loop: Loop, indices: tuple[Loop, ...]) -> bool:
-    """Tell whether the variables of ``indices`` are bound and used in loops over them only, none of which is around ``loop``
-    or in another loop over the same variable. Then copies of ``indices`` before ``loop`` change no other value.
+    """Tell whether copies of the loops ``indices`` before ``loop`` would leave every other value unchanged.
+
+    That is so if only loops over the variables of ``indices`` bind or use these variables, and if none of these loops
+    is around ``loop`` or inside another loop over the same variable.
     """
     variables = {one.variable for one in indices}
     if len(variables) < len(indices):

@@ -41,8 +41,8 @@ class HoistWork(Rule):
                     loop.line,
                     partial(_hoisted, kernel, repeated),
                     Variant("before the loop"),
-                    precondition=f"lines {lines} use {loop.variable} only as an index of what they make, read nothing that "
-                    "the rest of the loop writes, and have a place for every iteration of the loops around them",
+                    precondition=f"lines {lines} use {loop.variable} only as an index of the tiles that they make, read "
+                    "nothing that the rest of the loop writes, and have one tile for every iteration of the loops around them",
                     plan=f"Loop {loop.variable} makes {names} anew in each of its {loop.trips} iterations, always with "
                     f"the same values. Make {names} once before the loop.",
                     benefit=0.3,

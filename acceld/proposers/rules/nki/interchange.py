@@ -101,7 +101,7 @@ def _tied(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) 
     """
     target = statement.made
     where, name = f"line {statement.line}:", target.name
-    carries = f"{where} {name} carries a value from one iteration to the next: give each iteration its own element"
+    carries = f"{where} {name} carries a value from one iteration to the next: give each iteration a tile of its own"
     if name in kernel.ambiguous:
         return f"{where} {name} may be the same buffer as another name: use one name for each buffer"
     declared = kernel.declaration(name)
@@ -109,7 +109,7 @@ def _tied(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) 
     if target.dims is None and outlives and not statement.augmented:
         return carries
     if target.dims is None and any(not inside(reader, inner) for reader in kernel.readers(name)):
-        return f"{where} {name} is used after the loops: declare it before them, with an element for each iteration"
+        return f"{where} {name} is used after the loops: declare it before them, with one tile for each iteration"
     if not outlives:
         return ""
     if target.variables is None:

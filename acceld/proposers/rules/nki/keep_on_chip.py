@@ -78,8 +78,8 @@ class KeepOnChip(Rule):
                 Variant("in SBUF"),
                 precondition=f"{buffer.name} is only stored and loaded, always with dimension {scratch.axis} over the "
                 "partitions",
-                plan=f"{buffer.name} goes to HBM and is loaded again in line {lines}. Keep it in SBUF, so that no transfer "
-                "is needed.",
+                plan=f"{buffer.name} goes to HBM and is loaded again in line {lines}. Keep the tensor in SBUF, so that "
+                "no transfer is needed.",
                 benefit=max(0.2, 0.6 * busy_share(profile, "dma")),
                 gain_percent=(5.0, 40.0),
                 key=buffer.name,

@@ -202,7 +202,7 @@ class _Origin:
             return "this is not a plain operation: write it without a mask, as a function of nl or nisa"
         values = self._values(step)
         if not all(self._whole(access) for access in (*values, step.target)):
-            return f"this is not a whole tile of {BLOCK} x {self._columns}: work on all of it"
+            return f"this statement does not use a whole tile of {BLOCK} x {self._columns}: use all of the tile"
         if step.op == "nc_matmul":
             product = self._product(step)
             if isinstance(product, str):
@@ -214,7 +214,7 @@ class _Origin:
             return "this is neither a product nor element-wise work on a product: move it after the next product"
         others = [value for value in step.args.values() if kernel.access(value) is None]
         if not all(kernel.number(value) is not None or _is_setting(value) for value in others):
-            return "an operand is an expression: give it a tile of its own"
+            return "an operand is an expression: write its value to a tile first, and use that tile"
         slots = [self._slot(step, access) for access in values]
         if slots[0] is None or any(slot is not slots[0] for slot in slots):
             return "the operands of this statement are indexed by different loops: index both by the same loop"

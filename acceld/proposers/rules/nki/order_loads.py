@@ -95,9 +95,10 @@ class OrderLoads(Rule):
                 partial(_moved, kernel, early),
                 *parts,
                 Variant("later"),
-                precondition=f"nothing before line {user} reads or writes {names}, or writes what they are made from",
-                plan=f"Line {item.line} loads what is first needed in line {user}. Load first what the lines before need, "
-                f"and {names} after that.",
+                precondition=f"no statement before line {user} reads or writes the tiles {names}, or writes the data from which "
+                "they are made",
+                plan=f"Line {item.line} loads {names}, which line {user} is the first to use. Load the tiles that earlier "
+                f"lines use first, and {names} after them.",
                 benefit=max(0.01, start_share(profile, {one.line for one in flatten(early.group)}, "dma")),
                 gain_percent=(0.0, 10.0),
             )

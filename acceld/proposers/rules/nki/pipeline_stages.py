@@ -88,7 +88,7 @@ class PipelineStages(Rule):
                         else [Variant("one iteration ahead")]
                     ),
                     *(Variant(f"two ahead of line {items[one.at].line}", {"second": one.at}) for one in later),
-                    precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
+                    precondition=f"iterations of {loop.variable} are parallel, and each has its own tile of {names}",
                     plan=f"In an iteration of {loop.variable}, the work from line {line} on waits for the {cut.kind} before "
                     f"it. Make {names} of the next iteration before finishing this one.",
                     benefit=_benefit(profile, items[: cut.at], items[cut.at :]),
@@ -184,7 +184,7 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
     back = sorted(written(rest) & (written(first) | read(first)))
     if back:
         line = next(one.line for one in flatten(rest) if back[0] in {access.name for access in one.results})
-        return f"line {line} writes {back[0]}, which the first stage of the next iteration uses: give it another tile"
+        return f"line {line} writes {back[0]}, which the first stage of the next iteration uses: write to another tile"
     problem = one_name(kernel, written(first) | written(rest))
     if problem:
         return problem
@@ -192,7 +192,7 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
     own = sorted(_declared(first) & (written(rest) | read(rest)) - set(handed))
     if own:
         line = kernel.buffers[own[0]].declaration.line
-        return f"line {line} declares {own[0]} anew in each iteration: declare it before the loop, with an element for each iteration"
+        return f"line {line} declares {own[0]} anew in each iteration: declare it before the loop, with one tile for each iteration"
     try:
         expanded(kernel, loop, handed, 2)
     except RuleRefused as refusal:
@@ -201,7 +201,7 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
         users = [*kernel.writers(name), *kernel.readers(name)]
         buffer = kernel.buffers.get(name)
         if buffer is None or inside(buffer.declaration, loop) or buffer.space.endswith("hbm"):
-            return f"line {users[0].line} makes {name} anew in each iteration: declare it before the loop, with an element for each iteration"
+            return f"line {users[0].line} makes {name} anew in each iteration: declare it before the loop, with one tile for each iteration"
         for one in users:
             accesses = [access for access in (*one.mentions, *one.results) if access.name == name]
             if not inside(one, loop) or any(loop.variable not in (access.variables or ()) for access in accesses):

@@ -54,7 +54,7 @@ class PlaceEngine(Rule):
                     partial(_placed, kernel, [statement]),
                     *map(Variant, others),
                     precondition="element-wise work gives the same bits on either engine, and "
-                    + ("all its tiles are in SBUF" if "gpsimd" in others else "both reach PSUM"),
+                    + ("all tiles of the statement are in SBUF" if "gpsimd" in others else "both engines reach PSUM"),
                     plan=f"Line {statement.line} runs on the vector engine. Put it on {others[0]}, which works at the same time.",
                     benefit=_benefit(profile, statement.line),
                     gain_percent=(-10.0, 15.0),
@@ -66,7 +66,7 @@ class PlaceEngine(Rule):
             statement.line,
             partial(_on_two_engines, kernel, statement),
             Variant("scalar and gpsimd"),
-            precondition="the two operations give the same bits on either engine, and all its tiles are in SBUF",
+            precondition="the two operations give the same bits on any engine, and all tiles of the statement are in SBUF",
             plan=f"Line {statement.line} does two operations on the vector engine, which alone has them as one instruction. "
             "Put the first one on the scalar engine and the second one on GpSimd, which work at the same time.",
             benefit=0.5 * path_share(profile, statement.line) if busy_share(profile, "vector") > 0.7 else 0.01,
@@ -82,7 +82,7 @@ class PlaceEngine(Rule):
             partial(_placed, kernel, copies),
             Variant(idle),
             Variant(busy),
-            precondition="a copy gives the same bits on either engine, and the tiles are where both can reach them",
+            precondition="a copy gives the same bits on either engine, and both engines reach the memories of its tiles",
             plan=f"{len(copies)} copies leave their engine to the compiler. Put them on the {idle} engine, which is the "
             "less busy one.",
             benefit=0.15 * min(1.0, abs(vector - scalar)) + 0.02,

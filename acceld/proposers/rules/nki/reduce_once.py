@@ -76,7 +76,7 @@ class ReduceOnce(Rule):
                 partial(_at_once, kernel, parts),
                 Variant(f"{parts.joined.elements} columns"),
                 precondition=f"each iteration of {loops} reduces its own part of {tile.name}, which nothing changes until "
-                "all of them are made",
+                "all parts are made",
                 plan=f"Line {statement.line} reduces a part of {tile.name} in every iteration of {loops}, and line "
                 f"{whole.line} joins the results. Reduce all {parts.joined.elements} columns at once after the loop.",
                 benefit=0.15,
@@ -241,7 +241,7 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
             return f"line {whole.line}: the reduction's result is read before the loops have ended: read it after them"
         variables = {loop.variable for loop in one.loops}
         if whole.made.variables is None or variables & whole.made.variables:
-            return f"line {whole.line}: the index of the joined result depends on these loops: write one result, after them"
+            return f"line {whole.line}: the joined result is indexed by the loops that make its parts: write one result after these loops"
     return ""
 
 

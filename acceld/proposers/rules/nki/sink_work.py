@@ -82,10 +82,10 @@ class SinkWork(Rule):
             one.producer.line,
             partial(_sunk, kernel, one),
             Variant(f"into {one.into.variable}"),
-            precondition=f"only the nest around line {one.into.line} uses {names}, and an iteration of {one.into.variable} "
-            f"needs those for one {' and one '.join(sorted(one.known))}",
-            plan=f"The nest at line {one.producer.line} makes all of {names} before they are used. Make what an iteration "
-            f"of {one.into.variable} needs at its beginning.",
+            precondition=f"only the loop nest around line {one.into.line} uses {names}, and an iteration of "
+            f"{one.into.variable} uses only the tiles of one {' and one '.join(sorted(one.known))}",
+            plan=f"The loop nest at line {one.producer.line} makes all tiles of {names} before the first one is used. Make "
+            f"the tiles that an iteration of {one.into.variable} uses at the beginning of that iteration.",
             benefit=0.25 if spilled(profile) else 0.03,
             gain_percent=(-10.0, 30.0),
             key=f"{one.into.line}",

@@ -51,11 +51,12 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield one finding for all products of the kernel, one for each group that shares no operand with other groups, and
-        one for each product of a group of :func:`_is_side_by_side`.
+        """Yield the places where products may be computed from bfloat16 parts: all products of the kernel as one place;
+        then each group of products that shares no operand with another group; then each single product of a group whose
+        products stand side by side in loops of their own.
 
-        Parts are made once for all their readers. Making them is element-wise work, which does not pay off for every
-        product. A workload may also allow the error of some products only.
+        Parts of an operand are made once for all products that read it. Making parts is element-wise work, which does
+        not pay off for every product. A workload may also allow the error of some products only.
         """
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
@@ -83,7 +84,8 @@ class SplitProducts(Rule):
             partial(_split, kernel, products),
             *([Variant("stacked", {"stacked": 1})] if all(_can_stack(kernel, one) for one in products) else []),
             Variant("three products"),
-            precondition=f"parts of {', '.join(names)} are made wherever these are written, and sums are kept in PSUM",
+            precondition=f"bfloat16 parts can be made wherever the tiles {', '.join(names)} are written, and the products are "
+            "summed in PSUM",
             plan=f"{len(products)} products take float32 operands, four passes of the tensor engine each. Split "
             f"{', '.join(names)} into a high and a low bfloat16 part where they are written, and add up three products "
             "of parts. The workload must allow the error of about 4e-6.",

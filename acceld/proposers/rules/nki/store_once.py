@@ -76,9 +76,10 @@ class StoreOnce(Rule):
                 f"Store the results of several iterations of {variable} at once",
                 partial(_at_once, kernel, found),
                 *(Variant(f"{size * found.columns} columns", {"iterations": size}) for size in sizes),
-                precondition=f"only this loop uses {name}, and nothing else there uses what it is stored to",
-                plan=f"Every iteration of {variable} stores {found.columns} columns of {name}. Keep those of several "
-                "iterations side by side, and store them by one transfer.",
+                precondition=f"only this loop uses the tile {name}, and no other statement of the loop uses the tensor to which "
+                f"{name} is stored",
+                plan=f"Every iteration of {variable} stores {found.columns} columns of {name}. Keep the results of several "
+                "iterations side by side in one tile, and store the tile by one transfer.",
                 benefit=0.1,
                 gain_percent=(0.0, 10.0),
             )

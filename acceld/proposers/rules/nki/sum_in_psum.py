@@ -250,7 +250,7 @@ def _places(found: _Sum, access: Access, declared: Statement) -> bool:
 def _shared(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why iterations of the loop may depend on each other; empty if they do not.
 
-    In a tile with a place for each iteration, iterations share nothing. A tile that the loop declares must be used
+    Iterations share nothing in a buffer that has one tile for each of them. A tile that the loop declares must be used
     within a single one of the pieces into which the loop is divided.
     """
     loop = found.loop
@@ -271,14 +271,14 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
         if uses is None and buffer is not None:
             return f"{where} may be the same buffer as another name: use one name for each buffer"
         if not any(all(one in set(flatten(piece)) for one in users) for piece in pieces):
-            return (
-                f"{where} is used both before the products and with them: give it an element for each {loop.variable}"
-            )
+            return f"{where} is used both before the products and with them: give it one tile for each {loop.variable}"
     return ""
 
 
 def _is_apart(uses: Sequence[tuple[Statement, Access]] | None, loop: Loop) -> bool:
-    """Return True if one index is the loop's variable in every access."""
+    """Return True if each iteration of a loop uses its own part of a buffer: in every access, the index at one position
+    is the loop's variable. False if ``uses`` is None.
+    """
     variable = Affine.of_variable(loop.variable)
     own = [
         {i for i, d in enumerate(access.dims or ()) if d.form == variable and not d.extent} for _, access in uses or ()
@@ -287,8 +287,8 @@ def _is_apart(uses: Sequence[tuple[Statement, Access]] | None, loop: Loop) -> bo
 
 
 def _pieces(items: Sequence[Item], addition: Statement) -> list[tuple[Item, ...]]:
-    """Return the pieces into which the loop is divided: the items before and after the addition in its own body, and
-    those before and after that body in each body around it.
+    """Return the pieces into which a loop's body is divided: the items before and after the addition in the innermost
+    loop that contains the addition; and, for each loop around that one, the items before and after the inner loop.
     """
     before, item, after = _cut(items, addition)
     middle = _pieces(item.items, addition) if isinstance(item, Loop) else []

@@ -56,14 +56,14 @@ class TileColumns(Rule):
                 continue
             widths = _widths(wide.columns)
             if widths:
-                scans = f", and {len(wide.scans)} scans go on from the last column of the piece before" * bool(
+                scans = f", and {len(wide.scans)} scans continue from the last column of the piece before" * bool(
                     wide.scans
                 )
                 yield self.found(
                     loop.line,
                     partial(_pieces, kernel, wide),
                     *(Variant(f"{width} columns", {"columns": width}) for width in widths),
-                    precondition=f"each instruction works on every column alone{scans}",
+                    precondition=f"each instruction works on every column separately{scans}",
                     plan=f"Loop {loop.variable} works on tiles of {wide.columns} columns, {wide.work} of them an "
                     f"iteration. Take {' or '.join(map(str, widths))} columns at a time.",
                     benefit=0.35 if wide.scans else 0.15,
@@ -253,11 +253,11 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
         return "the scan's initial value is not a number: write a number"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
-        return "the added operand is an expression: give it a tile of its own"
+        return "the added operand is an expression: write its value to a tile first, and use that tile"
     for call in _calls_in_operands(one):
         shape = _broadcast_shape(call)
         if shape is None and kernel.number(call) is None:
-            return "an operand is an expression: give it a tile of its own"
+            return "an operand is an expression: write its value to a tile first, and use that tile"
         if shape is not None and (not shape.elts or kernel.constant(shape.elts[-1]) != columns):
             return "an operand is repeated along its columns: repeat it along partitions only"
     for access in accesses(one):

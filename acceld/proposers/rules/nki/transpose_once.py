@@ -232,8 +232,8 @@ def _obstacle(kernel: KernelModule, found: _Turned) -> str:
     turned = shape is not None and len(shape) == 2 and kernel.extents(copy.made) == shape[::-1]
     if not turned or blocks.variable not in (data.variables or ()):
         return (
-            f"{where} {data.name} is not turned by blocks of rows and columns, one in each iteration of {blocks.variable}: "
-            "turn block by block"
+            f"{where} {data.name} is not transposed in blocks, one block in each iteration of {blocks.variable}: "
+            "transpose block by block"
         )
     for name, declaration in declared.items():
         known = all_accesses(kernel, name) is not None and name not in kernel.ambiguous

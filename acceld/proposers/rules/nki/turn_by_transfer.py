@@ -92,8 +92,8 @@ class TurnByTransfer(Rule):
                 f"Keep {name} in HBM, and load its blocks transposed",
                 partial(_from_source, kernel, found, loaded) if loaded else partial(_by_transfer, kernel, found),
                 Variant("by transfer"),
-                precondition=f"only line {found.maker.line} makes {name}, all of it, and only {_lines(found)} makes "
-                f"{turn.made.name}",
+                precondition=f"only line {found.maker.line} writes {name}, and it writes the whole tile; only these transposes "
+                f"write {turn.made.name}",
                 plan=f"{_lines(found).capitalize()} transposes blocks of {name} on the tensor engine. {instead}",
                 benefit=0.1 if busy_share(profile, "dma") < 0.5 < busy_share(profile, "tensor") else 0.01,
                 gain_percent=(-10.0, 10.0),

@@ -80,7 +80,7 @@ class TurnOnEngine(Rule):
                 partial(_on_engine, kernel, trip),
                 Variant("tensor engine"),
                 precondition=f"line {trip.store.line} stores what line {turn.line} loads, nothing changes {tile} before that, "
-                f"and all that read {made} can read it in PSUM",
+                f"and every instruction that reads {made} can read it in PSUM",
                 plan=f"Line {trip.store.line} stores {tile} only to let line {turn.line} load it transposed. Transpose the "
                 f"blocks of {tile} on the tensor engine, which is idle before its first product.",
                 benefit=max(0.02, start_share(profile, {one.line for one in (trip.store, *trip.turns)}, "dma")),

@@ -113,7 +113,7 @@ def _bound_elsewhere(kernel: KernelModule, loop: Loop, own: set[str]) -> str:
     after = {one.id for one in outside if kernel.span(one)[0] >= last and one.id in names}
     again = {one.id for one in outside if isinstance(one.ctx, ast.Store)}
     if after - again:
-        return f"line {loop.line}: {min(after - again)} is also used after the loop: give the last one a tile or a name of its own"
+        return f"line {loop.line}: {min(after - again)} is also used after the loop: copy the last iteration's value to a tile of another name"
     return ""
 
 

@@ -124,7 +124,7 @@ async def test_after_the_sites_come_places_where_a_rule_refuses_and_says_why() -
     attempt = await proposer.attempt(AttemptRequest(ask.problem, last, ask.parent, 0, 0))
     assert attempt is not None and attempt.text is None
     assert attempt.reason == last.data["precondition"] and re.match(r"line \d+\b", attempt.reason)
-    assert "Safe because" not in last.text and f"What keeps it: {attempt.reason}" in last.text
+    assert "Safe because" not in last.text and f"What prevents it: {attempt.reason}" in last.text
 
 
 def test_a_refusal_is_no_suggestion() -> None:
