@@ -68,6 +68,8 @@ BROKEN = {
     "fold": ("nisa.tensor_scalar_reduce(t, t, nl.add, 1.0, nl.add)", "0.3 0.4 0.5"),
     "lambda": ("f = lambda v: v", "0.3 0.4 0.5 0.6"),
     "comprehension": ("sizes = [n for n in range(3)]", "0.3 0.4 0.5 0.6"),
+    "pair": ("for i, n in enumerate((1, 2)):\n    pass", "0.3 0.4 0.5 0.6"),
+    "one name": ("for pair in ((1, 2), (3, 4)):\n    i, n = pair", ""),
     "try": ("try:\n    pass\nexcept ValueError:\n    pass", "0.3 0.4 0.5 0.6"),
     "raise": ("if x.shape[0] > 128:\n    raise ValueError", "0.3 0.4 0.5 0.6"),
     "del": ("n = 3\ndel n", "0.3 0.4 0.5 0.6"),
