@@ -158,6 +158,17 @@ def test_continue_in_a_run_time_loop_is_a_note() -> None:
     assert any("continue in a run-time loop" in one.text for one in traced(kernel(body), "0.6").notices)
 
 
+def test_an_offset_from_which_pages_count_differently_is_a_note() -> None:
+    for said, view in (
+        (True, "t[:, 8:64].ap([[64, 128], [1, 8]], offset=16)"),
+        (False, "t[:, 8:64].ap([[64, 128], [1, 8]])"),
+    ):
+        notes = [one.text for one in traced(kernel(f"nisa.tensor_copy(t[:, 0:8], {view})"), "0.6").notices]
+        assert any("AWS's pages disagree" in text for text in notes) == said
+    whole = kernel("nisa.tensor_copy(t[:, 0:8], t.ap([[64, 128], [1, 8]], offset=16))")
+    assert not traced(whole, "0.6").notices
+
+
 def test_python_outside_of_what_the_kernel_reaches_is_free() -> None:
     above = (
         "SIZES = [n for n in range(3)]\n"
