@@ -247,8 +247,8 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
                 yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # nodes of _FORMS have lines
                 continue
             if isinstance(node, ast.For) and not isinstance(node.target, ast.Name):
-                instead = _python("loop over one name, and take its parts by index")
-                yield Need(node.lineno, "a loop over several names", instead)
+                life = _python("loop over one name, and take its parts by index")
+                yield Need(node.lineno, "a loop over several names", life)
             match node:
                 case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
                     yield Need(node.lineno, "else of a loop", _python("set a flag in the loop"))
