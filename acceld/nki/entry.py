@@ -93,6 +93,11 @@ def entries_in(tree: ast.Module) -> list[str]:
     return found.kernels or found.plain
 
 
+def has_kernel(tree: ast.Module) -> bool:
+    """Tell whether a file defines or makes a kernel: a function under ``nki.jit`` or another launcher."""
+    return bool(_Functions.of(tree).kernels)
+
+
 def entry_in(tree: ast.Module, entry: str | None) -> str:
     """Return the name of the kernel function in a syntax tree, by the rules of :func:`find_entry`."""
     file = _Functions.of(tree)

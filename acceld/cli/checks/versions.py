@@ -17,11 +17,11 @@ from acceld.trust import trusted_folders
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what each version of ``nki`` refuses in a file's kernels, or in its functions if it has no kernel. Return 7 if
-    the version that ``--nki`` names refuses something.
+    """Print what each version of ``nki`` refuses in a file's kernels, or in its functions that call NKI if it has no
+    kernel. Return 7 if the version that ``--nki`` names refuses something.
     """
-    from acceld.nki.entry import entries_in, entry_in, parse
-    from acceld.nki.frontend.current.reading import absent_names, file_needs, names_needed
+    from acceld.nki.entry import entry_in, parse
+    from acceld.nki.frontend.current.reading import absent_names, file_needs, functions_for_nki, names_needed
 
     path = Path(arguments.what)
     kernel = parsed_kernel(path, api="nki", entry=arguments.entry)
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = nki_version(arguments.nki or load(trusted_folders=trusted_folders()).config.evaluate.nki)
     tree = parse(kernel.text, str(path))
-    entries = [entry_in(tree, kernel.entry)] if kernel.entry else entries_in(tree)
+    entries = [entry_in(tree, kernel.entry)] if kernel.entry else functions_for_nki(tree)
     absent = [need for entry in entries for need in absent_names(tree, entry)]
     nowhere = {(need.line, need.what) for need in absent}
     named = [need for need in names_needed(tree) if (need.line, need.what) not in nowhere]

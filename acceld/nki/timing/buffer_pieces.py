@@ -59,8 +59,8 @@ class Grid:
     strides: tuple[int, ...]
     exact: bool
     cell_bytes: float
-    """Bytes of one cell, counted per partition of the whole tile: ``row_bytes`` times the share of the tile's
-    partitions that the cell spans.
+    """Bytes by which one cell counts in every partition: ``row_bytes`` times the share of the tile's partitions that
+    the cell spans. In PSUM the share is that of the partitions which the program accesses.
     """
     row_bytes: int
     """Bytes of one cell in each partition that the cell spans."""
@@ -174,7 +174,11 @@ def _grid(buffer: Buffer, accesses: Iterable[Access], trips: Mapping[int, int]) 
         strides[dim] = step
         step *= ceil(high[dim] / grain[dim]) + 1
     row = _row_bytes(buffer, grain)
-    return Grid(tuple(grain), tuple(strides), exact, row * _share(buffer, grain), row)
+    if buffer.space is Space.PSUM:
+        share = _bank_share(buffer, grain, accesses, trips)
+    else:
+        share = _share(buffer, grain)
+    return Grid(tuple(grain), tuple(strides), exact, row * share, row)
 
 
 def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
@@ -185,18 +189,33 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Return the share of a tile's partitions that one cell spans; 0 for a buffer in HBM.
+    """Return the share of a tile's partitions that one cell spans; 0 in HBM."""
+    axis = buffer.partition_axis
+    if axis < 0 or not buffer.elements:
+        return 0.0
+    return min(grain[axis], buffer.shape[axis]) / buffer.shape[axis]
 
-    In PSUM the share is scaled up for a tile that is smaller than a bank, because such a tile occupies a whole bank.
+
+def _bank_share(buffer: Buffer, grain: list[int], accesses: Iterable[Access], trips: Mapping[int, int]) -> float:
+    """Return the number by which the bytes of a row of a cell in PSUM are multiplied, so that all cells of a tile that
+    lie in the same columns count once, and a tile that is smaller than a bank counts as a whole bank.
+
+    Partitions that the program never accesses have no cells to count: a bank of which one row is used is taken all the
+    same.
     """
     axis = buffer.partition_axis
     if axis < 0 or not buffer.elements:
         return 0.0
-    partitions = buffer.shape[axis]
-    share = min(grain[axis], partitions) / partitions
-    if buffer.space is Space.PSUM:
-        share = max(1.0, PSUM_BANK_BYTES / (DTYPE_BYTES[buffer.dtype] * prod(buffer.shape[axis + 1 :])))
-    return share
+    touched: set[int] = set()
+    for access in accesses:
+        covered = extent(access, axis)
+        starts = {access.start[axis].const}
+        for loop, coef in access.start[axis].terms:
+            starts = {start + coef * trip for start in starts for trip in range(trips[loop])}
+        for first in (start + offset for start in starts for offset in covered.starts):
+            touched.update(range(first // grain[axis], (first + covered.run - 1) // grain[axis] + 1))
+    row_bytes = DTYPE_BYTES[buffer.dtype] * prod(buffer.shape[axis + 1 :])
+    return max(1.0, PSUM_BANK_BYTES / row_bytes) / max(1, len(touched))
 
 
 def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[int, int], ...]) -> CellAccess:

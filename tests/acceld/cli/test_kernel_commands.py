@@ -337,6 +337,24 @@ def test_check_reads_every_kernel_of_a_file_and_the_functions_of_one_without_ker
     assert "nl.affine_rang" in capsys.readouterr().out
 
 
+def test_check_takes_the_functions_of_a_file_without_kernels_for_python_unless_they_call_nki(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "helpers.py"
+    tile = "def tile(n):\n    return nl.ndarray((n, n), dtype=nl.float32, buffer=nl.sbuf)\n"
+    expected = "def expected(x):\n    return [x @ x for _ in range(2)]\n"
+    path.write_text(f"import nki.language as nl\n\n\n{tile}\n\n{expected}")
+    assert main(["check", str(path), "--nki", "0.6"]) == 0
+    path.write_text(
+        path.read_text()
+        .replace("return nl.ndarray(", "return [nl.ndarray(")
+        .replace("nl.sbuf)", "nl.sbuf) for _ in 'ab']")
+    )
+    capsys.readouterr()
+    assert main(["check", str(path), "--nki", "0.6"]) == 7
+    assert "comprehension" in capsys.readouterr().out
+
+
 def test_check_says_what_it_can_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     legacy = tmp_path / "legacy.py"
     legacy.write_text(KERNEL)

@@ -461,3 +461,42 @@ def test_results_that_are_computed_again_and_read_one_by_one_are_kept() -> None:
         timeline(trace(one, [TensorSpec((128, 512), "float32")])).engines["scalar"] for one in (once, apart, together)
     ]
     assert others == [pytest.approx(first), pytest.approx(3 * first)]  # the other five are never read
+
+
+_PARTS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(weights, x):
+    out = nl.ndarray((4, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    stationary = nl.ndarray((128, 4), dtype=nl.bfloat16, buffer=nl.sbuf)
+    moving = nl.ndarray((128, 4096), dtype=nl.bfloat16, buffer=nl.sbuf)
+    nisa.dma_copy(dst=stationary, src=weights)
+    nisa.dma_copy(dst=moving, src=x)
+    sums = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.psum)
+    for row in nl.affine_range(ROWS):
+        for bank in nl.affine_range(8):
+            nisa.nc_matmul(
+                dst=sums[32 * row : 32 * row + 1, 512 * bank : 512 * bank + 512],
+                stationary=stationary[:, row : row + 1], moving=moving[:, 512 * bank : 512 * bank + 512],
+            )
+    for row in nl.affine_range(ROWS):
+        done = nl.ndarray((1, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=done, src=sums[32 * row : 32 * row + 1, :])
+        nisa.dma_copy(dst=out[row : row + 1, :], src=done)
+    return out
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_tile_in_psum_that_is_written_row_by_row_takes_its_banks_once(rows: int) -> None:
+    specs = [TensorSpec((128, 4), "bfloat16"), TensorSpec((128, 4096), "bfloat16")]
+    found, once = (
+        timeline(trace(_PARTS.replace("ROWS", str(count)), specs, api="nki", chip="trn2")) for count in (rows, 1)
+    )
+    assert found.psum_peak_banks == 8
+    copies = [one.engines["vector"] + one.engines["scalar"] for one in (found, once)]
+    assert copies[0] <= rows * copies[1] + 1e-9  # one copy of each row and no spills; either engine may copy

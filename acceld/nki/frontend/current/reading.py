@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from acceld import parsing
 from acceld.chips import TRACER_SINCE
-from acceld.nki.entry import is_kernel
+from acceld.nki.entry import entries_in, has_kernel, is_kernel
 from acceld.nki.frontend.core.names import WITHOUT
 from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, LOOP_CONTINUE, UNTIL, lifetime, options_of
 from acceld.nki.frontend.versions import BEFORE_ALL, Lifetime, Need
@@ -69,6 +69,27 @@ _NUMPY_TYPE = re.compile(r"(np|numpy)\.(dtype\(.*\)|float\d+|u?int\d+|bool_)")
 """Matches the text of a numpy dtype. The parser refuses such a dtype if a kernel uses it through a name that is defined
 outside of the kernel.
 """
+
+
+def functions_for_nki(tree: ast.Module) -> list[str]:
+    """Return the names of a file's kernels; in a file without a kernel, those of the functions that call NKI's API.
+
+    Kernels of other files may call these functions. The other functions of a file without a kernel, such as references
+    and tests, are ordinary Python.
+    """
+    found = entries_in(tree)
+    if has_kernel(tree):
+        return found
+    modules, names = _aliases(tree)
+    functions = parsing.functions_of(tree.body)
+
+    def is_of_api(call: ast.AST) -> bool:
+        if not isinstance(call, ast.Call):
+            return False
+        called = ast.unparse(call.func)
+        return called in names or called.rpartition(".")[0] in modules
+
+    return [name for name in found if any(map(is_of_api, ast.walk(functions[name])))]
 
 
 def file_needs(tree: ast.Module, entry: str) -> list[Need]:
@@ -226,6 +247,9 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
                 what, instead = _FORMS[type(node)]
                 yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # nodes of _FORMS have lines
                 continue
+            if isinstance(node, ast.For) and not isinstance(node.target, ast.Name):
+                life = _python("loop over one name, and take its parts by index")
+                yield Need(node.lineno, "a loop over several names", life)
             match node:
                 case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
                     yield Need(node.lineno, "else of a loop", _python("set a flag in the loop"))
@@ -284,7 +308,7 @@ def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
     match node:
         case ast.ClassDef(name=name, bases=bases) if name in used:
             for base in map(ast.unparse, bases):
-                if not base.endswith(("NKIObject", "Enum")):
+                if not any(allowed in base.rpartition(".")[2] for allowed in ("NKIObject", "Enum")):
                     yield Need(
                         node.lineno, f"a kernel's class with the base {base}", _python("use nl.NKIObject or Enum")
                     )

@@ -729,6 +729,12 @@ class NkiTensor(methods.Tensor):
         line = current().line()
         if self.size != self.declared.elements or self._begin:
             current().session.need(".ap() of a part of a tensor", VIEW_PATTERN)
+        if offset is not None and self._begin:
+            # nki-aps says that an offset counts from the storage, the reference of NkiTensor that it is added (0.6)
+            current().notice(
+                f".ap(offset=...) of a part of {self.label} counts from the tensor's first element here; AWS's pages "
+                "disagree whether it counts from the part's: call .ap() of the whole tensor"
+            )
         if kwargs:
             raise UnsupportedCall(
                 f"ap() with {', '.join(kwargs)} is not simulated", line=line, hint="leave the argument out"

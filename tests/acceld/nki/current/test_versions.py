@@ -68,6 +68,8 @@ BROKEN = {
     "fold": ("nisa.tensor_scalar_reduce(t, t, nl.add, 1.0, nl.add)", "0.3 0.4 0.5"),
     "lambda": ("f = lambda v: v", "0.3 0.4 0.5 0.6"),
     "comprehension": ("sizes = [n for n in range(3)]", "0.3 0.4 0.5 0.6"),
+    "pair": ("for i, n in enumerate((1, 2)):\n    pass", "0.3 0.4 0.5 0.6"),
+    "one name": ("for pair in ((1, 2), (3, 4)):\n    i, n = pair", ""),
     "try": ("try:\n    pass\nexcept ValueError:\n    pass", "0.3 0.4 0.5 0.6"),
     "raise": ("if x.shape[0] > 128:\n    raise ValueError", "0.3 0.4 0.5 0.6"),
     "del": ("n = 3\ndel n", "0.3 0.4 0.5 0.6"),
@@ -154,6 +156,17 @@ def test_a_note_on_the_decorator_is_given_once_if_the_kernel_is_traced_twice() -
 def test_continue_in_a_run_time_loop_is_a_note() -> None:
     body = f"{REGISTER}\nfor i in nl.dynamic_range(r):\n    nisa.tensor_copy(t, t)\n    continue"
     assert any("continue in a run-time loop" in one.text for one in traced(kernel(body), "0.6").notices)
+
+
+def test_an_offset_from_which_pages_count_differently_is_a_note() -> None:
+    for said, view in (
+        (True, "t[:, 8:64].ap([[64, 128], [1, 8]], offset=16)"),
+        (False, "t[:, 8:64].ap([[64, 128], [1, 8]])"),
+    ):
+        notes = [one.text for one in traced(kernel(f"nisa.tensor_copy(t[:, 0:8], {view})"), "0.6").notices]
+        assert any("AWS's pages disagree" in text for text in notes) == said
+    whole = kernel("nisa.tensor_copy(t[:, 0:8], t.ap([[64, 128], [1, 8]], offset=16))")
+    assert not traced(whole, "0.6").notices
 
 
 def test_python_outside_of_what_the_kernel_reaches_is_free() -> None:
