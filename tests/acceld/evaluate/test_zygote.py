@@ -50,6 +50,16 @@ async def test_many_jobs_at_once_do_not_mix(zygote: Zygote) -> None:
             assert reply.read(1 << 20) == text
 
 
+async def test_children_draw_different_numbers(zygote: Zygote) -> None:
+    drawn = []
+    for _ in range(2):
+        outcome, reply = await zygote.run("draw", b"", Jail())
+        with reply:
+            assert outcome.ended_well
+            drawn.append(reply.read(100))
+    assert drawn[0] != drawn[1], "what seems to depend on no numbers may depend on those of its process"
+
+
 @pytest.mark.parametrize(
     ("task", "jail", "words"),
     [
