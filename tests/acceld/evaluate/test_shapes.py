@@ -159,7 +159,7 @@ def kernel(x, gain):
 async def test_a_kernel_with_a_grid_has_each_shapes_own_grid_at_hidden_shapes_too(
     evaluator: SimulatedEvaluator, tmp_path: Path
 ) -> None:
-    folder = listed(tmp_path / "listed")
+    folder = listed(tmp_path / "listed", "\n[[shapes]]\nvalues = { M = 512 }\n")
     with (folder / "workload.toml").open("a") as file:
         file.write('\n[kernel]\ngrid = ["M // 128"]\n')
     for gate in (Gate.SEARCH, Gate.STRICT):
