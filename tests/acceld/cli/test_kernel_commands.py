@@ -128,6 +128,7 @@ def test_profile_and_init_agree_on_a_kernel_with_tiles_of_bfloat16(
         assert answer(capsys)["status"] == "passed"
 
 
+@pytest.mark.usefixtures("untried")
 def test_init_judges_the_lowered_kernels_of_both_apis(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--reference", "ref.py", "--api", "nki", "--chip", "trn2"]) == 0
     assert "note: kernel_legacy.py (nki_legacy, trn2) passes too" in capsys.readouterr().err
@@ -185,6 +186,7 @@ def test_init_writes_a_folder_that_check_accepts_and_names_the_command_that_port
     assert answer(capsys)["status"] == "passed"
 
 
+@pytest.mark.usefixtures("untried")
 def test_init_says_if_the_kernel_lowered_from_the_reference_is_predicted_faster(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +273,7 @@ def test_a_state_folder_that_can_not_be_made_is_an_error_that_says_so(
     assert "state folder" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("untried")
 def test_a_kernel_inside_a_package_keeps_its_relative_imports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -432,7 +432,7 @@ def test_iterations_that_take_turns_give_the_program_of_all_iterations(seed: int
     def turn(names: str, by: int) -> str:
         return f"({' + '.join(f'{draw.randint(1, 5)} * {name}' for name in names)} + {draw.randint(0, 9)}) % {by}"
 
-    counts = {"a": draw.randint(3, 9), "b": draw.randint(7, 13), "c": draw.randint(7, 21)}
+    counts = {"a": draw.randint(3, 5), "b": draw.randint(7, 10), "c": draw.randint(7, 15)}
     assert stand_for_all(
         TURNS.format(
             **counts,
