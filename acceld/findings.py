@@ -95,7 +95,7 @@ def floor_share(
         around_us = params["kernel_start_us"] + params["kernel_end_us"] + (params["two_cores_us"] if cores > 1 else 0.0)
         least = around_us + params["latency_scale"] * least_us
         answer["floor_is"] += (
-            f"; at least {_us(least)} simulated, with {around_us:g} us of launch and end and the model's margin"
+            f"; at least {_us(least)} simulated, with {around_us:g} µs of launch and end and the model's margin"
         )
     return answer
 
@@ -182,14 +182,14 @@ def moved(before: Profile | None, after: Profile | None, text: str) -> str:
         for engine in dict.fromkeys((first["engine"], second["engine"])):
             was, now = before.engines_us.get(engine, 0.0), after.engines_us.get(engine, 0.0)
             changes.append((now - was, f"{engine} is busy"))
-    told = [f"{us:+.1f} us {what}" for us, what in sorted(changes, key=lambda one: -abs(one[0])) if abs(us) >= LEAST_US]
+    told = [f"{us:+.1f} µs {what}" for us, what in sorted(changes, key=lambda one: -abs(one[0])) if abs(us) >= LEAST_US]
     switched = ""
     if first["engine"] != second["engine"]:
         longest = next(iter(second["waits"]), None)
         whom = f" for {longest['for_engine']} at {_at(text, longest['for_line'])}" if longest else ""
         switched = f"binds: {first['engine']} before, {second['engine']} now, which now waits {_us(second['waits_us'])}{whom}; "
     total = after.latency_us - before.latency_us
-    return f"{total:+.1f} us: {switched}{'; '.join(told) or 'nothing on the path of the busiest engine'}"
+    return f"{total:+.1f} µs: {switched}{'; '.join(told) or 'nothing on the path of the busiest engine'}"
 
 
 def worth(found: Mapping[str, Any]) -> Json:
@@ -211,7 +211,7 @@ def brief(answer: Mapping[str, Any]) -> str:
         return f"{answer['status']}{line}: {failure.get('message', '')}" if failure else str(answer["status"])
     share = f" {answer['percent_of_floor']:.0f} % of floor" if "percent_of_floor" in answer else ""
     right = "" if answer["status"] == "passed" else f" {answer['status']}"
-    return f"{answer['latency_us']:.1f} us{share}{right}"
+    return f"{answer['latency_us']:.1f} µs{share}{right}"
 
 
 def source_line(text: str, line: int) -> str:
@@ -243,7 +243,7 @@ def _kib(size_bytes: float) -> str:
 
 
 def _us(us: float) -> str:
-    return f"{us:.1f} us"
+    return f"{us:.1f} µs"
 
 
 def _rounded(us: float | None) -> float | None:

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 CAPACITY = 1024
 GROUP = 64
 RETRY_S = 1.0
+_WRONG_S = 24 * 3600.0
+"""A clock that is set back by at least so many seconds was wrong before: its new time is believed at once."""
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 """SQLite's primary result codes for errors that may go away, such as a full disk."""
 
@@ -137,6 +139,8 @@ class Writer:
         self.degraded = ""
         """Error because of which nothing can be written at the moment; empty if writing works."""
         self.commits = 0
+        self._last = 0.0
+        """Time of the last change, in seconds since the epoch."""
         self._thread = threading.Thread(target=self._work, name="acceld-store", daemon=True)
         self._thread.start()
 
@@ -231,7 +235,7 @@ class Writer:
         events: list[Event] = []
         connection.execute("BEGIN IMMEDIATE")
         for item in group:
-            transaction = Transaction(connection, time.time(), self._redact, events)
+            transaction = Transaction(connection, self._now(), self._redact, events)
             kept = len(events)
             connection.execute("SAVEPOINT change")
             try:
@@ -242,7 +246,7 @@ class Writer:
                 del events[kept:]
             connection.execute("RELEASE change")
         if self.degraded:
-            recovered = Transaction(connection, time.time(), None, events)
+            recovered = Transaction(connection, self._now(), None, events)
             recovered.event(Notice(level="info", text=f"Storage works again ({self.degraded})", hint=""), None)
         connection.execute("COMMIT")
         self.commits += 1
@@ -250,6 +254,15 @@ class Writer:
             self.degraded = ""
             self._fill_reserve()
         return events
+
+    def _now(self) -> float:
+        """Return the time of a change, in seconds since the epoch. If the clock was set back by less than a day, return the
+        time of the last change until the clock has caught up, because nothing may end before it started.
+        """
+        now = time.time()
+        if not 0.0 < self._last - now < _WRONG_S:
+            self._last = now
+        return self._last
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

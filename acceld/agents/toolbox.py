@@ -166,7 +166,7 @@ class Toolbox:
             if after is None or after.latency_us is None or change is None:
                 continue
             word = verdict(change.ratio, change.improved, change.band_percent, after.source)
-            answers[at] = (after.latency_us, f"{after.latency_us:.1f} us, x{change.ratio:.3f} {word}")
+            answers[at] = (after.latency_us, f"{after.latency_us:.1f} µs, x{change.ratio:.3f} {word}")
         return answers
 
     async def compare_kernels(
@@ -805,7 +805,7 @@ def _step(one: Mapping[str, Any], source: str) -> str:
     """Return a step from the baseline to the best kernel in one line."""
     word = verdict(one["speedup"], one["improved"], one["tie_band"], source)
     speedup = "" if one["speedup"] is None else f" x{one['speedup']:.3f} {word}"
-    latency = "" if one["latency_us"] is None else f" {one['latency_us']:.1f} us"
+    latency = "" if one["latency_us"] is None else f" {one['latency_us']:.1f} µs"
     return f"c{one['candidate']} {one['title'] or one['rule']}:{latency}{speedup}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 import subprocess
 import tempfile
 import time
@@ -67,20 +68,20 @@ class RemoteDaemon:
                 f"{self._host}: no daemon could be found there{f' ({why[-1]})' if why else ''}",
                 hint="start one on that machine (acceld start), or name its state folder: ssh://HOST/path/to/.acceld",
             )
-        socket = str(json.loads(lines[0])["socket"])
-        if self._tunnel is None or self._tunnel.poll() is not None or socket != self._forwarded:
+        remote = str(json.loads(lines[0])["socket"])
+        if self._tunnel is None or self._tunnel.poll() is not None or remote != self._forwarded:
             self._close()
-            self._open(socket)
+            self._open(remote)
         return Address(lines[1], self._local, where=self._host)
 
-    def _open(self, socket: str) -> None:
+    def _open(self, remote: str) -> None:
         self._tunnels += 1
-        self._forwarded, self._local = socket, Path(self._place.name) / f"{self._tunnels}.sock"
+        self._forwarded, self._local = remote, Path(self._place.name) / f"{self._tunnels}.sock"
         options = ["-N", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
-        words = ["ssh", *options, "-L", f"{self._local}:{socket}", self._destination]
+        words = ["ssh", *options, "-L", f"{self._local}:{remote}", self._destination]
         self._tunnel = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         until = time.monotonic() + TUNNEL_S
-        while not self._local.exists():
+        while not _listens(self._local):
             if self._tunnel.poll() is not None or time.monotonic() > until:
                 raise DaemonError(
                     f"{self._host}: ssh could not forward the daemon's socket", hint="try the same with ssh -v"
@@ -92,3 +93,9 @@ class RemoteDaemon:
             self._tunnel.terminate()
             self._tunnel.wait()
             self._tunnel = None
+
+
+def _listens(path: Path) -> bool:
+    """Return whether somebody takes connections at a socket. Its file is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(path)) == 0

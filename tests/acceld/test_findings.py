@@ -92,11 +92,11 @@ def test_no_wait_and_little_memory_are_not_told_as_zeros() -> None:
 def test_a_slower_kernel_gets_the_reason() -> None:
     fast, slow = profiled(9), profiled(12)
     said = moved(fast, slow, CHAIN)
-    assert said.startswith(f"{slow.latency_us - fast.latency_us:+.1f} us: ")  # type: ignore[operator]
+    assert said.startswith(f"{slow.latency_us - fast.latency_us:+.1f} µs: ")  # type: ignore[operator]
     assert "is busy" in said and "waits, longest for" in said
     switched = moved(profiled(1), slow, CHAIN)
     assert "binds: dma before, " in switched and " now waits " in switched
-    assert moved(fast, fast, CHAIN).startswith("+0.0 us: nothing on the path")
+    assert moved(fast, fast, CHAIN).startswith("+0.0 µs: nothing on the path")
     assert moved(None, slow, CHAIN) == "" and moved(fast, replace(slow, details={}), CHAIN) == ""
 
 
@@ -132,9 +132,9 @@ def test_percent_is_that_of_the_floor_for_the_precision_and_the_cores(tmp_path: 
         profile=replace(profile, latency_us=200.0),
     )
     short = finding(passed, CHAIN, found, "trn2", 1)
-    assert brief(short) == "200.0 us 82 % of floor" and "one of the 8 cores" in short["on"]
+    assert brief(short) == "200.0 µs 82 % of floor" and "one of the 8 cores" in short["on"]
     # 16 us of launch and end, and 1.03 times the floor of 163.84 us, which no kernel of these products can fall below.
-    assert "one core; at least 184.8 us simulated, with 16 us of launch and end" in short["floor_is"]
+    assert "one core; at least 184.8 µs simulated, with 16 µs of launch and end" in short["floor_is"]
     assert "2 of the 8 cores" in finding(passed, CHAIN, found, "trn2", 2)["on"]
     assert "bfloat16 parts" in short["tolerance_is"]
     assert len(json.dumps(short)) < 4000 and any(line.startswith("waits: ") for line in lines_of(short))

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,6 +63,17 @@ async def test_every_change_has_its_event_in_order(store: Store) -> None:
         EventKind.CANDIDATE_EVALUATED,
     ]
     assert kinds[-2:] == [EventKind.BEAM_SELECTED, EventKind.RUN_STATE]
+
+
+async def test_nothing_ends_before_it_started_if_the_clock_is_set_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([5000.0, 5001.0, 1400.0, 1402.0, 6000.0, 6000.0 - 2 * 86400.0])
+    monkeypatch.setattr("acceld.store.writer.time", SimpleNamespace(time=lambda: next(clock)))
+    for _ in range(6):
+        await store.change(write_notice, None, "info", "tick")
+    told = [event.at for event in await store.read(load_events)]
+    assert told == [5000.0, 5001.0, 5001.0, 5001.0, 6000.0, 6000.0 - 2 * 86400.0], "an hour back, and two days back"
 
 
 async def test_a_source_is_stored_once(store: Store, database: Path) -> None:

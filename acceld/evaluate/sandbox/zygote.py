@@ -247,6 +247,8 @@ def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int
         sys.dont_write_bytecode = True
         os.read(gate, 1)
         _keep_only(job, entered)
+        if (numbers := sys.modules.get("numpy.random")) is not None:
+            numbers.seed()  # all children would draw the same numbers, and none would seem to depend on them
         request = _read_all(0)
         try:
             enter(job.jail, job.level, slot=job.slot)

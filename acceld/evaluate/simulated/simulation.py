@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.random  # numpy loads it at its first use, which would be once in the child of each trial
 from numpy.typing import NDArray
 
 from acceld.errors import UsageError

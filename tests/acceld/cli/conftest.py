@@ -24,6 +24,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the strict gate of a new workload, which takes seconds: the test is about something else."""
+    monkeypatch.setattr("acceld.cli.declared.MOST_S", 0.0)
+
+
+@pytest.fixture
 def daemon(folder: Path) -> Iterator[str]:
     """Yield the state folder of a daemon whose judge and proposer are scripted."""
     home = str(folder / ".acceld")

@@ -59,6 +59,7 @@ def test_what_can_not_be_varied_is_a_usage_error(folder: Path, capsys: pytest.Ca
     assert main(["ablate", "silu", "--vary", "beam=1", "-o", "plot.gif"]) == 2
 
 
+@pytest.mark.usefixtures("untried")
 def test_prompts_are_shown_and_nothing_is_sent(with_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (with_model / "mine.py").write_text("def forward(x):\n    return x + x\n", encoding="utf-8")
     words = ["optimize", "--from-reference", "mine.py", "--arg", "x=128x64:float32", "--proposer", "llm"]
@@ -77,6 +78,7 @@ def test_rules_write_no_first_kernel_and_send_nothing(folder: Path, capsys: pyte
     assert "the proposer rules sends no prompts" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("untried")
 def test_a_reference_file_becomes_a_workload(with_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (with_model / "mine.py").write_text(
         "import numpy as np\n\n\ndef forward(x, w):\n    return np.maximum(x @ w, 0)\n", encoding="utf-8"

@@ -76,6 +76,7 @@ async def test_without_a_key_or_a_free_count_nothing_is_sent(key: str, api: Any,
     assert way == ESTIMATED and not server.seen
 
 
+@pytest.mark.usefixtures("untried")
 def test_a_dry_run_says_which_models_were_counted(folder: Path, key: str, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "config" / "acceld").mkdir(parents=True)
     (folder / "mine.py").write_text("def forward(x):\n    return x + x\n", encoding="utf-8")
@@ -123,6 +124,7 @@ def test_the_configuration_says_where_models_are_shown_more_facts_than_was_set(
     assert ("Messages API" in capsys.readouterr().out) == (note is not None)
 
 
+@pytest.mark.usefixtures("untried")
 def test_prompts_are_shown_before_a_model_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "mine.py").write_text("def forward(x):\n    return x + x\n", encoding="utf-8")
     words = [

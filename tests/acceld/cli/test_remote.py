@@ -20,7 +20,7 @@ from tests.programs import python_program
 from tests.store.records import fill
 
 SSH = '''"""Plays ssh: the host is a folder below REMOTE; a command runs there, and -L forwards one socket to another."""
-import os, socket, subprocess, sys, threading
+import os, socket, subprocess, sys, threading, time
 
 words, options, rest = sys.argv[1:], {}, []
 while words:
@@ -48,6 +48,7 @@ def pump(source, sink):
 near, _, far = options["-L"][0].partition(":")
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(near)
+time.sleep(0.2)  # the socket's file is there, and nobody listens yet
 listening.listen()
 while True:
     here, _ = listening.accept()

@@ -11,7 +11,7 @@ from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.process import Zygote
 
 HERE = Path(__file__).parent
-TASKS = "echo leave_at_once crash hang spin escape bomb allocate allocate_in_children flood descriptors environment kill_itself".split()
+TASKS = "echo draw leave_at_once crash hang spin escape bomb allocate allocate_in_children flood descriptors environment kill_itself".split()
 
 
 @pytest_asyncio.fixture(params=[Level.L3, Level.L2, Level.L1], ids=lambda level: level.name)

@@ -11,6 +11,12 @@ def echo(request: bytes, reply: int) -> None:
     os.write(reply, request)
 
 
+def draw(request: bytes, reply: int) -> None:
+    import numpy as np
+
+    os.write(reply, np.random.random(4).tobytes())
+
+
 def nap(request: bytes, reply: int) -> None:
     time.sleep(0.1)
     os.write(reply, request)

@@ -24,6 +24,7 @@ from acceld.evaluate.correctness.gates import (
     strict_trials,
 )
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.simulated.checking import told_on_chip
 from acceld.model import OWN_ORACLE, Check, Failure, Gate, Kernel
 from acceld.workloads import PAPER_SEEDS, workload
 
@@ -178,3 +179,9 @@ def test_a_failure_at_a_hidden_shape_says_where_and_keeps_its_own_hint() -> None
     assert (found.rule, found.message, found.line) == ("tolerance", "at the hidden shape M=384: too far off", 7)
     assert "arguments' shapes" in found.hint
     assert placed(Failure("tolerance", "", hint="mine"), "the hidden shape M=384").hint == "mine"
+
+
+def test_a_kernel_near_the_chips_gate_is_called_so() -> None:
+    assert "it would pass there (" in told_on_chip(4e-6, 2e-5)
+    assert "it would pass there, near the limit (" in told_on_chip(1.5e-5, 2e-5)
+    assert "it would fail there (" in told_on_chip(2.1e-5, 2e-5)

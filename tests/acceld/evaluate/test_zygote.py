@@ -50,12 +50,22 @@ async def test_many_jobs_at_once_do_not_mix(zygote: Zygote) -> None:
             assert reply.read(1 << 20) == text
 
 
+@pytest.mark.parametrize("zygote", [Level.L1], indirect=True, ids=["L1"])
+async def test_children_draw_different_numbers(zygote: Zygote) -> None:
+    drawn = []
+    for _ in range(2):
+        outcome, reply = await zygote.run("draw", b"", Jail(), modules=["numpy.random"])
+        with reply:
+            assert outcome.ended_well
+            drawn.append(reply.read(100))
+    assert drawn[0] != drawn[1], "what seems to depend on no numbers may depend on those of its process"
+
+
 @pytest.mark.parametrize(
     ("task", "jail", "words"),
     [
         ("crash", Jail(), "died of SIGSEGV"),
         ("hang", Jail(wall_s=0.3), "ended at its deadline"),
-        ("spin", Jail(wall_s=300, cpu_s=1), "processor time limit"),
         ("bomb", Jail(wall_s=300, processes=30), "limit|deadline|status"),
         ("allocate_in_children", Jail(wall_s=300, memory_bytes=200 << 20, processes=8), "memory limit"),
         ("flood", Jail(output_bytes=1 << 20), "exited with status 7"),
@@ -67,6 +77,14 @@ async def test_misbehaviour_is_a_value(zygote: Zygote, task: str, jail: Jail, wo
         assert not outcome.ended_well
         assert any(word in outcome.text for word in words.split("|")), outcome
         assert reply.size <= jail.output_bytes
+    await _until(lambda: not _jobs_of(zygote))
+
+
+@pytest.mark.parametrize("zygote", [Level.L1], indirect=True, ids=["L1"])
+async def test_processor_time_has_a_limit_which_every_level_sets(zygote: Zygote) -> None:
+    outcome, reply = await zygote.run("spin", b"", Jail(wall_s=300, cpu_s=1))
+    with reply:
+        assert not outcome.ended_well and "processor time limit" in outcome.text, outcome
     await _until(lambda: not _jobs_of(zygote))
 
 

@@ -401,7 +401,7 @@ def test_what_a_file_raises_is_a_crash_with_its_line(source: str, line: int, par
 @pytest.mark.parametrize("line", ["while True: pass", "nl.load(x) if False else None\n    while True: nl.load(x)"])
 def test_an_endless_kernel_ends_at_its_deadline(line: str) -> None:
     with pytest.raises(LimitExceeded) as caught:
-        trace(kernel(line), [SPEC], options=TraceOptions(deadline_s=1.0))
+        trace(kernel(line), [SPEC], options=TraceOptions(deadline_s=0.3))
     assert caught.value.rule in ("trace_deadline", "instruction_limit")
     assert caught.value.line in (6, 7)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
+import pickle
 import sys
 from bisect import bisect_right
 from collections import deque
@@ -309,7 +310,7 @@ class _Walk:
             self._unlike() if _is_library(value) else self.module(vars(value))
         elif name == "numpy" and "numpy.random" in sys.modules:
             # numpy's random state counts as a value, because a kernel could use it to count iterations
-            self.seen.append(repr(np.random.get_state(legacy=False)))
+            self.seen.append(pickle.dumps(np.random.get_state(legacy=False)))
 
     def _class(self, value: type) -> None:
         """Visit the bases and attributes of a class that a kernel can change."""
