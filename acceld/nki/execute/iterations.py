@@ -127,7 +127,7 @@ class Iterations:
         undecided: Mapping[int, frozenset[int]],
         take: Callable[[int, int], None],
     ) -> None:
-        self._program, self._machine, self._undecided, self._take = program, machine, undecided, take
+        self._buffers, self._machine, self._undecided, self._take = program.buffers, machine, undecided, take
         self._around = {id(node): [loop.id for loop in loops if loop.id in undecided] for node, loops in program.walk()}
         self._written: dict[tuple[int, int], _Written] = {}
         self._running: dict[int, _Running] = {}
@@ -201,7 +201,7 @@ class Iterations:
         for number, dst in enumerate(node.dsts):
             if not any(use.writes and use.access is dst for use in uses):
                 continue
-            positions, way = self._positions(context, dst), joins(node, number, self._program)
+            positions, way = self._positions(context, dst), joins(node, number, self._buffers)
             inner = [loop for loop in around if way and (not folds or loop in folds)]
             if inner:
                 writes.append((positions, dst.buffer, self._code(way), inner))

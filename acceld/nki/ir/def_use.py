@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from acceld.nki.ir.numerics import COMMUTATIVE_OPS, is_integer
 from acceld.nki.ir.operations import OPS, Trait, having
-from acceld.nki.ir.program import Access, Affine, Indirect, Instruction, Loop, Program
+from acceld.nki.ir.program import Access, Affine, Buffer, Indirect, Instruction, Loop, Program
 from acceld.nki.ir.regions import Box, box
 
 _BOXES_KEPT = 64
@@ -78,7 +78,7 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
     return False
 
 
-def joins(instruction: Instruction, number: int, program: Program) -> str:
+def joins(instruction: Instruction, number: int, buffers: Sequence[Buffer]) -> str:
     """Return the operation by which an instruction joins new values to destination ``number``, if the order in which such
     instructions run changes nothing but rounding; otherwise an empty text.
 
@@ -102,7 +102,7 @@ def joins(instruction: Instruction, number: int, program: Program) -> str:
             found = kinds.pop() if len(kinds) == 1 else None
         elif op == "scalar_tensor_tensor" and place == 2:
             found = _free(ways[1][0], first=ways[1][1])
-    exact = is_integer(dst.dtype or program.buffers[dst.buffer].dtype)
+    exact = is_integer(dst.dtype or buffers[dst.buffer].dtype)
     return (
         found if isinstance(found, str) and found in COMMUTATIVE_OPS - ({"add", "multiply"} if exact else set()) else ""
     )

@@ -13,7 +13,7 @@ from acceld.evaluate.simulated.simulation import check_iterations, check_order, 
 from acceld.nki.errors import KernelCrash, LimitExceeded
 from acceld.nki.execute.interpreter import _Execution
 from acceld.nki.ir.affine_order import order_changes_only_sums
-from acceld.nki.ir.program import Affine, Buffer, Loop, LoopKind, Pattern, Program
+from acceld.nki.ir.program import Access, Affine, Buffer, Loop, LoopKind, Pattern, Program
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 STEPS = 6
@@ -192,15 +192,12 @@ def _accumulators(command: str, shown: str) -> Program:
     x, out = kernel.input((4 * STEPS, 8)), kernel.output((4, STEPS))
     result, zero = kernel.sbuf((4, STEPS)), kernel.sbuf((4, 8))
     kernel.op("memset", at(zero), [0.0])
-    fold = {"func": "copy", "reduce_op": "add"}
+
+    def fold(dsts: list[Access], tile: Buffer, command: str) -> None:
+        kernel.op("activation", dsts, [at(tile), 0.0, 1.0], func="copy", reduce_op="add", reduce_cmd=command)
 
     def folded(tile: Buffer, column: Affine | int, command: str) -> None:
-        spare = kernel.sbuf((4, 8))
-        dsts = [at(spare), at(result, Run(0, 4), Run(column, 1))]
-        kernel.op("activation", dsts, [at(tile), 0.0, 1.0], reduce_cmd=command, **fold)
-
-    def added(tile: Buffer) -> None:
-        kernel.op("activation", [at(kernel.sbuf((4, 8)))], [at(tile), 0.0, 1.0], reduce_cmd="reduce", **fold)
+        fold([at(kernel.sbuf((4, 8))), at(result, Run(0, 4), Run(column, 1))], tile, command)
 
     kernel.op("memset", at(result), [0.0])
     folded(zero, 0, "reset_reduce")
@@ -209,7 +206,7 @@ def _accumulators(command: str, shown: str) -> Program:
         if shown == "in":
             folded(tile, var(step), command)
         else:
-            added(tile)
+            fold([at(kernel.sbuf((4, 8)))], tile, "reduce")
     if shown == "after":
         folded(zero, 0, command)
     kernel.store(out, result)
