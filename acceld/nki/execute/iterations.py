@@ -92,6 +92,11 @@ class _Written:
         self.kept[places[first]] = running.now
         self.pending.append(places)
 
+    def vary(self, places: Array) -> None:
+        """Record that iterations leave different values in ``places``."""
+        if places.size:
+            self.varied.append(places)
+
 
 @dataclass(slots=True)
 class _State:
@@ -180,11 +185,7 @@ class Iterations:
             words = _words(store)
             value, mark = written.value[:, places]
             differs = (store.array.view(words)[places] != value) | (store.marks.view(words)[places] != 0) | (mark != 0)
-            self._vary(written, number, places[differs])
-
-    def _vary(self, written: _Written, number: int, places: Array) -> None:
-        if places.size:
-            written.varied.append(places)
+            written.vary(places[differs])
 
     def checked(self, context: Context, step: Step) -> Step:
         """Return ``step`` with marks on the elements, read by the instruction, that another iteration writes."""
@@ -304,7 +305,7 @@ class Iterations:
             own = writer == running.now
             others = (writer >= running.began) & ~own
             connected |= others & (before != way)
-            self._vary(written, number, places[others & (before != way) & (before != _PLAIN)])
+            written.vary(places[others & (before != way) & (before != _PLAIN)])
             taken = others & (before == _PLAIN)
             written.take_over(places[taken], running, old[:, taken])
             # joined to the iteration's own value, or joined in two ways, which have an order
@@ -322,7 +323,7 @@ class Iterations:
             own = writer == running.now
             others = (writer >= running.began) & ~own
             lost = (others | (own & written.joins(places, running.now))) & (before != _PLAIN)
-            self._vary(written, number, places[lost])
+            written.vary(places[lost])
             taken = others & (before == _PLAIN)
             written.take_over(places[taken], running, old[:, taken])
             written.writer[places], written.way[places] = running.now, _PLAIN
