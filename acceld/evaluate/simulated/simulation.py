@@ -22,11 +22,12 @@ from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, Unsuppo
 from acceld.nki.execute.activations import approximates
 from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.interpreter import ExecuteOptions, Order, execute, is_settled
-from acceld.nki.ir.affine_order import first_iterations, order_changes_only_sums
+from acceld.nki.execute.iterations import HINT, RULE
+from acceld.nki.ir.affine_order import order_changes_only_sums, unordered
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.numerics import is_integer
 from acceld.nki.ir.operations import COMPARISONS, LOGIC, SHIFTS
-from acceld.nki.ir.program import LoopKind, Program, Role
+from acceld.nki.ir.program import Program, Role
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
 
@@ -120,19 +121,8 @@ def _outputs(
     if shuffle is not None:
         found.append(run(program, arrays, shuffle="reversed", float64=False, max_bytes=most))
         check_order(program, arrays, found[0], found[1], most)
-        if not order_changes_only_sums(program):
-            runs = min(_MOST_ORDERS, max(_LEAST_ORDERS, _MOST_ELEMENTS // max(1, _elements_of(program)) // 4))
-            for order in first_iterations(program, runs, secrets.SystemRandom()):
-                other = run(program, arrays, shuffle=order, float64=False, max_bytes=most)
-                check_order(program, arrays, found[0], other, most, order)
+        check_iterations(program, arrays, found[0], most)
     return found
-
-
-_LEAST_ORDERS, _MOST_ORDERS = 4, 64
-"""Least and greatest number of further orders in which a program runs if no proof shows that its order is free.
-
-The larger the program, the fewer orders.
-"""
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:
@@ -169,8 +159,8 @@ def run(
 
 
 def _has_order(program: Program) -> bool:
-    """Tell whether the program has an affine loop of several iterations, whose order could change the outputs."""
-    return any(loop.kind is LoopKind.AFFINE and loop.trips > 1 for loop in program.loops.values())
+    """Tell whether the program has a loop of several iterations whose order could change the outputs."""
+    return bool(unordered(program))
 
 
 def check_order(
@@ -179,12 +169,11 @@ def check_order(
     shuffled: Sequence[NDArray[Any]],
     otherwise: Sequence[NDArray[Any]],
     max_bytes: int,
-    order: Order = "reversed",
 ) -> None:
     """Raise KernelCrash if the order of affine iterations decides a result.
 
-    ``shuffled`` and ``otherwise`` are the outputs with the iterations in random order and in ``order``. Another order of
-    a sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that the
+    ``shuffled`` and ``otherwise`` are the outputs with the iterations in random and in reversed order. Another order of a
+    sum also changes its rounding. So outputs that differ are computed again in float64, unless it is proved that the
     order changes nothing else. In float64, rounding is a billion times smaller than a value that an iteration could
     pass on to a later iteration.
     """
@@ -193,7 +182,7 @@ def check_order(
     if order_changes_only_sums(program):
         return
     try:
-        ways = [run(program, inputs, shuffle=way, float64=True, max_bytes=max_bytes) for way in (None, order)]
+        ways = [run(program, inputs, shuffle=way, float64=True, max_bytes=max_bytes) for way in (None, "reversed")]
     except LimitExceeded:
         return  # the outputs in both orders are compared with the reference in any case
     for number, (one, other) in enumerate(zip(*ways, strict=True)):
@@ -201,13 +190,57 @@ def check_order(
         if apart > _SAME * size:
             buffer = program.buffers[program.outputs[number]]
             raise KernelCrash(
-                f"output {buffer.name or number} depends on the order of affine iterations: in "
-                f"{'reversed' if order == 'reversed' else 'another'} order it differs by "
+                f"output {buffer.name or number} depends on the order of affine iterations: in reversed order it differs by "
                 f"{apart / size if size else apart:.2g} (relative L2, without rounding)",
-                rule="affine_order",
+                rule=RULE,
                 line=buffer.line,
-                hint="use a sequential range where an iteration uses what an earlier iteration computed",
+                hint=HINT,
             )
+
+
+def check_iterations(
+    program: Program, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], max_bytes: int
+) -> None:
+    """Raise KernelCrash if an iteration of an affine loop uses what another iteration writes, and an element of ``outputs``
+    depends on that, or if iterations leave different values in an element that is used afterwards.
+
+    Nothing runs if a proof without data shows that no iteration sees another one. The outputs come from an earlier run;
+    elements that are NaN there do not count. Raise LimitExceeded if the records of what iterations write take too much
+    memory.
+    """
+    if order_changes_only_sums(program):
+        return
+    order: Order | None
+    for order in (None, "reversed"):
+        options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, shuffle_affine=order, follows_order=True)
+        try:
+            marked = execute(program, inputs, options)
+        except LimitExceeded as error:
+            if error.rule == "memory_limit":
+                error.message = f"to see whether iterations of affine loops depend on each other: {error.message}"
+                error.hint = f"{HINT}, or give the evaluation more memory ([evaluate] memory_gib)"
+            raise
+        except KernelCrash as error:
+            if error.rule == UNDEFINED:
+                raise KernelCrash(
+                    "an index, a register or a number of rounds depends on the order of affine iterations: an iteration uses "
+                    "what another iteration leaves",
+                    rule=RULE,
+                    line=error.line,
+                    hint=HINT,
+                ) from error
+            raise
+        for number, (one, marks) in enumerate(zip(outputs, marked, strict=True)):
+            found = int((marks & ~_is_nan(one)).sum())
+            if found:
+                buffer = program.buffers[program.outputs[number]]
+                raise KernelCrash(
+                    f"{found} elements of output {buffer.name or number} depend on the order of affine iterations: an iteration "
+                    "uses what another iteration writes, or iterations leave different values in one element",
+                    rule=RULE,
+                    line=buffer.line,
+                    hint=HINT,
+                )
 
 
 _SAME = 1e-9

@@ -25,7 +25,7 @@ def alu(context: Context, op: str) -> Binary:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
     machine = context.machine
     if machine.keeps_nan:
-        return keeping(op, found)
+        return keeping(op, found, decides=not machine.follows_order)
     return _asking(found, machine.answers) if op in COMPARISONS and machine.answers is not None else found
 
 
@@ -44,12 +44,15 @@ def _asking(compare: Binary, answers: Answers) -> Binary:
     return settled
 
 
-def keeping(op: str, function: Binary) -> Binary:
+def keeping(op: str, function: Binary, *, decides: bool) -> Binary:
     """Return ``function``, which computes ``op``, with NaN as the result wherever the result depends on an undefined
     operand (NaN).
 
-    Zero times an undefined operand is zero. A false operand alone decides an *and*, and a true operand an *or*.
+    With ``decides``, zero times an undefined operand is zero. A false operand alone decides an *and*, and a true operand an
+    *or*. Without ``decides`` the other operand may be undefined in another run, so no operand decides alone.
     """
+    if op == "multiply" and not decides:
+        return function
     if op not in COMPARISONS | LOGIC | {"multiply"}:
         return function
 
@@ -59,9 +62,9 @@ def keeping(op: str, function: Binary) -> Binary:
         if op == "multiply":
             decided = (np.equal(a, 0) | np.equal(b, 0)) & np.isnan(result)
             return np.where(decided, result.dtype.type(0), result)
-        if op == "logical_and":
+        if op == "logical_and" and decides:
             decided = np.equal(a, 0) | np.equal(b, 0)
-        if op == "logical_or":
+        if op == "logical_or" and decides:
             decided = (np.not_equal(a, 0) & ~np.isnan(a)) | (np.not_equal(b, 0) & ~np.isnan(b))
         return np.where((np.isnan(a) | np.isnan(b)) & ~np.asarray(decided), np.float32(np.nan), result)
 
@@ -71,7 +74,7 @@ def keeping(op: str, function: Binary) -> Binary:
 def folding(context: Context, op: str) -> Binary:
     """Return the function with which a reduction ``op`` combines two values."""
     if context.machine.keeps_nan and op in LOGIC:
-        return keeping(op, ALU[op])
+        return keeping(op, ALU[op], decides=not context.machine.follows_order)
     return lambda a, b, out: combine(op, a, b, out)
 
 

@@ -27,6 +27,7 @@ from acceld.nki.execute.answers import Answers
 from acceld.nki.execute.blas import one_thread
 from acceld.nki.execute.buffers import BufferMemory, Chance, Layout, Planner, check_total, copy_in, is_whole
 from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.iterations import Iterations
 from acceld.nki.execute.kept_results import KeptResults
 from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, Member, crash
@@ -36,6 +37,7 @@ from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
 from acceld.nki.execute.tiles import repeats
 from acceld.nki.execute.windows import Nothing, Window, window_function
+from acceld.nki.ir.affine_order import undecided, unordered
 from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
 from acceld.nki.ir.operations import DTYPE_BYTES, SHIFTS
@@ -43,7 +45,7 @@ from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Pro
 
 _CHECK_EVERY = 256
 _LONGEST_SHUFFLE = 1_000_000
-Order = int | Literal["reversed"] | Mapping[int, int]
+Order = int | Literal["reversed"]
 """The order in which the iterations of affine loops run; ``shuffle_affine`` of :class:`ExecuteOptions` says what each
 form means.
 """
@@ -60,8 +62,7 @@ class ExecuteOptions:
       one stays.
     - ``held``: with ``chance``, a number that memory which was never written holds in place of random values, in each
       dtype that can represent the number.
-    - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed", or the iteration with which each
-      affine loop begins, by the loop's number; the iterations before that one come last.
+    - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
     - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
     - ``check_transposes``: fail, on trn1 too, if a product is marked as a transpose and no operand is an identity or a
       permutation. On later chips this is always checked.
@@ -72,6 +73,9 @@ class ExecuteOptions:
     - ``chip_functions``: give the scalar engine's functions errors as large as the published ones.
     - ``keeps_nan``: return, in place of each output, a mask of the elements that depend on memory which was never
       written. Such elements are NaN while the program runs, also in integers, comparisons and choices.
+    - ``follows_order``: return, in place of each output, a mask of the elements that depend on the order of affine
+      iterations (:mod:`acceld.nki.execute.iterations`). Such elements are NaN while the program runs, as with
+      ``keeps_nan``; memory that was never written holds zeros.
     - ``answers``: store the answers of comparisons, or reverse them where the operands differ from an earlier run.
     - ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
     """
@@ -89,6 +93,7 @@ class ExecuteOptions:
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
     chip_functions: bool = False
     keeps_nan: bool = False
+    follows_order: bool = False
     answers: Answers | None = None
     checks_ranges: bool = False
 
@@ -146,7 +151,8 @@ class _Execution:
         uses = self._uses()
         layouts = self._layouts(uses)
         check_total(layouts, options.max_bytes)
-        poison = options.uninitialized == "nan"
+        poison = options.uninitialized == "nan" and not options.follows_order
+        traces = options.keeps_nan or options.follows_order
         chance = None if options.chance is None else Chance(options.chance, options.held)
         adds = {number for number, found in uses.items() if any(adds_or_overwrites(use) for use in found)}
         self.stores = [
@@ -155,7 +161,7 @@ class _Execution:
                 poison=poison,
                 chance=chance,
                 adds=layout.buffer.id in adds,
-                traces=options.keeps_nan,
+                traces=traces,
                 shared=program.lnc > 1 and layout.buffer.space is Space.HBM and layout.buffer.role is not Role.INPUT,
             )
             for layout in layouts
@@ -195,13 +201,18 @@ class _Execution:
             order=[0] * len(self.loops) if shuffled else env,
             random=np.random.default_rng(options.random_seed),
             chip_functions=options.chip_functions and not options.float64,
-            keeps_nan=options.keeps_nan,
+            keeps_nan=traces,
+            follows_order=options.follows_order,
             answers=options.answers,
             checks_ranges=options.checks_ranges,
             otherwise=options.chance is not None,
             member=member,
         )
         self.races = Races(program, self.stores, self.machine.slots) if program.lnc > 1 else None
+        self.unordered = unordered(program)
+        self.iterations = (
+            Iterations(program, self.machine, undecided(program), self._take) if options.follows_order else None
+        )
         self.order_random = np.random.default_rng(
             options.shuffle_affine if isinstance(options.shuffle_affine, int) else 0
         )
@@ -438,6 +449,8 @@ class _Execution:
             step = checked(context, build(context), self.views)
             if self.races is not None:
                 step = self.races.checked(context, step)
+            if self.iterations is not None:
+                step = self.iterations.checked(context, step)
             if self._is_timed(instruction):
                 step = self.timed.step(*self.places[id(instruction)], context, step)
         except KernelFailure as failure:
@@ -477,7 +490,7 @@ class _Execution:
         return masked
 
     def _loop(self, loop: Loop) -> Run:
-        fused = self._fused(loop)
+        fused = None if self.iterations is not None else self._fused(loop)
         if fused is not None:
             return fused
         if loop.id in self.lockstep and not _is_lone_core(loop):
@@ -504,8 +517,24 @@ class _Execution:
                         child(env)
 
             return apart
+        iterations = self.iterations
+        if iterations is not None and iterations.watches(loop.id):
+
+            def watched(env: Env) -> None:
+                iterations.begin(loop.id)
+                for position, i in enumerate(self._permutation(loop)):
+                    check()
+                    iterations.next(loop.id)
+                    env[slot], order[slot] = i, position
+                    for store in refills:
+                        store.fill()
+                    for child in children:
+                        child(env)
+                iterations.end(loop.id)
+
+            return watched
         if self.options.shuffle_affine is not None:
-            affine = loop.kind is LoopKind.AFFINE
+            affine = loop.id in self.unordered
 
             def shuffled(env: Env) -> None:
                 for position, i in enumerate(self._permutation(loop) if affine else self._iterations(loop)):
@@ -633,6 +662,8 @@ class _Execution:
     def _iterations(self, loop: Loop) -> Iterable[int]:
         if loop.trips_register is None:
             return range(loop.trips)
+        if self.iterations is not None:
+            self.iterations.read_register(loop.trips_register, loop.line)
         if loop.kind is LoopKind.WHILE:
             return self._while(loop, loop.trips_register)
         count = self.machine.register(loop.trips_register, loop.line)
@@ -654,11 +685,10 @@ class _Execution:
 
     def _permutation(self, loop: Loop) -> Sequence[int]:
         order = self.options.shuffle_affine
+        if order is None:
+            return range(loop.trips)
         if order == "reversed":
             return range(loop.trips - 1, -1, -1)
-        if isinstance(order, Mapping):
-            start = order.get(loop.id, 0)
-            return (*range(start, loop.trips), *range(start))
         return random_order(loop.trips, self.order_random)
 
 

@@ -62,6 +62,8 @@ class Machine:
     order: list[int]
     random: np.random.Generator
     chip_functions: bool = False
+    follows_order: bool = False
+    """True if undefined memory stands for what depends on the order of affine iterations."""
     keeps_nan: bool = False
     """True if every value that depends on undefined memory is NaN, also integers and the results of comparisons and
     choices.

@@ -1,15 +1,12 @@
 """Prove, without running a program, that the order of affine iterations changes nothing but the rounding of sums.
 
-For a program without such a proof, choose orders in which every iteration that could matter comes first or last.
+Where no proof is found, :mod:`acceld.nki.execute.iterations` follows the program's values while it runs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
-from math import prod
-from random import Random
 
 from acceld.nki.ir.def_use import (
     Use,
@@ -26,10 +23,6 @@ from acceld.nki.ir.regions import box, coefficient
 
 _LOCAL = ("idle", "reset_reduce")
 """Commands to an engine's accumulators after which no later instruction can use what the accumulators hold."""
-_MOST_PAIRS = 4096
-"""Greatest number of combinations of first iterations that are all considered. If there are more, some are drawn."""
-_MOST_TRIPS = 100_000
-"""Greatest number of iterations of a loop for which any iteration may be chosen to run first."""
 _MOST_USES = 100_000
 """Greatest number of uses for which a proof is tried; a use counts once more for each affine loop around it."""
 
@@ -37,68 +30,52 @@ _MOST_USES = 100_000
 def order_changes_only_sums(program: Program) -> bool:
     """Tell whether it is proved that every order of affine iterations gives the same outputs, up to the rounding of
     sums.
-
-    The proof shows that no iteration of an affine loop can see what another iteration did. For that, each buffer
-    that the loop writes must meet one of these conditions. The buffer is declared and used in the loop alone. No
-    two iterations use the same element of the buffer. The loop uses the buffer only as the destination of products
-    that are added up. The loop only adds tiles to the buffer in place.
     """
-    if program.lnc > 1:
-        return False
+    return not undecided(program)
+
+
+def unordered(program: Program) -> frozenset[int]:
+    """Return the loops of several iterations that have no order: affine loops, and on one core the launch grid."""
+    kinds = (LoopKind.AFFINE, LoopKind.SPMD) if program.lnc == 1 else (LoopKind.AFFINE,)
+    return frozenset(number for number, loop in program.loops.items() if loop.kind in kinds and loop.trips > 1)
+
+
+def undecided(program: Program) -> dict[int, frozenset[int]]:
+    """Return, by affine loop, the buffers through which iterations of the loop may see what others did. Loops without such
+    a buffer, and without an instruction that uses something besides its tiles, are left out.
+
+    A buffer is left out if it is not written in the loop, or if it meets one of these conditions. The buffer is declared
+    and used in the loop alone. No two iterations use the same element of the buffer. The loop uses the buffer only as the
+    destination of products that are added up. The loop only adds tiles to the buffer in place.
+    """
+    free = unordered(program)
     inside: dict[int, list[Use]] = {}
     affine: dict[int, Loop] = {}
+    stateful: set[int] = set()
     everywhere: Counter[int] = Counter()
     """The number of uses of each buffer in the whole program, by the buffer's id."""
     left = _MOST_USES
     for position, (instruction, loops) in enumerate(program.walk()):
-        around = [loop for loop in loops if loop.kind is LoopKind.AFFINE and loop.trips > 1]
+        around = [loop for loop in loops if loop.id in free]
         found = uses_of(instruction, tuple(loops), position)
         everywhere.update(use.access.buffer for use in found)
         left -= len(found) * (1 + len(around))
-        if left < 0 or (around and _has_state(instruction, loops)):
-            return False
+        if around and _has_state(instruction, loops):
+            stateful.update(loop.id for loop in around)
         for loop in around:
             affine[loop.id] = loop
             inside.setdefault(loop.id, []).extend(found)
     trips = {number: loop.trips for number, loop in program.loops.items()}
-    return all(_is_free(program, affine[number], uses, everywhere, trips) for number, uses in inside.items())
-
-
-def first_iterations(program: Program, most: int, random: Random) -> list[dict[int, int]]:
-    """Return at most ``most`` orders of the program's affine iterations. An order maps a loop's number to the iteration
-    with which the loop begins. The iterations before that one run last.
-
-    An iteration that runs first can not use results of other iterations, and the iteration that runs last overwrites
-    the results of the others. If there are too many iterations, the result has those at which a mask begins or ceases
-    to hold, and then others at random. In some orders the chosen iterations of several loops come first together.
-    """
-    loops = [loop for loop in program.loops.values() if loop.kind is LoopKind.AFFINE and loop.trips > 2]
-    bounds: dict[int, set[int]] = {loop.id: set() for loop in loops}
-    for instruction, _ in program.walk():
-        for pattern in instruction.mask:
-            for number, coef in pattern.base.terms:
-                if number in bounds:
-                    bounds[number].update((-pattern.base.const // coef, -pattern.base.const // coef + 1))
-    ways: dict[int, list[int]] = {}
-    for loop in loops:
-        first = [at for at in sorted(bounds[loop.id]) if 0 < at < loop.trips]
-        left = [at for at in range(1, loop.trips) if at not in bounds[loop.id]] if loop.trips <= _MOST_TRIPS else []
-        random.shuffle(first)
-        random.shuffle(left)
-        ways[loop.id] = [*first, *left] or [random.randrange(1, loop.trips)]
-    turns = range(max(map(len, ways.values()), default=0))
-    orders = [{number: starts[turn % len(starts)] for number, starts in ways.items()} for turn in turns]
-    if len(ways) > 1 and len(orders) < most:
-        # a mistake may show only if certain iterations of two loops come first together
-        choices = [[0, *starts] for starts in ways.values()]
-        if prod(map(len, choices)) <= _MOST_PAIRS:
-            pairs = list(product(*choices))
-            random.shuffle(pairs)
-        else:
-            pairs = [tuple([random.choice(starts) for starts in choices]) for _ in range(most)]
-        known = {tuple(order.values()) for order in orders} | {(0,) * len(ways)}
-        orders += [dict(zip(ways, pair, strict=True)) for pair in pairs if pair not in known]
-    return orders[:most]
+    proves = left >= 0 and program.lnc == 1
+    open_buffers = {
+        number: frozenset(
+            _connecting(program, affine[number], uses, everywhere, trips)
+            if proves
+            else {use.access.buffer for use in uses if use.writes}
+        )
+        for number, uses in inside.items()
+    }
+    return {number: found for number, found in open_buffers.items() if found or number in stateful or not proves}
 
 
 def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:
@@ -114,23 +91,26 @@ def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:
     )
 
 
-def _is_free(
+def _connecting(
     program: Program, loop: Loop, uses: Iterable[Use], everywhere: Mapping[int, int], trips: Mapping[int, int]
-) -> bool:
-    """Tell whether the order of the iterations of ``loop`` has no effect on any iteration or on the code after the
-    loop, except through the rounding of sums of products.
+) -> set[int]:
+    """Return the buffers through which an iteration of ``loop``, or what follows the loop, may see the order of iterations,
+    sums of products excepted.
     """
     by_buffer: dict[int, list[Use]] = {}
     for use in uses:
         by_buffer.setdefault(use.access.buffer, []).append(use)
-    return all(
-        (loop.id in program.buffers[number].scope and len(found) == everywhere[number])
-        or not any(use.writes for use in found)
-        or all(_is_added(use) for use in found)
-        or (program.buffers[number].dtype == "float32" and all(_adds_in_place(use) for use in found))
-        or _are_apart(loop, found, trips)
+    return {
+        number
         for number, found in by_buffer.items()
-    )
+        if not (
+            (loop.id in program.buffers[number].scope and len(found) == everywhere[number])
+            or not any(use.writes for use in found)
+            or all(_is_added(use) for use in found)
+            or (program.buffers[number].dtype == "float32" and all(_adds_in_place(use) for use in found))
+            or _are_apart(loop, found, trips)
+        )
+    }
 
 
 def _is_added(use: Use) -> bool:

@@ -163,6 +163,15 @@ class ProgramBuilder:
         self._bodies[-1].append(instruction)
         return Slot(self._bodies[-1], len(self._bodies[-1]) - 1)
 
+    @property
+    def length(self) -> int:
+        """Return the number of nodes in the innermost open loop."""
+        return len(self._bodies[-1])
+
+    def part(self, begin: int, end: int) -> tuple[Node, ...]:
+        """Return the nodes from ``begin`` up to ``end`` of the innermost open loop, as they are now."""
+        return frozen(self._bodies[-1][begin:end])
+
     @contextmanager
     def loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None

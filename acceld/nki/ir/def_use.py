@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from acceld.nki.ir.numerics import COMMUTATIVE_OPS, is_integer
 from acceld.nki.ir.operations import OPS, Trait, having
-from acceld.nki.ir.program import Access, Affine, Indirect, Instruction, Loop, Program
+from acceld.nki.ir.program import Access, Affine, Buffer, Indirect, Instruction, Loop, Program
 from acceld.nki.ir.regions import Box, box
 
 _BOXES_KEPT = 64
@@ -75,6 +76,45 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
     if number and op != "topk":
         return instruction.attr("reduce_cmd") == "load_reduce" and instruction.attr("reduce_init") is None
     return False
+
+
+def joins(instruction: Instruction, number: int, buffers: Sequence[Buffer]) -> str:
+    """Return the operation by which an instruction joins new values to destination ``number``, if the order in which such
+    instructions run changes nothing but rounding; otherwise an empty text.
+
+    Sums and products of whole numbers do not count, because they may saturate.
+    """
+    op, dst = instruction.op, instruction.dsts[number]
+    found: object = None
+    if reads_destination(instruction, number):
+        found = "add" if is_product(instruction) else instruction.attr("rmw") or instruction.attr("reduce_op")
+        found = None if instruction.attr("negate") else found
+    elif op == "loop_reduce":
+        found = instruction.attr("op")
+    elif sum(isinstance(src, Access) and src.buffer == dst.buffer for src in instruction.srcs) == 1 and number == 0:
+        place = instruction.srcs.index(dst) if dst in instruction.srcs else -1
+        ways = [(instruction.attr(f"op{k}"), bool(instruction.attr(f"reverse{k}"))) for k in (0, 1)]
+        used = [(one, swaps) for one, swaps in ways if one not in (None, "bypass")]
+        if op == "tensor_tensor" and place >= 0:
+            found = _free(instruction.attr("op"), first=place == 0)
+        elif op in ("tensor_scalar", "scalar_tensor_tensor") and place == 0:
+            kinds = {_free(one, first=not swaps) for one, swaps in used}
+            found = kinds.pop() if len(kinds) == 1 else None
+        elif op == "scalar_tensor_tensor" and place == 2:
+            found = _free(ways[1][0], first=ways[1][1])
+    exact = is_integer(dst.dtype or buffers[dst.buffer].dtype)
+    return (
+        found if isinstance(found, str) and found in COMMUTATIVE_OPS - ({"add", "multiply"} if exact else set()) else ""
+    )
+
+
+def _free(op: object, *, first: bool) -> str:
+    """Return the operation that an instruction repeats if it computes ``op`` of a tile in place; ``first`` tells whether
+    the tile is the first operand. Subtracting several numbers from a tile is a sum, and dividing it by them a product.
+    """
+    if first and op in ("subtract", "divide"):
+        return "add" if op == "subtract" else "multiply"
+    return op if isinstance(op, str) and op in COMMUTATIVE_OPS else ""
 
 
 def reduce_command(instruction: Instruction) -> str:

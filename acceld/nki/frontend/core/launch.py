@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -22,6 +23,7 @@ from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.session import LaunchedWhileLoading, call_site
 from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.launch_order import meeting
 from acceld.nki.ir.program import LoopKind, Program, Role, Space
 
 
@@ -98,11 +100,15 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
                 line=line,
             )
         value = None
+        begins = [trace.builder.length]
         for number in range(prod(grid)):
             trace.program_ids = tuple(int(i) for i in np.unravel_index(number, grid))
             if number:
                 trace.next_program()
             value = one_result(value, function(*args, **kwargs))
+            begins.append(trace.builder.length)
+        if trace.session.lnc == 1:
+            _check_order(trace, begins)
     else:
         for axis, size in enumerate(grid):
             loops.append(trace.open(f"program_id({axis})", size, kind, site, line))
@@ -114,6 +120,25 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
             trace.close(loop)
     trace.program_ids, trace.grid = outer_ids, outer_grid
     return value
+
+
+def _check_order(trace: Trace, begins: Sequence[int]) -> None:
+    """Refuse programs of a launch of which one uses what another one writes, because programs of a launch have no order.
+
+    ``begins`` has the position of each program's first instruction in the loop body that is open, and the last program's
+    end.
+    """
+    buffers = trace.builder.buffers
+    found = meeting([trace.builder.part(*ends) for ends in pairwise(begins)], buffers, trace.trips)
+    if found is not None:
+        use, write = found
+        raise LegalityError(
+            f"two programs of a launch use the same elements of {buffers[use.access.buffer].name or 'a tensor'}, which line "
+            f"{write.instruction.line} writes: programs of a launch have no order",
+            rule="affine_order",
+            line=use.instruction.line,
+            hint="let each program use elements of its own, or launch another kernel for what follows",
+        )
 
 
 def one_result(value: object, other: object) -> object:
