@@ -1689,7 +1689,7 @@ class Nest(Choices):
         self.build.call(
             "dma_copy",
             Block(self.memory.tensor(reach.access.view.node), self._offset(n, None), pattern),
-            src=full(tile),
+            src=self._as_axes(full(tile), axes),
         )
 
     # -- names

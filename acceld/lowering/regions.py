@@ -42,6 +42,8 @@ SHORTEST, WIDEST_SHORT = 32, 1024
 """Most elements of a row that counts as short, most elements of several short rows on one partition."""
 START = 64
 """Cycles that an instruction takes in addition to one cycle for each column."""
+LEAST_SUMMED = 16
+"""Least number of rows that are summed on partitions, if nothing else of the region needs rows."""
 FULL = 64
 """Number of rows from which on the partitions count as used."""
 WIDE_ROW, SHORT_ROW = 4096, 512
@@ -146,8 +148,11 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
         return None
     if len(totals) > 1 and not several:
         return None
-    if not totals:
-        return _pure_layout(nodes, inside) if not sums else None
+    if not totals:  # the axis that is summed over is the last row axis
+        ends = [(*_last_fold(node), node.views[0].node.size) for node in sums]
+        totals = {size // width for n, width, size in ends if n >= LEAST_SUMMED and 0 < width <= LONG_ROW}
+        if len(totals) != 1:
+            return _pure_layout(nodes, inside) if not sums else None
     total = rows_in_all or totals.pop()
     rows: Shape | None = None
     parts: dict[int, tuple[Axes, Axes]] = {}
@@ -201,6 +206,13 @@ def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
     return Layout(rows, {id(node): 1 for node in nodes}, {})
 
 
+def _last_fold(node: Node) -> tuple[int, int]:
+    """Return the last axis that a reduction combines, as (extent, stride)."""
+    operand = node.views[0]
+    axes = squeezed(operand.shape[-node.folded :], operand.strides[-node.folded :])
+    return axes[-1] if axes else (1, 1)
+
+
 def _sums_rows(node: Node, inside: set[int]) -> bool:
     """Return True if a node sums another node of the region over an axis that can be a row axis of the region."""
     operand = node.views[0] if node.views else None
@@ -224,13 +236,13 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
         return None
     steps = dense((*rows, width))
     kept = len(operand.shape) - node.folded
-    axes = squeezed(operand.shape, operand.strides)
-    inner = squeezed(operand.shape[kept:], operand.strides[kept:])
+    axes = merged([squeezed(operand.shape, operand.strides)])[0]
+    inner = merged([squeezed(operand.shape[kept:], operand.strides[kept:])])[0]
     for axis, extent in enumerate(rows):
         others = tuple(
             (n, s) for at, (n, s) in enumerate(zip((*rows, width), steps, strict=True)) if at != axis and n != 1
         )
-        if inner == ((extent, steps[axis]),) and axes == (*others, *inner):
+        if inner == ((extent, steps[axis]),) and axes == (*merged([others])[0], *inner):
             return axis
     return None
 
