@@ -42,6 +42,10 @@ SHORTEST, WIDEST_SHORT = 32, 1024
 """Most elements of a row that counts as short, most elements of several short rows on one partition."""
 START = 64
 """Cycles that an instruction takes in addition to one cycle for each column."""
+SPREAD, LEAST_SPREAD = 8, 2**18
+"""How often elements are repeated, and least number of elements of the result, from which the result's way through HBM costs
+more than to repeat the elements where the result is read.
+"""
 LEAST_SUMMED = 16
 """Least number of rows that are summed on partitions, if nothing else of the region needs rows."""
 FULL = 64
@@ -605,7 +609,9 @@ class _Division:
         """
         nodes, rows = region.nodes, math.prod(region.layout.rows)
         width = max(region.layout.columns.values())
-        if width > SHORTEST or rows < 4 * PARTITIONS or region.layout.folds:
+        # Longer rows gain less, so only many of them are worth the copies of each row's own values.
+        least = 4 * PARTITIONS if width <= SHORTEST else 64 * PARTITIONS
+        if width > 2 * SHORTEST or rows < least or region.layout.folds:
             return
         if {node.kind for node in nodes} - {"reduce", "elementwise"} or region.pure:
             return
@@ -683,7 +689,7 @@ class _Division:
         found = layout(nodes, outside)
         if found is not None and products and _scattered(nodes, found):
             return None
-        if found is not None and _crowded(nodes, found):
+        if found is not None and (_crowded(nodes, found) or self._spread(nodes, outside)):
             return None
         if not products and (found is None or (found.folds and max(found.columns.values()) <= SHORTEST)):
             fewer = (layout(nodes, outside, total) for total in _fewer_rows(nodes))
@@ -692,6 +698,15 @@ class _Division:
             return found
         finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))
         return next((one for one in finer if one is not None and _widest(one) <= WIDEST_VALUES), None)
+
+    def _spread(self, nodes: Sequence[Node], outside: set[int]) -> bool:
+        """Return True if element-wise nodes repeat results of a gather, a reduction or a product for another region to read.
+
+        It takes less time to repeat the results where they are read. ``outside`` has the nodes that are read outside.
+        """
+        most = max((node.size for node in nodes if node.kind != "elementwise"), default=0)
+        read = (node for node in nodes if node.kind == "elementwise" and id(node) in outside - self.outputs)
+        return bool(most) and any(LEAST_SPREAD <= node.size >= SPREAD * most for node in read)
 
     def _writers(self, view: View) -> list[Region]:
         """Return the regions that have to run before a view can be read from HBM."""
