@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.graph import Graph, Node, Shape, View, dense, root
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, overlap, root
 from acceld.lowering.steps import Steps, repeated, with_results_apart
 from acceld.lowering.stores import COMPUTED, in_order
 
@@ -709,16 +709,21 @@ class _Division:
         return bool(most) and any(LEAST_SPREAD <= node.size >= SPREAD * most for node in read)
 
     def _writers(self, view: View) -> list[Region]:
-        """Return the regions that have to run before a view can be read from HBM."""
+        """Return the regions that have to run before a view can be read from HBM.
+
+        For a view of an array that was stored to, these are the regions of all stores that may have an element of the view.
+        """
         node = view.node
         if node.kind != "buffer":
             return [self.home[id(node)]] if id(node) in self.home else []
         found = []
+        read = (view.offset, squeezed(view.shape, view.strides))
         while node.kind == "buffer" and node.args:
-            value = node.args[-1]
-            assert isinstance(value, View)
-            found.append(self.home[id(value.node)])
-            if len(node.args) == 1:
+            value, target = node.args[-1], node.target
+            assert isinstance(value, View) and target is not None
+            if overlap(view, target):
+                found.append(self.home[id(value.node)])
+            if len(node.args) == 1 or target.whole or read == (target.offset, squeezed(target.shape, target.strides)):
                 break
             before = node.args[0]
             assert isinstance(before, View)

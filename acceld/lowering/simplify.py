@@ -23,6 +23,7 @@ from acceld.lowering.graph import (
     NEUTRAL,
     Graph,
     Node,
+    NotLowered,
     Operand,
     View,
     contraction,
@@ -383,8 +384,10 @@ def _divided(node: Node, uses: Uses) -> View | None:
     if node.name != "div":
         return None
     above, below = node.args
+    if below == 0.0:
+        raise NotLowered("a division by the number 0 is not lowered; choose another number by the shapes", node.line)
     if isinstance(below, float):
-        return _cheaper(_derived(node, "mul", [above, 1.0 / below if below else math.inf]), uses)
+        return _cheaper(_derived(node, "mul", [above, 1.0 / below]), uses)
     inverse = _reciprocal(below, node)
     if above == 1.0:
         return inverse.broadcast(node.shape) if inverse.dtype == node.dtype else None
