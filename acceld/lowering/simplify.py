@@ -425,7 +425,7 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
-    windows = operand.node.kind == "elementwise" and any(_overlaps(view, node.folded) for view in operand.node.views)
+    windows = operand.node.kind == "elementwise" and any(_taps(view, 0, node.folded)[0] for view in operand.node.views)
     if (operand.whole and not windows) or not 1 < len(every) <= MOST_FOLDED:
         return None
     parts = [
@@ -699,7 +699,7 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
         if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
             return None
         cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
-    elif terms <= MOST_TERMS and _overlaps(matrix, node.folded):
+    elif terms <= MOST_TERMS and _taps(matrix, 0, node.folded)[0]:
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
     else:
         return _as_sums(left, right, batch, node) if 4 * many * rows * width * terms < products * PARTITIONS else None
@@ -814,16 +814,6 @@ def _along_batches(node: Node, uses: Uses) -> View | None:
     turned = [one.mapped(lambda array: np.moveaxis(array, beside[0], -1)) for one in node.views]
     found = by_columns(turned[0], turned[1], batch - 1, node.line)
     return found.mapped(lambda array: np.moveaxis(array, -1, beside[0]))
-
-
-def _overlaps(view: View, folded: int) -> bool:
-    """Return True if neighboring results of a matrix product share elements of an operand, as in a convolution.
-
-    ``folded`` is the number of last axes of the operand ``view`` that the product sums over.
-    """
-    kept = len(view.shape) - folded
-    axes = list(zip(view.shape, view.strides, strict=True))
-    return any(s > 0 and t > 0 and t % s == 0 and t // s < n for n, s in axes[:kept] for _, t in axes[kept:])
 
 
 def _rolled_terms(node: Node, uses: Uses) -> View | None:
