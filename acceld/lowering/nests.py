@@ -1494,7 +1494,7 @@ class Nest(Choices):
 
         def placed(distance: int) -> int:
             """Return how far apart elements of HBM lie in the tile. ``distance`` is how far apart they lie in HBM."""
-            return next((distance // s * to for (_, s), to in ranges if distance >= s), distance)
+            return next((distance // s * to + placed(distance % s) for (_, s), to in ranges if distance >= s), distance)
 
         offset = ZERO
         for (_, stride), name in zip(counted, names, strict=True):

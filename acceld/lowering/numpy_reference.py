@@ -288,7 +288,7 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
             result = forward(*given)
         except UsageError:
             raise
-        except Exception as error:  # numpy, or the reference itself, refuses what the reference does
+        except Exception as error:  # anything may go wrong in a person's code
             frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == SOURCE[0]]
             kind = "" if isinstance(error, TypeError | AttributeError) else f"{type(error).__name__}: "
             raise NotLowered(f"{kind}{error}".removesuffix(": "), frames[-1].lineno or 0 if frames else 0) from error
