@@ -108,9 +108,6 @@ def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
 
 def _facts(found: Workload) -> ReferenceFacts:
     """Return the arguments and outputs of a workload's reference at the workload's own shape."""
-    arguments = [
-        DraftArgument(a.name, a.shape, a.dtype, float(a.value) if a.value is not None else None, a.kernel_shape)
-        for a in found.arguments
-    ]
+    arguments = [DraftArgument(a.name, a.shape, a.dtype, a.value, a.kernel_shape) for a in found.arguments]
     outputs = [DraftOutput(one.name, one.shape, one.dtype, one.kernel_shape) for one in found.outputs]
     return ReferenceFacts(tuple(arguments), tuple(outputs))

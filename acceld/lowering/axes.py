@@ -12,6 +12,8 @@ DEEPEST = 16384
 
 A partition has room for two copies of a left operand of this length: rows, and transposed rows.
 """
+FEW_TERMS = 42
+"""Most terms on the last axis of a matrix product's sum beside which terms of other axes lie on partitions."""
 LEAST_RUN = 16
 """Least number of contiguous elements for which columns are transferred in memory order and then reordered on the chip.
 """

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acceld.lowering.axes import (
+    FEW_TERMS,
     PARTITIONS,
     Axes,
     block_of,
@@ -544,6 +545,21 @@ class Choices:
         kept = len(view.shape) - node.folded
         return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
 
+    def _terms(self, node: Node, pair: int) -> tuple[tuple[Axes, Axes], tuple[Axes, Axes]]:
+        """Divide the axes that matrix product number ``pair`` of a node sums over, for its left and its right operand.
+
+        The first axes of each operand count blocks of terms. The terms of the other axes lie on partitions. Mostly that is
+        the last axis. If it fills few partitions, terms of axes before it lie beside its terms, such as the taps of a
+        convolution; slices can not express that. Raise NotLowered if the operands divide the axes differently.
+        """
+        left, right = self._depth_pairs(node, pair)
+        at, terms = len(left) - 1, left[-1][0]
+        few = not self.sliced and left[-1][0] <= FEW_TERMS and right[-1][1] != 1
+        while at and few and terms * left[at - 1][0] <= PARTITIONS:
+            at -= 1
+            terms *= left[at][0]
+        return (left[:at], left[at:]), (right[:at], right[at:])
+
     def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
         """Return the axes that matrix product number ``pair`` of a node sums over: (axes of the left operand, of the right).
 
@@ -579,8 +595,7 @@ class Choices:
         total = 0
         for node in self.nodes:
             for pair in range(len(node.views) // 2 if node.kind == "dot" else 0):
-                axes, _ = self._depth_pairs(node, pair)
-                total += math.prod(n for n, _ in axes[:-1]) * -(-axes[-1][0] // block_of(axes[-1][0]))
+                total += self._blocks(node, pair)[1]
         return total
 
     def _shape_of(self, node: Node) -> Shape:
@@ -591,9 +606,14 @@ class Choices:
     def _depth(self, n: int) -> tuple[int, int]:
         """Return (number of partitions, number of blocks) of the tile for a right operand, which is HBM access ``n``."""
         access = self.reach[n].access
-        axes, _ = self._depth_pairs(access.node, access.number // 2)
-        part = block_of(axes[-1][0])
-        return part, math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
+        return self._blocks(access.node, access.number // 2)
+
+    def _blocks(self, node: Node, pair: int) -> tuple[int, int]:
+        """Return (number of partitions, number of blocks) of the operands of matrix product number ``pair`` of a node."""
+        (counted, shared), _ = self._terms(node, pair)
+        terms = math.prod(n for n, _ in shared)
+        part = block_of(terms)
+        return part, math.prod(n for n, _ in counted) * -(-terms // part)
 
     def _group_of(self, node: Node) -> tuple[int, int]:
         """Return the level and width of the group in which a node is computed."""

@@ -208,15 +208,15 @@ def _put(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
     at = int(axis) % arr.ndim  # type: ignore[arg-type]  # None is refused above
     here: Any = called("moveaxis", indices, at, -1)
     turned = np.moveaxis(arr, at, -1)
-    wide = (*turned.shape[:-1], here.shape[-1], turned.shape[-1])
+    wide = (*turned.shape, here.shape[-1])
     number = np.where(here < 0, here + turned.shape[-1], here)
-    hits = np.equal(np.expand_dims(number, -1), positions(wide, len(wide) - 1))
-    last = np.where(hits, positions(wide, len(wide) - 2), -1).max(axis=-2)
+    hits = np.equal(np.expand_dims(number, -2), positions(wide, len(wide) - 2))
+    last = np.where(hits, positions(wide, len(wide) - 1), -1).max(axis=-1)
     chosen: Any = values
     if np.ndim(values):
         spread: Any = np.moveaxis(called("broadcast_to", values, indices.shape), at, -1)
-        here_last = np.equal(np.expand_dims(last, -2), positions(wide, len(wide) - 2))
-        chosen = np.where(here_last, np.expand_dims(spread, -1), 0.0).sum(axis=-2)
+        here_last = np.equal(np.expand_dims(last, -1), positions(wide, len(wide) - 1))
+        chosen = np.where(here_last, np.expand_dims(spread, -2), 0.0).sum(axis=-1)
     arr.assign(np.moveaxis(np.where(last >= 0, chosen, turned), -1, at))
 
 

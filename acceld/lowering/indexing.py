@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from acceld.lowering.arrays import Traced, array_of, called, has_traced, kind_of, line_now, lowers, refused, wrapped
+from acceld.lowering.arrays import (
+    FUNCTIONS,
+    Traced,
+    array_of,
+    called,
+    has_traced,
+    kind_of,
+    line_now,
+    lowers,
+    refused,
+    wrapped,
+)
 from acceld.lowering.bounds import MOST_EXACT, bounds
 from acceld.lowering.constants import counted, placed, runs, walks
 from acceld.lowering.functions import positions
@@ -426,6 +437,23 @@ def _stored(a: Traced, key: tuple[Any, ...], value: Any) -> None:
             table = stores.spread(value).reshape((-1, *stores.index.rest))
             chosen = _taken(table, Traced(at.view, "i"), 0)
     stores.assign(np.where(stores.each(stored), chosen, stores.into.reshape(stores.rows)))
+
+
+def _extreme_at(ufunc: Any, a: Any, indices: Any, b: Any) -> None:
+    """Lower ``np.maximum.at`` and ``np.minimum.at``: store the greater or the smaller of an element and its new values."""
+    if not isinstance(a, Traced):
+        refused(f"np.{ufunc.__name__}.at to a constant array", "make the array by np.zeros or np.full")
+    stores = _stores(a, indices if isinstance(indices, tuple) else (indices,))
+    batches = len(stores.batches)
+    held = stores.into.reshape(stores.rows)
+    each = np.where(
+        stores.each(stores.hits), np.expand_dims(stores.spread(b), batches), np.expand_dims(held, batches + 1)
+    )
+    stores.assign(ufunc(held, ufunc.reduce(each, axis=batches + 1)))
+
+
+FUNCTIONS["maximum.at"] = functools.partial(_extreme_at, np.maximum)
+FUNCTIONS["minimum.at"] = functools.partial(_extreme_at, np.minimum)
 
 
 @lowers("add.at")

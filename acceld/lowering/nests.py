@@ -21,7 +21,6 @@ from acceld.lowering import network
 from acceld.lowering.axes import (
     PARTITIONS,
     Axes,
-    block_of,
     blocks_of,
     divided,
     in_slices,
@@ -1242,30 +1241,25 @@ class Nest(Choices):
         """
         reach = self.reach[n]
         access = reach.access
-        _, depth = self._depth_pairs(access.node, access.number // 2)
+        _, (counted, shared) = self._terms(access.node, access.number // 2)
         part, blocks = self._depth(n)
         walked = tuple(axis for axis in (reach.columns if inner is None else inner) if axis[0] > 1)
         tensor = self.memory.tensor(access.view.node)
         columns = (in_slices([walked], [tensor.shape]) if self.sliced else merged([walked]))[0] or ((1, 1),)
         window = self._window(n, reach.columns if inner is None else inner)
-        taps = [axis for axis in depth[:-1] if window is not None and axis[1] < window]
         if window is not None:
+            taps = [axis for axis in counted if axis[1] < shared[-1][1]]
             blocks //= math.prod(e for e, _ in taps)
-            depth = tuple(axis for axis in depth if axis not in taps)
-            columns, size = ((window, 1),), window
+            counted = tuple(axis for axis in counted if axis not in taps)
+            columns = window
+            size = math.prod(e for e, _ in columns)
         tile = self.build.tile(self._source_name(n), (part, blocks, size), reach.dtype)
         base = reach.start + further
         for axis, stride in enumerate(reach.strides):
             base += self.values[axis] * stride
-        extent, step = depth[-1]
+        extent, step = shared[-1]
         turned = step == 1 and columns[-1][1] != 1 and size > 1 and extent > 1
-        names: list[str | None] = []
-        with self._nested_steps([e for e, _ in depth[:-1]], names):
-            outside, block = ZERO, ZERO
-            per = -(-extent // part)
-            for place, ((_, stride), name) in enumerate(zip(depth[:-1], names, strict=True)):
-                outside += variable(name) * stride
-                block += variable(name) * (math.prod(e for e, _ in depth[place + 1 : -1]) * per)
+        with self._each_term(counted, shared, part) as (outside, block, lead):
             for count, first, rows in blocks_of(extent, part):
                 with self.build.loop("step", count) as name:
                     at = variable(name) * rows + first
@@ -1273,27 +1267,31 @@ class Nest(Choices):
                     if turned:
                         self._turned_right(tile, where, tensor, base + outside + at, columns, rows)
                         continue
-                    dst = Piece(tile, (Span(ZERO, rows), where, Span(ZERO, size)))
+                    dst = Piece(tile, (Span(lead, rows), where, Span(ZERO, size)))
                     pattern = ((step, rows), *((s, e) for e, s in columns))
                     if len(columns) > 1:
                         dst = Piece(tile, dst.spans, (rows, *(e for e, _ in columns)))
                     self.build.call("dma_copy", dst, src=Block(tensor, base + outside + at * step, pattern))
         return tile
 
-    def _window(self, n: int, columns: Axes) -> int | None:
-        """Return the length of the contiguous range that has the elements of all taps of a convolution.
+    def _window(self, n: int, columns: Axes) -> Axes | None:
+        """Return the axes of contiguous ranges that have the elements of all taps of a convolution.
 
-        ``n`` is the HBM access of the right operand. Return None if the taps do not overlap, or if loading the columns
-        of each tap separately moves fewer elements.
+        The last axis is a range, and the axes before it, such as the images of a batch, go from range to range. ``n`` is
+        the HBM access of the right operand. Return None if its elements do not lie in such ranges, or if loading the
+        columns of each tap separately takes less time.
         """
-        reach = self.reach[n]
-        _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
-        walked = [axis for axis in (*columns, *depth[:-1]) if axis[1] < depth[-1][1]]
-        hull = 1 + sum((e - 1) * s for e, s in walked)
-        taps = [axis for axis in depth[:-1] if axis in walked]
-        steps = [s for _, s in columns]
-        single = taps and min(steps, default=0) >= 1 and max(steps, default=0) < depth[-1][1] and depth[-1][1] >= hull
-        return hull if single and hull < math.prod(e for e, _ in walked) else None
+        access = self.reach[n].access
+        _, (counted, shared) = self._terms(access.node, access.number // 2)
+        most = shared[-1][1]
+        apart, near = ([axis for axis in columns if (axis[1] >= most) is far] for far in (True, False))
+        taps = [axis for axis in counted if axis[1] < most]
+        hull = 1 + sum((e - 1) * s for e, s in (*near, *taps))
+        if not near or len(taps) < len(counted) or min(s for _, s in columns) < 1 or hull > most:
+            return None
+        elements = math.prod(e for e, _ in (*near, *taps))
+        fewer = taps and hull < elements
+        return (*apart, (hull, 1)) if fewer or (near[-1][1] > 1 and hull <= SPARSEST * elements) else None
 
     def _turned_right(
         self, tile: Tile, where: Span, tensor: HbmTensor, offset: Affine, columns: Axes, rows: int
@@ -1320,6 +1318,22 @@ class Nest(Choices):
                     self.build.call("nc_transpose", full(across), data=full(block))
                     dst = Piece(tile, (Span(ZERO, rows), where, Span(place + at, size)))
                     self.build.call("tensor_copy", dst, src=full(across))
+
+    @contextmanager
+    def _each_term(self, counted: Axes, shared: Axes, part: int) -> Iterator[tuple[Affine, Affine, Affine]]:
+        """Write loops over all axes that a matrix product sums over except the last axis.
+
+        Pass three places to the ``with`` block, the body of the innermost loop: the distance of its first term from the
+        operand's first term in elements, the number of its first block, and its first partition. ``counted`` and
+        ``shared`` are the axes as :meth:`_terms` divides them, and a block has at most ``part`` terms.
+        """
+        axes, names = (*counted, *shared[:-1]), list[str | None]()
+        blocks = dense((*(e for e, _ in counted), -(-math.prod(e for e, _ in shared) // part)))[:-1]
+        steps = (*blocks, *dense([e for e, _ in shared])[:-1])
+        with self._nested_steps([e for e, _ in axes], names):
+            ways = [variable(name) * stride for name, (_, stride) in zip(names, axes, strict=True)]
+            places = [variable(name) * step for name, step in zip(names, steps, strict=True)]
+            yield sum(ways, ZERO), sum(places[: len(counted)], ZERO), sum(places[len(counted) :], ZERO)
 
     @contextmanager
     def _nested_steps(self, counts: Sequence[int], names: list[str | None]) -> Iterator[None]:
@@ -1362,9 +1376,8 @@ class Nest(Choices):
                 if self._left_key(node, pair) not in self.turned:
                     todo.setdefault(self._left_key(node, pair), (node, pair))
         for key, (node, pair) in todo.items():
-            axes, _ = self._depth_pairs(node, pair)
-            part = block_of(axes[-1][0])
-            blocks = math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
+            (counted, shared), _ = self._terms(node, pair)
+            part, blocks = self._blocks(node, pair)
             shape = (part, blocks, self.part) if self.block == 1 else (part, self.block, blocks, self.part)
             n = self.by_key.get((id(node), 2 * pair, "left"))
             source = None if n is None or self._direct(n) else self._whole_rows(n)
@@ -1372,50 +1385,41 @@ class Nest(Choices):
             self.turned[key] = tile
             with self.build.loop("r", self.block) as row:
                 if n is not None and self._direct(n):
-                    self._load_left(n, tile, axes, part, row)
+                    self._load_left(n, tile, counted, shared, row)
                 else:
                     view = node.views[2 * pair]
-                    placed = axes if n is None else on_tile(axes, self._row_axes(n))
-                    self._turn_tile(source or self.tiles[id(view.node)], tile, placed, part, row)
+                    placed = (*counted, *shared) if n is None else on_tile((*counted, *shared), self._row_axes(n))
+                    held = source or self.tiles[id(view.node)]
+                    self._turn_tile(held, tile, placed[: len(counted)], placed[len(counted) :], row)
 
-    def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
-        """Load a left operand from HBM into ``tile``, with the axis that the matrix product sums over on partitions."""
-        reach = self.reach[n]
-        tensor = self.memory.tensor(reach.access.view.node)
-        names: list[str | None] = []
-        extent, step = axes[-1]
-        per = -(-extent // part)
-        with self._nested_steps([e for e, _ in axes[:-1]], names):
-            offset, block = self._offset(n, row), ZERO
-            for place, ((_, stride), name) in enumerate(zip(axes[:-1], names, strict=True)):
-                offset += variable(name) * stride
-                block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
+    def _load_left(self, n: int, tile: Tile, counted: Axes, shared: Axes, row: str | None) -> None:
+        """Load a left operand from HBM into ``tile``, with the axes that the matrix product sums over on partitions."""
+        tensor = self.memory.tensor(self.reach[n].access.view.node)
+        extent, step = shared[-1]
+        part = tile.shape[0]
+        with self._each_term(counted, shared, part) as (outside, block, lead):
+            offset = self._offset(n, row) + outside
             for count, first, rows in blocks_of(extent, part):
                 with self.build.loop("step", count) as name:
                     at = variable(name) * rows + first
-                    dst = self._left_piece(tile, rows, block + variable(name) + first // part, row)
+                    dst = self._left_piece(tile, rows, block + variable(name) + first // part, row, lead)
                     self.build.call(
                         "dma_copy", dst, src=Block(tensor, offset + at * step, ((step, rows), (1, self.part)))
                     )
 
-    def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None) -> Piece:
-        """Return ``rows`` partitions of one block of a left operand, which is transposed in ``tile``."""
-        spans = [Span(ZERO, rows), Span(block, None), Span(ZERO, self.part)]
+    def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None, lead: Affine = ZERO) -> Piece:
+        """Return ``rows`` partitions, from ``lead`` on, of one block of a left operand, which lies transposed in ``tile``."""
+        spans = [Span(lead, rows), Span(block, None), Span(ZERO, self.part)]
         if len(tile.shape) == 4:
             spans.insert(1, Span(variable(row), None))
         return Piece(tile, tuple(spans))
 
-    def _turn_tile(self, source: Tile, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
+    def _turn_tile(self, source: Tile, tile: Tile, counted: Axes, shared: Axes, row: str | None) -> None:
         """Transpose the rows in ``source`` into ``tile``. Up to four transposes share one copy from PSUM to SBUF."""
-        names: list[str | None] = []
-        extent, step = axes[-1]
-        per = -(-extent // part)
-        with self._nested_steps([e for e, _ in axes[:-1]], names):
-            tap, block = ZERO, ZERO
-            for place, ((_, stride), name) in enumerate(zip(axes[:-1], names, strict=True)):
-                tap += variable(name) * stride
-                block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
-            for count, first, size in blocks_of(extent, part):
+        step, part = shared[-1][1], tile.shape[0]
+        terms = math.prod(e for e, _ in shared)
+        with self._each_term(counted, ((terms, step),), part) as (tap, block, _):
+            for count, first, size in blocks_of(terms, part):
                 together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * self.part * 4 <= 4 * BANK)
                 with self.build.loop("step", count // together) as name:
                     shape = (size, together, self.part) if together > 1 else (size, self.part)
@@ -1425,19 +1429,27 @@ class Nest(Choices):
                         dst = full(across)
                         if together > 1:
                             dst = Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, self.part)))
-                        self.build.call("nc_transpose", dst, data=self._apart(source, tap + at * step, size, step, row))
+                        walked = shared if len(shared) > 1 else ((size, step),)
+                        data = self._apart(source, tap + at * step, walked, row)
+                        if isinstance(data, Strided) and len(data.pattern) > 1:  # a transpose takes columns of one axis
+                            beside = self.build.tile("beside", (self.part, size), tile.dtype)
+                            shaped = _reshaped(full(beside), (self.part, *(n for _, n in data.pattern)))
+                            self.build.call("tensor_copy", shaped, src=data)
+                            data = full(beside)
+                        self.build.call("nc_transpose", dst, data=data)
                     start = block + variable(name) * together + first // part
                     spans = [Span(ZERO, size), Span(start, together if together > 1 else None), Span(ZERO, self.part)]
                     if len(tile.shape) == 4:
                         spans.insert(1, Span(variable(row), None))
                     self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
 
-    def _apart(self, tile: Tile, start: Affine, size: int, step: int, row: str | None) -> Piece | Strided:
-        """Return every ``step``-th column of a tile from column ``start`` on, ``size`` columns in all."""
-        if step == 1 or size == 1:
-            return self._piece(tile, start, size, row)
+    def _apart(self, tile: Tile, start: Affine, axes: Axes, row: str | None) -> Piece | Strided:
+        """Return the columns of a tile along ``axes``, from column ``start`` on."""
+        walked = merged([tuple(axis for axis in axes if axis[0] > 1)])[0]
+        if not walked or (len(walked) == 1 and walked[0][1] == 1):
+            return self._piece(tile, start, math.prod(e for e, _ in walked), row)
         between = (variable(row),) if len(tile.shape) == 3 else ()
-        return Strided(tile, self.part, start, ((step, size),), between)
+        return Strided(tile, self.part, start, tuple((s, e) for e, s in walked), between)
 
     def _product(self, node: Node, rights: dict[int, Tile]) -> None:
         """Write the matrix products of a dot node for one chunk. PSUM accumulates their sum.
@@ -1452,15 +1464,15 @@ class Nest(Choices):
         for pair in range(len(node.views) // 2):
             n = self.by_key[(id(node), 2 * pair + 1, "right")]
             left, right = self.turned[self._left_key(node, pair)], rights[n]
-            axes, _ = self._depth_pairs(node, pair)
-            part = block_of(axes[-1][0])
-            per = -(-axes[-1][0] // part)
+            (counted, shared), _ = self._terms(node, pair)
+            terms, part = math.prod(e for e, _ in shared), left.shape[0]
+            per = -(-terms // part)
             names: list[str | None] = []
-            with self._nested_steps([e for e, _ in axes[:-1]], names):
+            with self._nested_steps([e for e, _ in counted], names):
                 block = ZERO
                 for place, name in enumerate(names):
-                    block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
-                for number, (count, first, rows) in enumerate(blocks_of(axes[-1][0], part)):
+                    block += variable(name) * (math.prod(e for e, _ in counted[place + 1 :]) * per)
+                for number, (count, first, rows) in enumerate(blocks_of(terms, part)):
                     with self.build.loop("step", count) as name:
                         where = block + variable(name) + first // part
                         start = self.chunk.position if n in self.resident else ZERO
@@ -1469,15 +1481,16 @@ class Nest(Choices):
                             right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size))
                         )
                         walked = self.reach[n].columns if n in self.resident else self.chunk.inner[n]
-                        if self._window(n, walked) is not None:
-                            moving = self._windowed(n, right, rows, names, variable(name) + first // part)
+                        window = self._window(n, walked)
+                        if window is not None:
+                            moving = self._windowed(n, right, rows, names, variable(name) + first // part, window)
                         started = [one for one in (*names, name) if one]
                         args: dict[str, Value] = {"stationary": stationary, "moving": moving}
                         if begun or number:
                             args["accumulate"] = True
                         elif started:
                             args["accumulate"] = Condition(tuple(started))
-                        elif not single or len(blocks_of(axes[-1][0], part)) > 1:
+                        elif not single or len(blocks_of(terms, part)) > 1:
                             args["accumulate"] = False
                         self.build.call("nc_matmul", full(psum), **args)
             begun = True
@@ -1487,16 +1500,25 @@ class Nest(Choices):
             self.build.call("tensor_copy", dst, src=full(psum))
             self._store(node, dst)
 
-    def _windowed(self, n: int, right: Tile, rows: int, names: Sequence[str | None], block: Affine) -> Strided:
-        """Return the columns of one tap of a convolution in ``right``, a tile that has the columns of all taps."""
-        reach = self.reach[n]
-        _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
+    def _windowed(
+        self, n: int, right: Tile, rows: int, names: Sequence[str | None], block: Affine, window: Axes
+    ) -> Strided:
+        """Return the columns of one tap of a convolution in ``right``, a tile that has the ranges ``window`` for all taps."""
+        access = self.reach[n].access
+        _, (counted, shared) = self._terms(access.node, access.number // 2)
+        ranges = list(zip(window[:-1], dense([e for e, _ in window])[:-1], strict=True))
+
+        def placed(distance: int) -> int:
+            """Return how far apart elements of HBM lie in the tile. ``distance`` is how far apart they lie in HBM."""
+            return next((distance // s * to + placed(distance % s) for (_, s), to in ranges if distance >= s), distance)
+
         offset = ZERO
-        for (_, stride), name in zip(depth[:-1], names, strict=True):
-            offset += variable(name) * stride
+        for (_, stride), name in zip(counted, names, strict=True):
+            offset += variable(name) * (stride if stride < shared[-1][1] else 0)
         if n in self.resident:
-            offset += self.chunk.offsets[n]
-        return Strided(right, rows, offset, tuple((s, e) for e, s in self.chunk.inner[n]), (block,))
+            start = self.chunk.offsets[n]
+            offset += Affine(placed(start.constant), tuple((name, placed(step)) for name, step in start.terms))
+        return Strided(right, rows, offset, tuple((placed(s), e) for e, s in self.chunk.inner[n]), (block,))
 
     def _moved(self, node: Node) -> Piece:
         """Return the piece of an SBUF tile to which the result of a dot node is copied from PSUM."""
@@ -1685,7 +1707,7 @@ class Nest(Choices):
         self.build.call(
             "dma_copy",
             Block(self.memory.tensor(reach.access.view.node), self._offset(n, None), pattern),
-            src=full(tile),
+            src=self._as_axes(full(tile), axes),
         )
 
     # -- names

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 # Importing these modules registers their functions in FUNCTIONS.
+from acceld.errors import UsageError
 from acceld.lowering import composed, contractions, elementary, functions, indexing, rows
 from acceld.lowering.arrays import (
     ELEMENTWISE,
@@ -291,9 +292,12 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
             forward.__globals__.update({name: _Random(name) for name in random})
             forward.__globals__.update(dict.fromkeys(strided, _strided))
             result = forward(*given)
-        except (TypeError, AttributeError) as error:
+        except UsageError:
+            raise
+        except Exception as error:  # anything may go wrong in a person's code
             frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == SOURCE[0]]
-            raise NotLowered(str(error), frames[-1].lineno or 0 if frames else 0) from error
+            kind = "" if isinstance(error, TypeError | AttributeError) else f"{type(error).__name__}: "
+            raise NotLowered(f"{kind}{error}".removesuffix(": "), frames[-1].lineno or 0 if frames else 0) from error
         finally:
             forward.__globals__.update(tables | random | strided)
     outputs = list(result) if isinstance(result, tuple | list) else [result]
@@ -306,6 +310,10 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
         if not isinstance(output, Traced):
             raise NotLowered(
                 "forward returns something that does not depend on its arguments, which is not lowered; return arrays that do"
+            )
+        if not output.size:
+            raise NotLowered(
+                f"an output of shape {output.shape}, without elements, is not lowered; return the outputs that have elements"
             )
         views.append(_in_own_type(output))
     lines = tuple(source.read_text().splitlines())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.graph import Graph, Node, Shape, View, dense, root
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, overlap, root
 from acceld.lowering.steps import Steps, repeated, with_results_apart
 from acceld.lowering.stores import COMPUTED, in_order
 
@@ -50,6 +50,12 @@ on one partition.
 """
 START = 64
 """Cycles that an instruction takes in addition to one cycle for each column."""
+SPREAD, LEAST_SPREAD = 8, 2**18
+"""How often elements are repeated, and least number of elements of the result, from which the result's way through HBM costs
+more than to repeat the elements where the result is read.
+"""
+LEAST_SUMMED = 16
+"""Least number of rows that are summed on partitions, if nothing else of the region needs rows."""
 FULL = 64
 """Number of rows from which on the partitions count as well used."""
 WIDE_ROW, SHORT_ROW = 4096, 512
@@ -156,8 +162,11 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
         return None
     if len(totals) > 1 and not several:
         return None
-    if not totals:
-        return _pure_layout(nodes, inside) if not sums else None
+    if not totals:  # the axis that is summed over is the last row axis
+        ends = [(*_last_fold(node), node.views[0].node.size) for node in sums]
+        totals = {size // width for n, width, size in ends if n >= LEAST_SUMMED and 0 < width <= LONG_ROW}
+        if len(totals) != 1:
+            return _pure_layout(nodes, inside) if not sums else None
     total = rows_in_all or totals.pop()
     rows: Shape | None = None
     parts: dict[int, tuple[Axes, Axes]] = {}
@@ -211,6 +220,13 @@ def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
     return Layout(rows, {id(node): 1 for node in nodes}, {})
 
 
+def _last_fold(node: Node) -> tuple[int, int]:
+    """Return the last axis that a reduction combines, as (extent, stride)."""
+    operand = node.views[0]
+    axes = squeezed(operand.shape[-node.folded :], operand.strides[-node.folded :])
+    return axes[-1] if axes else (1, 1)
+
+
 def _sums_rows(node: Node, inside: set[int]) -> bool:
     """Tell whether a node sums another node of the region over an axis that can be a row axis of the region."""
     operand = node.views[0] if node.views else None
@@ -234,13 +250,13 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
         return None
     steps = dense((*rows, width))
     kept = len(operand.shape) - node.folded
-    axes = squeezed(operand.shape, operand.strides)
-    inner = squeezed(operand.shape[kept:], operand.strides[kept:])
+    axes = merged([squeezed(operand.shape, operand.strides)])[0]
+    inner = merged([squeezed(operand.shape[kept:], operand.strides[kept:])])[0]
     for axis, extent in enumerate(rows):
         others = tuple(
             (n, s) for at, (n, s) in enumerate(zip((*rows, width), steps, strict=True)) if at != axis and n != 1
         )
-        if inner == ((extent, steps[axis]),) and axes == (*others, *inner):
+        if inner == ((extent, steps[axis]),) and axes == (*merged([others])[0], *inner):
             return axis
     return None
 
@@ -611,7 +627,9 @@ class _Division:
         """
         nodes, rows = region.nodes, math.prod(region.layout.rows)
         width = max(region.layout.columns.values())
-        if width > SHORTEST or rows < 4 * PARTITIONS or region.layout.folds:
+        # Longer rows gain less, so only many of them are worth the copies of each row's own values.
+        least = 4 * PARTITIONS if width <= SHORTEST else 64 * PARTITIONS
+        if width > 2 * SHORTEST or rows < least or region.layout.folds:
             return
         if {node.kind for node in nodes} - {"reduce", "elementwise"} or region.pure:
             return
@@ -692,7 +710,7 @@ class _Division:
         found = layout(nodes, outside)
         if found is not None and products and _scattered(nodes, found):
             return None
-        if found is not None and _crowded(nodes, found):
+        if found is not None and (_crowded(nodes, found) or self._spread(nodes, outside)):
             return None
         if not products and (found is None or (found.folds and max(found.columns.values()) <= SHORTEST)):
             fewer = (layout(nodes, outside, total) for total in _fewer_rows(nodes))
@@ -702,17 +720,31 @@ class _Division:
         finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))
         return next((one for one in finer if one is not None and _widest(one) <= WIDEST_VALUES), None)
 
+    def _spread(self, nodes: Sequence[Node], outside: set[int]) -> bool:
+        """Return True if element-wise nodes repeat results of a gather, a reduction or a product for another region to read.
+
+        It takes less time to repeat the results where they are read. ``outside`` has the nodes that are read outside.
+        """
+        most = max((node.size for node in nodes if node.kind != "elementwise"), default=0)
+        read = (node for node in nodes if node.kind == "elementwise" and id(node) in outside - self.outputs)
+        return bool(most) and any(LEAST_SPREAD <= node.size >= SPREAD * most for node in read)
+
     def _writers(self, view: View) -> list[Region]:
-        """Return the regions that have to run before a view can be read from HBM."""
+        """Return the regions that have to run before a view can be read from HBM.
+
+        For a view of an array that was stored to, these are the regions of all stores that may have an element of the view.
+        """
         node = view.node
         if node.kind != "buffer":
             return [self.home[id(node)]] if id(node) in self.home else []
         found = []
+        read = (view.offset, squeezed(view.shape, view.strides))
         while node.kind == "buffer" and node.args:
-            value = node.args[-1]
-            assert isinstance(value, View)
-            found.append(self.home[id(value.node)])
-            if len(node.args) == 1:
+            value, target = node.args[-1], node.target
+            assert isinstance(value, View) and target is not None
+            if overlap(view, target):
+                found.append(self.home[id(value.node)])
+            if len(node.args) == 1 or target.whole or read == (target.offset, squeezed(target.shape, target.strides)):
                 break
             before = node.args[0]
             assert isinstance(before, View)

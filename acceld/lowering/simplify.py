@@ -24,6 +24,7 @@ from acceld.lowering.graph import (
     NEUTRAL,
     Graph,
     Node,
+    NotLowered,
     Operand,
     View,
     contraction,
@@ -52,6 +53,8 @@ MOST_STORES = 256
 """Greatest number of stores to one buffer whose overlap is checked, because every two of them are compared."""
 MOST_FOLDED = 9
 """Greatest number of elements of a window whose reduction becomes element-wise operations."""
+LEAST_PIECES = 3
+"""Least number of equal parts that are copied to an array by one loop nest instead of one nest for each."""
 MOST_TERMS = 64
 """Greatest number of terms of a matrix product that may become element-wise products and sums."""
 MOST_CONSTANTS = 4096
@@ -387,8 +390,10 @@ def _divided(node: Node, uses: Uses) -> View | None:
     if node.name != "div":
         return None
     above, below = node.args
+    if below == 0.0:
+        raise NotLowered("a division by the number 0 is not lowered; choose another number by the shapes", node.line)
     if isinstance(below, float):
-        return _cheaper(_derived(node, "mul", [above, 1.0 / below if below else math.inf]), uses)
+        return _cheaper(_derived(node, "mul", [above, 1.0 / below]), uses)
     inverse = _reciprocal(below, node)
     if above == 1.0:
         return inverse.broadcast(node.shape) if inverse.dtype == node.dtype else None
@@ -426,7 +431,7 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
-    windows = operand.node.kind == "elementwise" and any(_overlaps(view, node.folded) for view in operand.node.views)
+    windows = operand.node.kind == "elementwise" and any(_taps(view, 0, node.folded)[0] for view in operand.node.views)
     if (operand.whole and not windows) or not 1 < len(every) <= MOST_FOLDED:
         return None
     parts = [
@@ -481,35 +486,116 @@ def _wide(node: Node, uses: Uses) -> View | None:
     return _cheaper(made, uses)
 
 
+def _pieced(node: Node, uses: Uses) -> View | None:
+    """Replace an array to which parts of one other array were stored by a view of the other array.
+
+    The parts lie at equal distances, such as the windows of a convolution that a loop over its taps copies. Return None if
+    no strided view has the array's elements.
+    """
+    targets, parts = list[View](), list[View]()
+    state, first = node, node.target
+    while first is not None and state.target is not None:
+        part = state.views[-1]
+        even = (state.target.shape, state.target.strides) == (first.shape, first.strides)
+        if not even or part.dtype != node.dtype or part.node is INDEX:
+            return None
+        targets.insert(0, state.target)
+        parts.insert(0, part)
+        if len(state.args) < 2 or len(parts) * math.prod(first.shape) >= node.size:
+            break
+        state = state.views[0].node
+    parts = _in_one_buffer(parts)
+    if len(targets) < 2 or len({(id(part.node), squeezed(part.shape, part.strides)) for part in parts}) > 1:
+        return None
+    places, sources = (nested(np.array([one.offset for one in side], np.int64)) for side in (targets, parts))
+    counts = (
+        None if places is None or sources is None else refined(*([n for n, _ in one[1]] for one in (places, sources)))
+    )
+    if places is None or sources is None or counts is None or places[0]:
+        return None
+    to = (*split(places[1], counts), *zip(targets[0].shape, targets[0].strides, strict=True))
+    source = (*split(sources[1], counts), *zip(parts[0].shape, parts[0].strides, strict=True))
+    order = sorted((at for at in range(len(to)) if to[at][0] > 1), key=lambda at: -to[at][1])
+    shape = tuple(to[at][0] for at in order)
+    if tuple(to[at][1] for at in order) != dense(shape) or math.prod(shape) != node.size:
+        return None
+    found = View(parts[0].node, shape, tuple(source[at][1] for at in order), parts[0].offset)
+    held = found.in_shape(node.shape)
+    if held is None and len(parts) >= LEAST_PIECES and min(found.strides) >= 0:
+        held = whole(_derived(replace(node, shape=shape), "copy", [found])).reshaped(node.shape)
+    return held
+
+
 def _gathered(node: Node, uses: Uses) -> View | None:
-    """Replace an operand of a matrix product that is a copy of an input by a strided view of the input, if there is one
-    with the same elements.
+    """Let a matrix product read an array instead of a copy of the array, if a strided view of the array has the elements.
+
+    Copies of inputs are left out, and any copies that repeat elements, such as the windows of a convolution.
     """
     if len(node.args) != 2:
         return None
     batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
-    args = list(node.views)
-    for place, view in enumerate(node.views):
-        inner = view.node
-        source = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
-        if not isinstance(source, View) or source.dtype != inner.dtype or source.node.kind != "input":
-            continue
-        opened = _opened(view, source, range(len(view.shape) - node.folded))
-        if opened is None:
-            continue
-        # Batch axes that are divided are divided in the other operand, too.
+    args, folded = list(node.views), node.folded
+    for place in range(2):
+        view = opened = args[place]
+        repeats = False
+        while opened.node.kind == "elementwise" and opened.node.name == "copy":
+            source = opened.node.args[0]
+            deeper = _opened(opened, source) if isinstance(source, View) and source.dtype == opened.dtype else None
+            if deeper is None or not isinstance(source, View):
+                break
+            repeats |= math.prod(source.shape) > source.node.size
+            opened = deeper
+        # Batch axes and summed axes that are divided are divided in the other operand, too.
         shared = _lead(opened.shape, math.prod(view.shape[:batch]))
-        if math.prod(source.shape) == source.node.size and _scattered(opened, shared, node.folded):
+        terms = _lead(opened.shape[::-1], math.prod(view.shape[len(view.shape) - folded :]))
+        alone = opened.node.kind == "input" and terms == folded
+        if opened is view or not (repeats or alone):
+            continue
+        if not repeats and view.node.size == opened.node.size and _scattered(opened, shared, terms):
             continue
         other = args[1 - place]
-        divided = other.in_shape((*opened.shape[:shared], *other.shape[batch:]))
+        own = other.shape[batch : len(other.shape) - folded]
+        divided = other.in_shape((*opened.shape[:shared], *own, *opened.shape[len(opened.shape) - terms :]))
         if divided is not None:
-            args[place], args[1 - place], batch = opened, divided, shared
+            args[place], args[1 - place], batch, folded = opened, divided, shared, terms
     if tuple(args) == node.args:
         return None
-    made = contraction(args[0], args[1], batch, node.folded, node.dtype, node.line)
+    made = contraction(args[0], args[1], batch, folded, node.dtype, node.line)
     made.order = node.order
     return whole(made).reshaped(node.shape)
+
+
+def _windows_beside(node: Node, uses: Uses) -> View | None:
+    """Swap the operands of a matrix product whose left operand has the windows of a convolution, and turn its result.
+
+    The rows of a left operand lie on partitions, and few rows of windows lie at equal distances. Columns may lie in any
+    way. The operands are not swapped if the elements that each result sums over are contiguous, as channels that come last.
+    """
+    left, right = node.views[:2]
+    batch = len(left.shape) + len(right.shape) - 2 * node.folded - len(node.shape)
+    taps, others = _taps(left, batch, node.folded)
+    every = [s for n, s in zip(left.shape[batch:], left.strides[batch:], strict=True) if n > 1 and s]
+    if len(node.views) > 2 or not taps or _taps(right, batch, node.folded)[0] or min(every) == min(others, default=0):
+        return None
+    made = contraction(right, left, batch, node.folded, node.dtype, node.line)
+    made.order = node.order
+    columns = len(right.shape) - node.folded - batch
+    order = (*range(batch), *range(batch + columns, len(made.shape)), *range(batch, batch + columns))
+    return whole(made).mapped(lambda array: array.transpose(order))
+
+
+def _taps(view: View, batch: int, folded: int) -> tuple[list[int], list[int]]:
+    """Return the strides of the axes that a matrix product sums over: of those along which windows overlap, of all others.
+
+    ``view`` is an operand of the product with ``batch`` axes of batches, and ``folded`` axes that are summed over.
+    """
+    axes = list(zip(view.shape, view.strides, strict=True))
+    rows = axes[batch : len(axes) - folded]
+    taps, others = list[int](), list[int]()
+    for m, t in axes[len(axes) - folded :]:
+        if m > 1 and t:
+            (taps if any(0 < s < t * m and t < s * n for n, s in rows) else others).append(t)
+    return taps, others
 
 
 def _scattered(view: View, batch: int, folded: int) -> bool:
@@ -528,15 +614,15 @@ def _lead(shape: tuple[int, ...], elements: int) -> int:
     return next(count for count in range(len(shape) + 1) if math.prod(shape[:count]) == elements)
 
 
-def _opened(view: View, source: View, axes: range) -> View | None:
+def _opened(view: View, source: View) -> View | None:
     """Return a view of ``source`` that has the elements of ``view``. ``view`` reads a copy of ``source``.
 
-    Each axis in ``axes`` may become several axes. Return None if no strided view has these elements.
+    Each axis may become several axes. Return None if no strided view has these elements.
     """
     strides = dense(source.shape)
     shape: list[int] = []
     steps: list[int] = []
-    for place, (extent, by) in enumerate(zip(view.shape, view.strides, strict=True)):
+    for extent, by in zip(view.shape, view.strides, strict=True):
         parts: list[tuple[int, int]] = []
         rest, stride = extent, by
         axis = len(strides)
@@ -547,7 +633,7 @@ def _opened(view: View, source: View, axes: range) -> View | None:
             if axis < 0:
                 return None
             part = min(rest, source.shape[axis])
-            if rest % part or (part < rest and (part < source.shape[axis] or place not in axes)):
+            if rest % part or (part < rest and part < source.shape[axis]):
                 return None
             parts.insert(0, (part, source.strides[axis]))
             rest //= part
@@ -621,7 +707,7 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
         if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
             return None
         cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
-    elif terms <= MOST_TERMS and _overlaps(matrix, node.folded):
+    elif terms <= MOST_TERMS and _taps(matrix, 0, node.folded)[0]:
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
     else:
         return _as_sums(left, right, batch, node) if 4 * many * rows * width * terms < products * PARTITIONS else None
@@ -739,16 +825,6 @@ def _along_batches(node: Node, uses: Uses) -> View | None:
     return found.mapped(lambda array: np.moveaxis(array, -1, beside[0]))
 
 
-def _overlaps(view: View, folded: int) -> bool:
-    """Tell whether neighboring results of a matrix product share elements of an operand, as in a convolution.
-
-    ``folded`` is the number of last axes of the operand ``view`` that the product sums over.
-    """
-    kept = len(view.shape) - folded
-    axes = list(zip(view.shape, view.strides, strict=True))
-    return any(s > 0 and t > 0 and t % s == 0 and t // s < n for n, s in axes[:kept] for _, t in axes[kept:])
-
-
 def _rolled_terms(node: Node, uses: Uses) -> View | None:
     """Replace several products that read at equally spaced offsets, such as the taps of a convolution, by one product.
 
@@ -777,7 +853,7 @@ def _rolled_terms(node: Node, uses: Uses) -> View | None:
         args.append(View(view.node, shape, (*view.strides[:kept], *steps, *view.strides[kept:]), view.offset))
     made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
     made.order = node.order
-    return whole(made)
+    return _cheaper(made, uses, {"dot": (_windows_beside,)})
 
 
 def _in_one_buffer(views: list[View]) -> list[View]:
@@ -991,11 +1067,15 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
+    "buffer": (_pieced,),
 }
 """The rules that are applied first, by the kind of node. Of the rules that apply to a node, the first one is used."""
 
 
-LAST: dict[str, tuple[Rule, ...]] = {"dot": (_counted_operands, _rolled_terms)}
+LAST: dict[str, tuple[Rule, ...]] = {
+    "elementwise": (_turned,),
+    "dot": (_counted_operands, _rolled_terms, _windows_beside),
+}
 """Rules that are applied after :data:`RULES`, when sums of matrix products have become single nodes."""
 
 LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_apart, _folded_twice)}

@@ -276,6 +276,22 @@ def test_a_workload_without_a_kernel_gets_one_that_is_traced_for_each_of_its_sha
         assert np.array_equal(np.asarray(found), x * 2 if rows > 128 else x + 1)
 
 
+def test_a_whole_number_of_a_workload_is_an_index_in_its_reference(folder: Path) -> None:
+    x, first, out = (
+        DraftArgument("x", (128, 64), "float32"),
+        DraftArgument("first", value=3),
+        DraftOutput("out", (128,), "float32"),
+    )
+    text = workload_toml("column", [x, first], [out], baselines={}, reference="reference.py", drawn=True)
+    (folder / "column").mkdir()
+    (folder / "column" / "workload.toml").write_text(text, encoding="utf-8")
+    (folder / "column" / "reference.py").write_text(
+        "def forward(x, first):\n    return x[:, first + 1] * 2.0\n", encoding="utf-8"
+    )
+    kernel = lowered_root(load_workload(folder / "column"), "nki", hidden=False)
+    assert kernel is not None and "offset=4)" in kernel.text
+
+
 def test_optimize_lowers_the_reference_of_a_workload_that_has_no_kernel(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1476,3 +1476,63 @@ def sums_of_products_in_any_order(x: Array, w: Array, taps: Array, image: Array,
     for a, b, c in np.ndindex(3, 3, 3):
         three += np.einsum("ncdhw,oc->nodhw", cube[:, :, a : a + 5, b : b + 5, c : c + 5], taps3[:, :, a, b, c])
     return y * y.mean(2, keepdims=True), np.einsum("bhwcij,ijco->bhwo", windows, taps), three
+
+
+# -- windows that loops copy, convolutions of few channels
+
+
+@odd((2, 5, 11, 13), (7, 45), (2, 3, 9, 9), (6, 27))
+def windows_that_loops_copy(x: Array, w: Array, y: Array, v: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    columns = np.empty((2, 5, 3, 3, 6, 7), x.dtype)
+    for i, j in np.ndindex(3, 3):
+        columns[:, :, i, j] = padded[:, :, i : i + 12 : 2, j : j + 14 : 2]
+    stacked = np.stack([y[:, :, i : i + 7, j : j + 7] for i in range(3) for j in range(3)], axis=2)
+    rows = stacked.transpose(0, 3, 4, 1, 2).reshape(2 * 49, 27)
+    return w @ columns.reshape(2, 45, 42), (rows @ v.T).reshape(2, 7, 7, 6).transpose(0, 3, 1, 2), columns
+
+
+@odd((3, 8), (3, 10), (4, 6))
+def parts_of_one_array_and_of_others(x: Array, y: Array, z: Array) -> Any:
+    backward = np.concatenate([x[:, 4:], x[:, 2:6], x[:, :4]], axis=1)
+    overlapping = np.stack([y[:, k : k + 4] for k in (0, 2, 4, 6)], axis=1).reshape(3, 16)
+    uneven = np.concatenate([z[:, :2], z[:, 1:3], z[:, 4:6]], axis=1)
+    partly = np.zeros((3, 4, 4), y.dtype)
+    partly[:, :2] = np.stack([y[:, :4], y[:, 3:7]], axis=1)
+    return backward, overlapping * 2, uneven, partly
+
+
+@odd((3, 6, 15, 13), (10, 6, 3, 3), (2, 3, 7, 8, 9), (4, 3, 2, 3, 3), (2, 12, 9, 9), (8, 3, 3, 3))
+def convolutions_of_few_channels(x: Array, w: Array, cube: Array, w3: Array, z: Array, grouped: Array) -> Any:
+    strided = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    three = np.lib.stride_tricks.sliding_window_view(cube, (2, 3, 3), axis=(2, 3, 4))
+    groups = []
+    for g in range(4):
+        windows = np.lib.stride_tricks.sliding_window_view(z[:, 3 * g : 3 * g + 3], (3, 3), axis=(2, 3))
+        groups.append(
+            np.tensordot(windows, grouped[2 * g : 2 * g + 2], axes=([1, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
+        )
+    return (
+        np.einsum("nchwij,ocij->nohw", strided, w),
+        np.tensordot(strided, w, axes=([1, 4, 5], [1, 2, 3])) + 1,
+        np.einsum("ncdhwijk,ocijk->nodhw", three, w3),
+        np.concatenate(groups, axis=1),
+    )
+
+
+# -- sums over rows, extremes at positions
+
+
+@odd((3, 20, 5, 12), (3, 20, 5))
+def sums_over_rows_in_another_order(x: Array, w: Array) -> Any:
+    weighted = np.exp(0.1 * x) * w[..., None]
+    return weighted.sum(1).transpose(0, 2, 1), (x * x).sum((0, 1))
+
+
+@odd((40, 3), ("int32", 40, -5, 5), ("int32", 40, 0, 50))
+def extremes_at_positions(x: Array, place: Array, n: Array) -> Any:
+    most, least, counts = np.full((5, 3), -np.inf, x.dtype), np.zeros((5, 3), x.dtype), np.zeros(5, np.int32)
+    np.maximum.at(most, place, x)
+    np.minimum.at(least, place, x)
+    np.maximum.at(counts, place, n)
+    return np.maximum(most, -9), least, counts

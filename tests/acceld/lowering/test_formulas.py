@@ -344,9 +344,14 @@ def a_long_sort(x: Array) -> Any:
     return np.sort(np.tile(x, (1, 2000)))
 
 
+def a_failure_of_the_reference_itself(x: Array) -> Any:
+    return x * {"rows": 4}["columns"]
+
+
 @pytest.mark.parametrize(
     ("function", "what"),
     [
+        (a_failure_of_the_reference_itself, "KeyError: 'columns'"),
         (branch_on_data, "branch on the values"),
         (index_by_mask, "indexing by a mask"),
         (length_of_a_mask, "indexing by a mask"),
@@ -391,6 +396,37 @@ def test_what_is_not_lowered_is_named_with_its_line(function: Callable[..., Any]
     with pytest.raises(NotLowered, match=rf"line {line}: .*{what}") as found:
         traced(function, Path(__file__), [(name, ((4, 4), "float32")) for name in names])
     assert re.search("is not lowered(?!.*[;:] )", str(found.value)) is None, "the message says what to write instead"
+
+
+def a_table_of_least_ways(x: Array) -> Any:
+    table = np.full((x.shape[0], 9, 9), 1e8, x.dtype)
+    table[:, 0, 0] = 0
+    for i, j in np.ndindex(8, 8):
+        before = np.minimum(np.minimum(table[:, i, j], table[:, i, j + 1]), table[:, i + 1, j])
+        table[:, i + 1, j + 1] = x[:, i, j] + before
+    return table[:, -1, -1]
+
+
+def test_a_region_waits_only_for_the_stores_that_it_reads() -> None:
+    graph = traced(a_table_of_least_ways, Path(__file__), [("x", ((3, 8, 8), "float32"))])
+    assert max(len(region.before) for region in regions(simplified(graph)).regions) <= 8
+    inputs = inputs_of(((3, 8, 8),), np.float32)
+    right(a_table_of_least_ways, kernel_of(a_table_of_least_ways, inputs, "nki"), inputs, 1e-5)
+
+
+def division_by_nothing(x: Array) -> Any:
+    return x / (x.shape[0] - 4)
+
+
+def test_a_division_by_the_number_0_is_refused_with_its_line() -> None:
+    line = inspect.getsourcelines(division_by_nothing)[1] + 1
+    with pytest.raises(NotLowered, match=rf"line {line}: a division by the number 0 is not lowered; "):
+        kernel_of(division_by_nothing, [np.zeros((4, 4), np.float32)], "nki")
+
+
+def test_an_output_without_elements_is_refused() -> None:
+    with pytest.raises(NotLowered, match=r"an output of shape \(4, 0\), without elements, is not lowered; "):
+        traced(lambda x: (x, x[:, 4:]), Path(__file__), [("x", ((4, 4), "float32"))])
 
 
 def test_an_input_whose_view_is_stored_to_keeps_its_values_for_earlier_reads() -> None:

@@ -194,6 +194,35 @@ def an_image_with_channels_last(x: Array, w: Array) -> Any:
     return np.einsum("bhwcij,ijco->bhwo", windows, w)
 
 
+@within(70, (2, 16, 33, 33), (32, 144))
+def windows_that_a_loop_copies(x: Array, w: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    columns = np.empty((2, 16, 3, 3, 17, 17), x.dtype)
+    for i, j in np.ndindex(3, 3):
+        columns[:, :, i, j] = padded[:, :, i : i + 34 : 2, j : j + 34 : 2]
+    return w @ columns.reshape(2, 144, 289)
+
+
+@within(70, (2, 16, 33, 33), (32, 16, 3, 3))
+def windows_first_and_every_second(x: Array, w: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    return np.tensordot(windows, w, axes=([1, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
+
+
+@within(28, (4, 64, 512), (4, 64, 1))
+def a_weighted_sum_over_rows(x: Array, w: Array) -> Any:
+    return (x * w).sum(1)
+
+
+@within(400, (8, 8000), (8, 64))
+def elements_stored_along_rows(x: Array, place: Array) -> Any:
+    at = np.clip(np.floor(np.abs(place) * 2000), 0, 7999).astype(np.int32)
+    out = x.copy()
+    np.put_along_axis(out, at, 0.5 * np.take_along_axis(x, at, axis=1), axis=1)
+    return out
+
+
 @pytest.mark.parametrize(("name", "api"), each_in_one_api(CASES))
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     function, shapes, most_us = CASES[name]
@@ -204,6 +233,22 @@ def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     found = timeline(trace(source, specs, api=api, chip="trn2")).latency_us
     assert found is not None and found <= most_us
+
+
+def small_volumes(x: Array, w: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3, 3), axis=(2, 3, 4))
+    return np.einsum("ncdhwijk,ocijk->nodhw", windows, w)
+
+
+def test_taps_of_few_channels_lie_on_partitions_beside_each_other() -> None:
+    generator = np.random.default_rng(0)
+    inputs = [generator.standard_normal(s).astype(np.float32) for s in ((1, 8, 10, 12, 12), (16, 8, 3, 3, 3))]
+    source = kernel_of(small_volumes, inputs, "nki")
+    right(small_volumes, source, inputs, 1e-5)
+    specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
+    found = timeline(trace(source, specs, api="nki", chip="trn2")).latency_us
+    assert found is not None and found <= 90
 
 
 def patches_of_an_image(x: Array, w: Array) -> Any:
