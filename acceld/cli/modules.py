@@ -101,4 +101,4 @@ def write_module_workload(found: ModuleReference, folder: Path, *, name: str) ->
     with tempfile.TemporaryDirectory() as place:
         reference = Path(place) / f"{name}.py"
         reference.write_text(found.text, encoding="utf-8")
-        return write_reference_workload(reference, given, folder, name=name)
+        return write_reference_workload(reference, given, folder, name=name, shown=folder / "reference.py")

@@ -64,6 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the workload folder, evaluate the kernel once, print the result, and return the exit code."""
     if arguments.kernel is None:
         return _from_reference(arguments)
+    if arguments.module and not Path(arguments.kernel).exists():
+        raise UsageError(
+            f"--module makes the first kernel, so {arguments.kernel} can not be a kernel, too",
+            hint=f"to name the folder, write -o {arguments.kernel} in its place",
+        )
     path = Path(arguments.kernel)
     in_c = path.suffix == ".c"
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})

@@ -30,6 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
+from acceld.errors import nearest_of
 from acceld.lowering.aten.division import Part, array_bytes, divided
 from acceld.lowering.aten.operators import OPERATORS, RANDOM
 from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
@@ -205,6 +206,8 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
                     path = ".".join(map(str, place))
                     inputs.append(Input(node.name, _array(value), "argument", path, low, high, place))
                 continue
+            if spec.kind in (InputKind.TOKEN, InputKind.CUSTOM_OBJ):
+                continue  # marks the order of checks; what uses one is refused by its own name
             held = _held(exported, spec)
             role: Any = "parameter" if spec.kind == InputKind.PARAMETER else "buffer"
             low = high = None
@@ -402,6 +405,9 @@ def _call(node: Any) -> Call:
     """Return an operator node of PyTorch's graph as a Call. Raise NotLowered for a node that calls no operator."""
     if node.target.__name__ == "getitem":
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
+    if node.target.__name__ == "with_effects":
+        what = next((one for one in node.args if isinstance(one, str)), str(node.args[1]))
+        raise NotLowered(f"torch.{what} is not lowered; pass its result as an argument of forward")
     if not hasattr(node.target, "_schema"):
         raise NotLowered(f"{node.target.__name__} is not lowered; call functions of torch on arrays instead")
     value = node.meta.get("val")  # a node that only checks metadata has no value
@@ -456,6 +462,11 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
         text = reduced(text, least, numbers=numbers)
     try:
         module = _loaded(where, text) if text else importlib.import_module(where)
+        if not hasattr(module, name):
+            classes = [
+                key for key, one in vars(module).items() if isinstance(one, type) and one.__module__ == module.__name__
+            ]
+            raise NotLowered(f"{where} has no class {name}; {nearest_of(name, classes)}")
         made = getattr(module, name)
         draw = getattr(module, "get_inputs", None)
         initial = getattr(module, "get_init_inputs", None)
