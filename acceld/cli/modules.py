@@ -40,7 +40,7 @@ def add_module(parser: argparse.ArgumentParser) -> None:
 
 def module_request(module: str, arguments: argparse.Namespace, dtype: str = "") -> ModuleRequest:
     """Return the request that the options of :func:`add_module` describe."""
-    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+    given = [drafts.parse_argument(text, place, of_module=True) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     return ModuleRequest(module, described(given), _settings(arguments.init), dtype=dtype)
 

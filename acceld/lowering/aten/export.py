@@ -56,6 +56,24 @@ _CHECKED_ELEMENTS = 2**26
 """Most elements of arguments and weights together with which a module is run to check its reference."""
 
 
+_COMMON = 9.0
+"""Greatest value that is drawn for an argument of integers whose range nothing tells."""
+_BAGS = ("_embedding_bag", "_embedding_bag_forward_only")
+_ALONG = ("gather", "scatter", "scatter_add", "index_add", "index_copy")
+"""Operators whose third operand has positions along the axis that the second one names."""
+_VIEWS = frozenset(
+    "view reshape _unsafe_view to _to_copy clone contiguous alias unsqueeze squeeze expand flatten select slice transpose "
+    "permute t".split()
+)
+"""Operators whose result has the values of their first operand."""
+_SELECTING = frozenset(
+    "index index_put _unsafe_index _unsafe_index_put index_select index_add index_copy index_fill gather take scatter "
+    "scatter_add scatter_reduce embedding _embedding_bag _embedding_bag_forward_only one_hot cross_entropy_loss "
+    "nll_loss_forward nll_loss bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split()
+)
+"""Operators whose integers are valid in a range alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """Describe a PyTorch module and the arguments of its call.
@@ -252,8 +270,12 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
     outputs = tuple(one.name for one in returned)
     if not outputs:
         raise NotLowered("the module returns no array: let forward return one")
+    if empty := [place for place, one in enumerate(outputs, 1) if one in arrays and 0 in arrays[one].shape]:
+        raise NotLowered(f"output {empty[0]} of the module has no elements: leave it out")
     program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
     needed = needed_inputs(program)
+    if not needed:
+        raise NotLowered("the module's results depend on no array: let forward read one of its arguments")
     read = {one.place[0] for one in needed if one.place}
     unread = {str(one.place[0]): ... for one in inputs if one.place and one.place[0] not in read}
     return replace(
@@ -273,22 +295,46 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
     """
     if one.high is not None or not one.array.dtype.startswith("int"):
         return one
-    own = Named(one.name)
+    own = {Named(one.name)}
     extents = []
     for call in calls:
         args = call.args
+        if call.operator in _VIEWS and args and args[0] in own:
+            own.add(Named(call.name))
+            continue
         table = arrays.get(args[0].of) if args and isinstance(args[0], Named) else None
         indices = args[1] if len(args) > 1 and isinstance(args[1], list) else [*args]
-        if table is None or own not in indices:
+        if table is None or not any(index in own for index in indices if isinstance(index, Named)):
             continue
         if call.operator in ("index", "index_put"):
-            extents += [table.shape[axis] for axis, index in enumerate(indices) if index == own]
+            extents += [
+                table.shape[axis] for axis, index in enumerate(indices) if isinstance(index, Named) and index in own
+            ]
             continue
-        named = args[1] if call.operator in ("index_select", "gather") and len(args) > 1 else None
-        at = {"embedding": 0, "cross_entropy_loss": 1}.get(call.operator, named)
+        if call.operator in _BAGS and args[2] in own:  # the starts of bags: the last bag has all rows
+            return replace(one, low=0.0, high=0.0)
+        named = args[1] if call.operator in _ALONG and len(args) > 2 and args[2] in own else None
+        if call.operator == "index_select":
+            named = args[1]
+        at = {"cross_entropy_loss": 1, **dict.fromkeys(("embedding", *_BAGS), 0)}.get(call.operator, named)
         if isinstance(at, int):
             extents.append(table.shape[at])
-    return replace(one, low=0.0, high=float(min(extents) - 1)) if extents else one
+    if extents:
+        return replace(one, low=0.0, high=float(min(extents) - 1))
+    return replace(one, low=0.0, high=_COMMON) if one.role == "argument" and _is_number(one.name, calls) else one
+
+
+def _is_number(name: str, calls: Sequence[Call]) -> bool:
+    """Return True if an argument of integers, and all that is computed from it, neither selects elements nor is shifted
+    by, so that any number is valid.
+    """
+    reached = {name}
+    for call in calls:
+        if not reached.isdisjoint(call.reads):
+            if call.operator in _SELECTING:
+                return False
+            reached.add(call.name)
+    return True
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:

@@ -1458,6 +1458,8 @@ def written(
     Raise NotLowered if no writer takes the operator with these operands. If ``drawing`` is True, operators that draw
     random numbers are allowed.
     """
+    if narrow := next((one.dtype for one in out if one.dtype.startswith("float8")), ""):
+        raise NotLowered(f"{narrow} is not lowered; compute in bfloat16 or float32")
     writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
     if writer is None:
         if operator in RANDOM:
