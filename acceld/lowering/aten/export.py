@@ -15,6 +15,7 @@ import io
 import json
 import operator
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -26,9 +27,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from acceld.errors import nearest_of
 from acceld.lowering.aten.division import Part, array_bytes, divided
@@ -180,6 +182,12 @@ def exported_of(subject: Subject) -> ExportedProgram:
                 exported = exported.run_decompositions(table)
     except Exception as error:  # torch.export runs the module's code, so any exception is possible
         words = [line for line in str(error).splitlines() if line.strip()]
+        if isinstance(error, GuardOnDataDependentSymNode):
+            place = re.search(r"Caused by: \(\S*?([\w.-]+\.py:\d+) in ", str(error))
+            raise _NotMade(
+                f"forward branches on a value of an array{f' at {place[1]}' if place else ''}: compute both branches, and "
+                "choose by torch.where"
+            ) from error
         raise _NotMade(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
     return exported
 
@@ -393,7 +401,7 @@ def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
     """
     array = _array(held)
     kept = spec.kind == InputKind.BUFFER and spec.persistent
-    if not kept and held.numel() <= _LONGEST_CONSTANT:
+    if not kept and held.numel() <= _LONGEST_CONSTANT and not _are_positions(held):
         return _constant(name, held)
     words = _words(held, array, state=kept)
     return None if words is None else Constant(name, array, words=words)
@@ -405,7 +413,7 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
     Raise NotLowered if no short expression makes the tensor.
     """
     array = _array(held)
-    if held.numel() <= _LONGEST_CONSTANT:
+    if held.numel() <= _LONGEST_CONSTANT and not _are_positions(held):
         return Constant(name, array, tuple(float(one) for one in held.reshape(-1).to(torch.float64)))
     words = _words(held, array, state=False)
     if words is None:
@@ -414,6 +422,16 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
             "argument of forward"
         )
     return Constant(name, array, words=words)
+
+
+def _are_positions(held: torch.Tensor) -> bool:
+    """Return True for a row of floats 0, 1, 2 ..., which numpy counts: a kernel computes functions of counted places."""
+    return (
+        held.ndim == 1
+        and held.numel() > 2
+        and _floats(held)
+        and torch.equal(held.double(), torch.arange(len(held)).double())
+    )
 
 
 def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
@@ -706,12 +724,22 @@ def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
 def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a request for a module's regions: a list of regions, or the reason for a refusal.
 
-    Each region has a reference and its work. The module is made of fake tensors, so that its weights take no memory.
+    Each region has a reference and its work. The module is made of fake tensors, so that its weights take no memory. A
+    module whose class reads values of tensors is made with weights.
     """
+
+    def made() -> Program:
+        subject = subject_of(request)
+        return recorded(exported_of(subject), subject, values=False)
+
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            subject = subject_of(request)
-            program = recorded(exported_of(subject), subject, values=False)
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                program = made()
+        except _NotMade as error:
+            if not isinstance(error.__cause__, DataDependentOutputException):
+                raise
+            program = made()
     except NotLowered as error:
         return {"refused": str(error)}
     return {"regions": [_region(part) for part in divided(program)]}
