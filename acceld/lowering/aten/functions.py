@@ -243,7 +243,7 @@ def bags(weight, index, starts, scale, averaged):
     """Return the sum, or the mean, of the rows of weight in each bag. A bag has the rows from its start to the next."""
     places = np.arange(index.shape[0])
     before = (starts[:, None] <= places[None, :]).astype(weight.dtype)
-    # Bags in which no row follows the start of the next bag have this row: each row is in the last bag that has begun.
+    # A bag has the rows that do not come before its start, but before the start of the next bag.
     own = before - np.concatenate([before[1:], np.zeros((1, places.shape[0]), weight.dtype)], 0)
     shares = own if scale is None else own * scale[None, :]
     found = shares @ weight[index]
