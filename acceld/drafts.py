@@ -79,17 +79,18 @@ class ReferenceFacts:
     """
 
 
-def parse_argument(text: str, place: int) -> DraftArgument:
+def parse_argument(text: str, place: int, *, of_module: bool = False) -> DraftArgument:
     """Return the array argument that a text such as ``x=128x512:bfloat16`` or ``128x512:float32`` describes.
 
-    ``place`` is the argument's position, from which an argument without a name gets a name. Raises UsageError
-    for a text of another form.
+    ``place`` is the argument's position, from which an argument without a name gets a name. An argument of a PyTorch
+    module (``of_module``) may have the dtype int64, which PyTorch asks for where numbers of classes or places are
+    expected; its kernel takes int32. Raises UsageError for a text of another form.
     """
     match = _ARGUMENT.match(text)
     if match is None:
         raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
     dtype = match["dtype"]
-    if dtype not in DTYPE_BYTES:
+    if dtype not in DTYPE_BYTES and not (of_module and dtype == "int64"):
         wide = _on_chip(dtype)
         if wide != dtype:
             raise UsageError(f"argument {text!r}: a kernel has no {dtype}", hint=f"use {wide}; no engine has 64 bits")

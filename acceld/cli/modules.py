@@ -40,7 +40,7 @@ def add_module(parser: argparse.ArgumentParser) -> None:
 
 def module_request(module: str, arguments: argparse.Namespace, dtype: str = "") -> ModuleRequest:
     """Return the request that the options of :func:`add_module` describe."""
-    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+    given = [drafts.parse_argument(text, place, of_module=True) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     return ModuleRequest(module, described(given), _settings(arguments.init), dtype=dtype)
 
@@ -101,4 +101,4 @@ def write_module_workload(found: ModuleReference, folder: Path, *, name: str) ->
     with tempfile.TemporaryDirectory() as place:
         reference = Path(place) / f"{name}.py"
         reference.write_text(found.text, encoding="utf-8")
-        return write_reference_workload(reference, given, folder, name=name)
+        return write_reference_workload(reference, given, folder, name=name, shown=folder / "reference.py")

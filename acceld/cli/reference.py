@@ -57,9 +57,11 @@ def reference_workload(
     return folder
 
 
-def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder: Path, *, name: str) -> Lowered:
+def write_reference_workload(
+    path: Path, given: Sequence[DraftArgument], folder: Path, *, name: str, shown: Path | None = None
+) -> Lowered:
     """Run a reference, write its workload to a new folder, and return the lowered kernels. A message names each
-    API without a kernel.
+    API without a kernel. Messages name the file ``shown`` in place of a ``path`` that is soon deleted.
 
     :raises UsageError: the folder can not be written.
     :raises WorkloadError: the reference can not be run.
@@ -67,24 +69,30 @@ def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder:
     facts = drafts.reference_facts(path, given)
     for output in facts.narrow:
         say(
-            f"note: {path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
+            f"note: {shown or path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
             "leave out the casts to float32, and acceld calls it with float64"
         )
-    return write_lowered_workload(path, facts, folder, given, name=name)
+    return write_lowered_workload(path, facts, folder, given, name=name, shown=shown)
 
 
 def write_lowered_workload(
-    path: Path, facts: ReferenceFacts, folder: Path, given: Sequence[DraftArgument] = (), *, name: str
+    path: Path,
+    facts: ReferenceFacts,
+    folder: Path,
+    given: Sequence[DraftArgument] = (),
+    *,
+    name: str,
+    shown: Path | None = None,
 ) -> Lowered:
     """Write the workload of a reference whose arguments and outputs (``facts``) are known, and return the
-    lowered kernels. A message names each API without a kernel.
+    lowered kernels. A message names each API without a kernel, and the file ``shown`` or ``path``.
 
     :raises UsageError: the folder can not be written.
     :raises WorkloadError: the reference can not be traced.
     """
     lowered = drafts.write_reference_folder(path, facts, given, folder, name=name)
     for api, why in lowered.refused.items():
-        say(f"no {api} kernel was lowered from {path}: {why}")
+        say(f"no {api} kernel was lowered from {shown or path}: {why}")
     return lowered
 
 

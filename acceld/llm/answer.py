@@ -12,8 +12,8 @@ from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterru
 from acceld.llm.usage import used as used_by
 
 LONGEST_FACTOR = 3
-"""Multiple of an answer's limit in tokens, as estimated, at which the answer is cut off, because the server ignores the
-limit.
+"""Multiple of an answer's limit in tokens, as estimated, at which the answer is cut off in any case, because the server
+ignores the limit.
 """
 
 
@@ -39,9 +39,16 @@ def count(value: Any) -> int:
     return int(value)
 
 
-def is_too_long(request: CompletionRequest, answer: Received) -> bool:
-    """Return True if an answer is much longer than the request allows, because the server ignores the limit."""
-    return answer.chars / request.lengths.answer_chars_per_token > LONGEST_FACTOR * request.max_output_tokens
+def may_go_on(request: CompletionRequest, answer: Received) -> bool:
+    """Return False if an answer that is arriving is to be cut off: it is longer than the request allows, because the
+    server ignores the limit, and there is no money for more; or it is ``LONGEST_FACTOR`` times as long.
+
+    Its tokens are estimated from its characters. No piece has less than one token.
+    """
+    tokens = max(answer.pieces, int(answer.chars / request.lengths.answer_chars_per_token))
+    if tokens > LONGEST_FACTOR * request.max_output_tokens:
+        return False
+    return request.progress is None or request.progress.affords(tokens)
 
 
 def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer: Received) -> Completion:

@@ -24,7 +24,7 @@ from acceld.llm.ledger import Ledger, prompt_sha256, question_key
 from acceld.llm.meter import Meter
 from acceld.llm.pricing import FREE, Price, PriceBook
 from acceld.llm.settings import ModelSettings
-from acceld.llm.usage import ObservedLengths, most_input_tokens, unseen_usage
+from acceld.llm.usage import ObservedLengths, most_input_tokens, most_output_tokens, unseen_usage
 from acceld.model_calls import CallIntent, CallOutcome, Usage
 
 
@@ -37,6 +37,10 @@ class Reservation(Protocol):
 
     def settle(self, cost_usd: Decimal | None) -> None:
         """Book the call's cost in place of the reserved amount; None books an unknown cost."""
+        ...
+
+    def grow(self, more_usd: Decimal) -> bool:
+        """Set more money aside for the call. Return False, and set nothing aside, if a cap would be exceeded."""
         ...
 
 
@@ -95,12 +99,12 @@ class Calls:
             await asyncio.to_thread(self._prices.prepare)
         most = most_input_tokens(request)
         price, usual = self._price(request, most, ""), self._price(request, most)
-        worst = None if price is None else price.worst_cost_usd(most, request.max_output_tokens)
+        observed = self._observed[request.model, request.role]
+        request = replace(request, lengths=observed.lengths)
+        worst = None if price is None else price.worst_cost_usd(most, most_output_tokens(request))
         tag = request.tags.get("run")
         run = tag if isinstance(tag, int) else None
         reservation: Reservation | None = await self._purse.reserve(run, worst, request.role)
-        observed = self._observed[request.model, request.role]
-        request = replace(request, lengths=observed.lengths)
         spent: Decimal | None = Decimal(0)  # the greatest amount that the call may have cost, with its uncertain part
         booked = Decimal(0)
         try:
@@ -132,7 +136,11 @@ class Calls:
                 reservation, booked = None, lost or Decimal(0)
                 reservation = await self._purse.reserve(run, worst, request.role)
 
-            meter = Meter(request, on_send)
+            def on_longer(tokens: int) -> bool:
+                """Set money aside for an answer that is longer than the request allows."""
+                return price is None or reservation is None or reservation.grow(price.worst_cost_usd(0, tokens))
+
+            meter = Meter(request, on_send, on_longer)
             request = replace(request, progress=meter)
             spent = worst  # until the outcome is known, the worst case is assumed
             started_s = time.monotonic()
@@ -237,6 +245,7 @@ def _completion(stored: CallOutcome) -> Completion:
         finish_reason=stored.finish_reason,
         reasoning=stored.reasoning,
         latency_s=stored.latency_s,
+        is_stored=True,
     )
 
 

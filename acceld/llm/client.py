@@ -30,19 +30,25 @@ class Received:
     """``stop``, ``length`` or ``content_filter``; empty if the stream just ended."""
     chars: int = 0
     """Number of characters of text and reasoning that have arrived."""
+    pieces: int = 0
+    """Number of pieces of text and reasoning that have arrived."""
     refused: bool = False
     """True if the model declined to answer; its text then states the reason."""
 
     def show(self, text: str) -> str:
         """Add visible text to the answer, and return it."""
         self.text.append(text)
-        self.chars += len(text)
+        self._count_piece(text)
         return text
 
     def think(self, text: str) -> None:
         """Add reasoning to the answer."""
         self.reasoning.append(text)
+        self._count_piece(text)
+
+    def _count_piece(self, text: str) -> None:
         self.chars += len(text)
+        self.pieces += bool(text)
 
     @property
     def begun(self) -> bool:
@@ -66,6 +72,12 @@ class Progress(Protocol):
         """Report that the last request failed. The client may send another request."""
         ...
 
+    def affords(self, tokens: int) -> bool:
+        """Return True if there is money for an answer of ``tokens`` tokens, which may be more than the request allows.
+        If the result is False, the client cuts the answer off.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
@@ -77,6 +89,10 @@ class Lengths:
     answer_chars_per_token: float = 3.3
     answer_tokens: int = 2000
     """Tokens that are assumed for an answer of which nothing arrived."""
+    overrun: float = 1.0
+    """Tokens of the model's longest answer by the provider's count, as a multiple of the request's limit; at least 1.
+    It is more if the provider does not count reasoning under the limit, or ignores the limit.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +133,8 @@ class Completion:
     first_token_s: float | None = None
     latency_s: float = 0.0
     retries: int = 0
+    is_stored: bool = False
+    """True if this is the stored answer to an earlier identical question, so that nothing was paid."""
 
 
 class LLMClient(Protocol):

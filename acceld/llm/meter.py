@@ -12,17 +12,28 @@ from dataclasses import replace
 
 from acceld.llm.client import CompletionRequest, Received
 from acceld.llm.errors import LLMError, LLMTimedOut
-from acceld.llm.usage import estimated_usage, unseen_usage, used
+from acceld.llm.usage import estimated_usage, most_output_tokens, unseen_usage, used
 from acceld.model_calls import Usage
 
 
 class Meter:
     """Count the requests of one call and their tokens. ``on_send`` is called before each request with the number of
-    earlier requests.
+    earlier requests. ``on_longer`` is called with a number of tokens that an answer may need beyond those for which
+    money is set aside; it returns False if there is no money for them.
     """
 
-    def __init__(self, request: CompletionRequest, on_send: Callable[[int], Awaitable[None]] | None = None) -> None:
+    STEPS = 8
+    """Parts of the limit on an answer, by which money is set aside for an answer that passes the limit."""
+
+    def __init__(
+        self,
+        request: CompletionRequest,
+        on_send: Callable[[int], Awaitable[None]] | None = None,
+        on_longer: Callable[[int], bool] | None = None,
+    ) -> None:
         self.request = request
+        self._most = self._afforded = most_output_tokens(request)
+        self._on_longer = on_longer
         self.sent = 0
         """Number of requests sent."""
         self._on_send = on_send
@@ -40,6 +51,18 @@ class Meter:
             await self._on_send(self.sent)
         self.sent += 1
         self._answer, self.booked = answer, False
+        self._afforded = self._most
+
+    def affords(self, tokens: int) -> bool:
+        """Return True if there is money for an answer of ``tokens`` tokens. Money is set aside a sixteenth of the
+        limit ahead of the answer, so that the piece that passes what is set aside is paid for.
+        """
+        step = max(1, self.request.max_output_tokens // self.STEPS)
+        while self._on_longer is not None and tokens + step // 2 > self._afforded:
+            if not self._on_longer(step):
+                return False
+            self._afforded += step
+        return True
 
     def failed(self, error: Exception) -> None:
         """Count the last request as failed. The client may send another request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import replace
 
@@ -54,6 +55,7 @@ class ObservedLengths:
 
     def __init__(self) -> None:
         self._calls: deque[tuple[int, int, int, int, int]] = deque(maxlen=self.NEWEST)
+        self._overrun = Lengths().overrun
 
     def add(self, request: CompletionRequest, completion: Completion) -> None:
         """Count an answered call whose tokens the provider reported."""
@@ -64,6 +66,7 @@ class ObservedLengths:
         shown = len(completion.text) + len(completion.reasoning)
         hidden = 0 if completion.reasoning else usage.reasoning_tokens
         read, written = usage.input_tokens - OVERHEAD_TOKENS, usage.output_tokens
+        self._overrun = max(self._overrun, written / request.max_output_tokens)
         self._calls.append((prompt, read, shown, written - hidden, written))
 
     @property
@@ -77,6 +80,7 @@ class ObservedLengths:
             prompt / read if prompt and read > 0 else usual.prompt_chars_per_token,
             shown / told if shown and told > 0 else usual.answer_chars_per_token,
             written // len(self._calls),
+            self._overrun,
         )
 
 
@@ -100,6 +104,13 @@ def used(request: CompletionRequest, answer: Received) -> Usage:
     told = replace(told, tier=answer.tier)
     sound = Usage(prompt, cached, written, output, reasoning, tier=answer.tier)
     return told if sound == told and answer.is_counted else replace(sound, estimated=True)
+
+
+def most_output_tokens(request: CompletionRequest) -> int:
+    """Return the most tokens that an answer is expected to have: its limit, or more for a model whose answers have
+    passed their limit before.
+    """
+    return math.ceil(request.max_output_tokens * request.lengths.overrun)
 
 
 def most_input_tokens(request: CompletionRequest) -> int:

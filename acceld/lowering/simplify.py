@@ -30,6 +30,7 @@ from acceld.lowering.graph import (
     contraction,
     dense,
     elementwise,
+    fill,
     of_made,
     overlap,
     reduced,
@@ -353,6 +354,16 @@ def _power(node: Node, uses: Uses) -> View | None:
     if node.name == "mul" and first == node.args[1]:
         return whole(_derived(node, "square", [first]))
     return None
+
+
+def _decided(node: Node, uses: Uses) -> View | None:
+    """Replace ``where(constant, a, b)`` by the operand that the constant chooses."""
+    if node.name != "where" or isinstance(node.args[0], View):
+        return None
+    chosen = node.args[1 if node.args[0] else 2]
+    if not isinstance(chosen, View):
+        return whole(fill(chosen, node.shape, node.dtype, node.line))
+    return chosen if chosen.dtype == node.dtype else whole(_derived(node, "copy", [chosen]))
 
 
 def _one_or_zero(node: Node, uses: Uses) -> View | None:
@@ -1058,6 +1069,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _narrow,
         _neutral,
         _power,
+        _decided,
         _one_or_zero,
         _log_of_little,
         _negation,

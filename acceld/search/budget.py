@@ -1,8 +1,9 @@
 """Keep spending below caps: reserve the worst case of each call before the call, and book its true cost afterwards.
 
 Amounts are exact: whole micro-dollars, rounded up. A cap holds for a role of a run, a run, a UTC day or the daemon. In
-each of these, spent and reserved money together never exceed the cap. So no cap is exceeded as long as no call costs
-more than its worst case.
+each of these, spent and reserved money together never exceed the cap. More money is reserved while an answer that passes its
+limit arrives; where there is none, the answer is cut off. So no cap is exceeded as long as no provider bills more than
+the answer that arrives.
 """
 
 from __future__ import annotations
@@ -70,6 +71,16 @@ class BudgetReservation:
     accounts: tuple[Account, ...]
     amount: int
     open: bool = True
+
+    def grow(self, more_usd: Decimal) -> bool:
+        """Set more money aside for the call. Return False, and set nothing aside, if a cap would be exceeded."""
+        more = micro_usd(more_usd)
+        if not all(account.fits(more) for account in self.accounts):
+            return False
+        for account in self.accounts:
+            account.reserved += more
+        self.amount += more
+        return True
 
     def settle(self, cost_usd: Decimal | None) -> None:
         """Book the cost of the call, None if the cost is unknown. Raise RuntimeError if the call was settled before."""
@@ -182,10 +193,15 @@ class Budget:
         for account in accounts:
             if not account.could_fit(amount):
                 self._report(account, 100)
+                under_way = (
+                    f"{account.reserved / MICRO:.4f} set aside for calls under way, " if account.reserved else ""
+                )
                 raise account.refusal(
                     f"{account.scope}: {account.spent / MICRO:.4f} of {(account.cap or 0) / MICRO:.4f} USD spent, "
-                    f"and the next call could cost {amount / MICRO:.4f}",
-                    hint="Raise the budget and resume, or choose a cheaper model or a shorter answer.",
+                    f"{under_way}and the next call could cost {amount / MICRO:.4f}",
+                    hint="The most that a call can cost is set aside before it: its prompt, and an answer of "
+                    "max_output_tokens. Raise the budget and resume, choose a cheaper model, or lower "
+                    "max_output_tokens of its role.",
                 )
         if not all(account.fits(amount) for account in accounts):
             return None

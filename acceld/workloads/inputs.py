@@ -71,7 +71,7 @@ def make_inputs(
             continue
         if change and argument.distribution and not argument.distribution.fixed:
             array = change(array.astype(np.float32), argument, rng).astype(array.dtype)
-        made.append(np.ascontiguousarray(array))
+        made.append(np.asarray(array, order="C"))  # np.ascontiguousarray would give a single number an axis
     return made
 
 

@@ -64,6 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the workload folder, evaluate the kernel once, print the result, and return the exit code."""
     if arguments.kernel is None:
         return _from_reference(arguments)
+    if arguments.module and not Path(arguments.kernel).exists():
+        raise UsageError(
+            f"--module makes the first kernel, so {arguments.kernel} can not be a kernel, too",
+            hint=f"to name the folder, write -o {arguments.kernel} in its place",
+        )
     path = Path(arguments.kernel)
     in_c = path.suffix == ".c"
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
@@ -193,14 +198,14 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.output or made_from.stem)
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
-    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
-    given += [drafts.parse_scalar(text) for text in arguments.scalar]
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
     if arguments.module:
         module = module_reference(module_request(arguments.module, arguments))
         lowered = write_module_workload(module, folder, name=folder.name)
     else:
+        given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+        given += [drafts.parse_scalar(text) for text in arguments.scalar]
         lowered = write_reference_workload(Path(arguments.reference), given, folder, name=folder.name)
     if not lowered.kernels:
         raise UsageError(

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar, TypeVar
 
-from acceld.llm.answer import finished, is_too_long
+from acceld.llm.answer import finished, may_go_on
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import (
@@ -115,7 +115,7 @@ class SdkClient(ABC):
                     async for visible in pieces:
                         if visible is not None:
                             watch.piece(visible)
-                        if is_too_long(request, answer):
+                        if not may_go_on(request, answer):
                             answer.stopped = "length"
                             break
             except LLMError as error:

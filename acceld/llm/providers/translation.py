@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from acceld.llm.errors import (
@@ -234,10 +236,11 @@ def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMEr
 
 async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
     """Return the answer of a gateway that sends a whole answer although a stream was asked for; None if the response is
-    a stream.
+    a stream. A byte order mark at the beginning of the response is left out, as the SDKs would lose the event behind it.
 
     :raises LLMError: the response is a web page (mostly from a proxy), an error, or not an answer.
     """
+    response.aiter_bytes = partial(_without_mark, response.aiter_bytes)
     kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
     if kind == "text/html":
         raise LLMBadRequest(
@@ -251,6 +254,21 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
     if data.get("error"):
         raise error_from(None, data, model)
     return data
+
+
+async def _without_mark(pieces: Callable[[], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
+    """Yield the pieces of a text in UTF-8, without a byte order mark at its beginning."""
+    head, started = b"", False
+    async for piece in pieces():
+        if started:
+            yield piece
+            continue
+        head += piece
+        if len(head) >= len(BOM_UTF8) or not BOM_UTF8.startswith(head):
+            started = True
+            yield head.removeprefix(BOM_UTF8)
+    if not started:
+        yield head
 
 
 def _unconnected(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ import io
 import json
 import operator
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -26,10 +27,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from acceld.errors import nearest_of
 from acceld.lowering.aten.division import Part, array_bytes, divided
 from acceld.lowering.aten.operators import OPERATORS, RANDOM
 from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
@@ -55,6 +58,24 @@ _WORDS = OPERATORS | RANDOM
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
 """Greatest number of elements of arguments and weights together with which a module is run to check its reference."""
+
+
+_COMMON = 9.0
+"""Greatest value that is drawn for an argument of integers whose range nothing tells."""
+_BAGS = ("_embedding_bag", "_embedding_bag_forward_only")
+_ALONG = ("gather", "scatter", "scatter_add", "index_add", "index_copy")
+"""Operators whose third operand has positions along the axis that the second one names."""
+_VIEWS = frozenset(
+    "view reshape _unsafe_view to _to_copy clone contiguous alias unsqueeze squeeze expand flatten select slice transpose "
+    "permute t".split()
+)
+"""Operators whose result has the values of their first operand."""
+_SELECTING = frozenset(
+    "index index_put _unsafe_index _unsafe_index_put index_select index_add index_copy index_fill gather take scatter "
+    "scatter_add scatter_reduce embedding _embedding_bag _embedding_bag_forward_only one_hot cross_entropy_loss "
+    "nll_loss_forward nll_loss bitwise_left_shift bitwise_right_shift __lshift__ __rshift__".split()
+)
+"""Operators whose integers are valid in a range alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +186,12 @@ def exported_of(subject: Subject) -> ExportedProgram:
                 exported = exported.run_decompositions(table)
     except Exception as error:  # torch.export runs the module's code, so any exception is possible
         words = [line for line in str(error).splitlines() if line.strip()]
+        if isinstance(error, GuardOnDataDependentSymNode):
+            place = re.search(r"Caused by: \(\S*?([\w.-]+\.py:\d+) in ", str(error))
+            raise _NotMade(
+                f"forward branches on a value of an array{f' at {place[1]}' if place else ''}: compute both branches, and "
+                "choose by torch.where"
+            ) from error
         raise _NotMade(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
     return exported
 
@@ -209,6 +236,8 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
                     path = ".".join(map(str, place))
                     inputs.append(Input(node.name, _array(value), "argument", path, low, high, place))
                 continue
+            if spec.kind in (InputKind.TOKEN, InputKind.CUSTOM_OBJ):
+                continue  # marks the order of checks; what uses one is refused by its own name
             held = _held(exported, spec)
             role: Any = "parameter" if spec.kind == InputKind.PARAMETER else "buffer"
             low = high = None
@@ -254,6 +283,8 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
     outputs = tuple(one.name for one in returned)
     if not outputs:
         raise NotLowered("the module returns no array: let forward return one")
+    if empty := [place for place, one in enumerate(outputs, 1) if one in arrays and 0 in arrays[one].shape]:
+        raise NotLowered(f"output {empty[0]} of the module has no elements: leave it out")
     program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
     needed = needed_inputs(program)
     read = {one.place[0] for one in needed if one.place}
@@ -275,22 +306,46 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
     """
     if one.high is not None or not one.array.dtype.startswith("int"):
         return one
-    own = Named(one.name)
+    own = {Named(one.name)}
     extents = []
     for call in calls:
         args = call.args
+        if call.operator in _VIEWS and args and args[0] in own:
+            own.add(Named(call.name))
+            continue
         table = arrays.get(args[0].of) if args and isinstance(args[0], Named) else None
         indices = args[1] if len(args) > 1 and isinstance(args[1], list) else [*args]
-        if table is None or own not in indices:
+        if table is None or not any(index in own for index in indices if isinstance(index, Named)):
             continue
         if call.operator in ("index", "index_put"):
-            extents += [table.shape[axis] for axis, index in enumerate(indices) if index == own]
+            extents += [
+                table.shape[axis] for axis, index in enumerate(indices) if isinstance(index, Named) and index in own
+            ]
             continue
-        named = args[1] if call.operator in ("index_select", "gather") and len(args) > 1 else None
-        at = {"embedding": 0, "cross_entropy_loss": 1}.get(call.operator, named)
+        if call.operator in _BAGS and args[2] in own:  # the starts of bags: the last bag has all rows
+            return replace(one, low=0.0, high=0.0)
+        named = args[1] if call.operator in _ALONG and len(args) > 2 and args[2] in own else None
+        if call.operator == "index_select":
+            named = args[1]
+        at = {"cross_entropy_loss": 1, **dict.fromkeys(("embedding", *_BAGS), 0)}.get(call.operator, named)
         if isinstance(at, int):
             extents.append(table.shape[at])
-    return replace(one, low=0.0, high=float(min(extents) - 1)) if extents else one
+    if extents:
+        return replace(one, low=0.0, high=float(min(extents) - 1))
+    return replace(one, low=0.0, high=_COMMON) if one.role == "argument" and _is_number(one.name, calls) else one
+
+
+def _is_number(name: str, calls: Sequence[Call]) -> bool:
+    """Return True if an argument of integers, and all that is computed from it, neither selects elements nor is shifted
+    by, so that any number is valid.
+    """
+    reached = {name}
+    for call in calls:
+        if not reached.isdisjoint(call.reads):
+            if call.operator in _SELECTING:
+                return False
+            reached.add(call.name)
+    return True
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
@@ -349,7 +404,7 @@ def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
     """
     array = _array(held)
     kept = spec.kind == InputKind.BUFFER and spec.persistent
-    if not kept and held.numel() <= _LONGEST_CONSTANT:
+    if not kept and held.numel() <= _LONGEST_CONSTANT and not _are_positions(held):
         return _constant(name, held)
     words = _words(held, array, state=kept)
     return None if words is None else Constant(name, array, words=words)
@@ -361,7 +416,7 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
     Raise NotLowered if no short expression makes the tensor.
     """
     array = _array(held)
-    if held.numel() <= _LONGEST_CONSTANT:
+    if held.numel() <= _LONGEST_CONSTANT and not _are_positions(held):
         return Constant(name, array, tuple(float(one) for one in held.reshape(-1).to(torch.float64)))
     words = _words(held, array, state=False)
     if words is None:
@@ -370,6 +425,16 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
             "argument of forward"
         )
     return Constant(name, array, words=words)
+
+
+def _are_positions(held: torch.Tensor) -> bool:
+    """Return True for a row of floats 0, 1, 2 ..., which numpy counts: a kernel computes functions of counted places."""
+    return (
+        held.ndim == 1
+        and held.numel() > 2
+        and _floats(held)
+        and torch.equal(held.double(), torch.arange(len(held)).double())
+    )
 
 
 def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
@@ -407,6 +472,9 @@ def _call(node: Any) -> Call:
     """Return an operator node of PyTorch's graph as a Call. Raise NotLowered for a node that calls no operator."""
     if node.target.__name__ == "getitem":
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
+    if node.target.__name__ == "with_effects":
+        what = next((one for one in node.args if isinstance(one, str)), str(node.args[1]))
+        raise NotLowered(f"torch.{what} is not lowered; pass its result as an argument of forward")
     if not hasattr(node.target, "_schema"):
         raise NotLowered(f"{node.target.__name__} is not lowered; call functions of torch on arrays instead")
     value = node.meta.get("val")  # None for a node that only checks metadata
@@ -461,6 +529,11 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
         text = reduced(text, least, numbers=numbers)
     try:
         module = _loaded(where, text) if text else importlib.import_module(where)
+        if not hasattr(module, name):
+            classes = [
+                key for key, one in vars(module).items() if isinstance(one, type) and one.__module__ == module.__name__
+            ]
+            raise NotLowered(f"{where} has no class {name}; {nearest_of(name, classes)}")
         made = getattr(module, name)
         draw = getattr(module, "get_inputs", None)
         initial = getattr(module, "get_init_inputs", None)
@@ -611,6 +684,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         subject, program = _recording(request)
+        if not program.inputs:
+            raise NotLowered("the module's results depend on no array: let forward read one of its arguments")
         inputs = _inputs_program(subject, program) if subject.draw is not None else None
         text = reference_text(program, inputs)
     except NotLowered as error:
@@ -655,12 +730,21 @@ def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a request for a module's regions: a list of regions, or the reason for a refusal.
 
     Each region has a reference and its work. The module is constructed with fake tensors, so that its weights take no
-    memory.
+    memory. A module whose class reads values of tensors is constructed with its weights.
     """
+
+    def made() -> Program:
+        subject = subject_of(request)
+        return recorded(exported_of(subject), subject, values=False)
+
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            subject = subject_of(request)
-            program = recorded(exported_of(subject), subject, values=False)
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                program = made()
+        except _NotMade as error:
+            if not isinstance(error.__cause__, DataDependentOutputException):
+                raise
+            program = made()
     except NotLowered as error:
         return {"refused": str(error)}
     return {"regions": [_region(part) for part in divided(program)]}

@@ -87,7 +87,7 @@ def padded(x, widths, value):
 
 def stored(x, place, value):
     """Return a copy of x with value stored at place."""
-    x = x.copy()
+    x = widened(x, value).copy()
     x[place] = value
     return x
 
@@ -228,9 +228,36 @@ def greatest(x, count, axis):
     return np.moveaxis(np.concatenate(found, -1), -1, axis), np.moveaxis(np.concatenate(where, -1), -1, axis)
 
 
+def least(x, count, axis):
+    """Return the count least values along an axis, the least first, and their positions."""
+    found, places = greatest(-x, count, axis)
+    return -found, places
+
+
+def truncated_quotient(x, y):
+    """Return the quotient of whole numbers, rounded towards 0."""
+    return np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))
+
+
+def bags(weight, index, starts, scale, averaged):
+    """Return the sum, or the mean, of the rows of weight in each bag. A bag has the rows from its start to the next."""
+    places = np.arange(index.shape[0])
+    before = (starts[:, None] <= places[None, :]).astype(weight.dtype)
+    # A bag has the rows that do not come before its start, but before the start of the next bag.
+    own = before - np.concatenate([before[1:], np.zeros((1, places.shape[0]), weight.dtype)], 0)
+    shares = own if scale is None else own * scale[None, :]
+    found = shares @ weight[index]
+    return found / np.maximum(own.sum(axis=1, keepdims=True), 1.0) if averaged else found
+
+
+def widened(x, values):
+    """Return x in float64 if values are an array of float64, so that a store to x does not round them."""
+    return x.astype(np.float64) if getattr(values, "dtype", None) == np.float64 else x
+
+
 def with_rows(x, axis, index, rows, add):
     """Return a copy of x with rows stored at the positions in index along an axis; added there if add is True."""
-    made = np.moveaxis(x, axis, 0).copy()
+    made = np.moveaxis(widened(x, rows), axis, 0).copy()
     if add:
         np.add.at(made, index, np.moveaxis(rows, axis, 0))
     else:
@@ -243,6 +270,8 @@ def with_places(x, lead, indices, values, add):
 
     The indices belong to the axes of x after the first lead axes.
     """
+    x = widened(x, values)
+    values = np.asarray(values, x.dtype) if isinstance(values, int | float) else values
     extents = x.shape[lead : lead + len(indices)]
     places: Any = 0
     for extent, index in zip(extents, indices, strict=True):

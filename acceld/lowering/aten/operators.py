@@ -53,6 +53,8 @@ _MOST_ROWS_BY_DIFFERENCE = 25
 
 With more rows, torch.cdist uses a matrix product.
 """
+_LINEAR_SOFTPLUS = 18.0
+"""Least argument from which float32 rounds softplus(x) to x, so that a threshold beyond it changes nothing."""
 Writer = Callable[..., Expression]
 OPERATORS: dict[str, Writer] = {}
 """The writer of each operator, by the operator's name in PyTorch.
@@ -86,6 +88,7 @@ _FORMS = {
     "deg2rad": "np.deg2rad({0})",
     "eq": "{0} == {1}",
     "erf": "erf_of({0})",
+    "erfc": "1.0 - erf_of({0})",
     "exp": "np.exp({0})",
     "exp2": "np.exp2({0})",
     "expm1": "np.expm1({0})",
@@ -97,6 +100,8 @@ _FORMS = {
     "hardsigmoid": "np.clip({0} / 6.0 + 0.5, 0.0, 1.0)",
     "hardswish": "{0} * np.clip({0} / 6.0 + 0.5, 0.0, 1.0)",
     "hypot": "np.hypot({0}, {1})",
+    "isfinite": "np.isfinite({0})",
+    "isinf": "np.isinf({0})",
     "isnan": "np.isnan({0})",
     "le": "{0} <= {1}",
     "log": "np.log({0})",
@@ -147,7 +152,6 @@ _FORMS = {
     "where": "np.where({0}, {1}, {2})",
     "t": "{0}.T",
     "numpy_T": "{0}.T",
-    "kron": "np.kron({0}, {1})",
 }
 """The numpy expression of an operator that needs no other code, by the operator's name.
 
@@ -224,11 +228,21 @@ def _rsub(out: Sequence[Array], self: Any, other: Any, alpha: Any = 1) -> Expres
 
 @writes("div", "true_divide")
 def _div(out: Sequence[Array], self: Any, other: Any, rounding_mode: str | None = None) -> Expression:
-    if rounding_mode is not None:
-        raise NotLowered(
-            f"a division with rounding_mode={rounding_mode!r} is not lowered; divide, then call torch.floor or torch.trunc"
-        )
+    if rounding_mode == "floor":
+        return f"{word(self)} // {word(other)}"
+    if rounding_mode == "trunc":
+        if out[0].dtype.startswith(("int", "uint")):
+            return f"truncated_quotient({word(self)}, {word(other)})"
+        return f"np.trunc({word(self)} / {word(other)})"
     return f"{word(self)} / {word(other)}"
+
+
+OPERATORS["floor_divide"] = lambda out, self, other: f"{word(self)} // {word(other)}"
+
+
+@writes("lerp")
+def _lerp(out: Sequence[Array], self: Value, end: Any, weight: Any) -> Expression:
+    return f"{self} + {word(weight)} * ({word(end)} - {self})"
 
 
 @writes(*sorted(_SAME))
@@ -324,7 +338,10 @@ def _gelu(out: Sequence[Array], self: Value, approximate: str = "none") -> Expre
 
 @writes("softplus")
 def _softplus(out: Sequence[Array], self: Value, beta: float = 1, threshold: float = 20) -> Expression:
-    return f"softplus({self})" if beta == 1 else f"softplus({beta!r} * {self}) * {1 / beta!r}"
+    text = f"softplus({self})" if beta == 1 else f"softplus({beta!r} * {self}) * {1 / beta!r}"
+    if threshold >= _LINEAR_SOFTPLUS:
+        return text
+    return f"np.where({beta!r} * {self} > {threshold!r}, {self}, {text})"
 
 
 @writes("hardshrink")
@@ -335,6 +352,21 @@ def _hardshrink(out: Sequence[Array], self: Value, lambd: float = 0.5) -> Expres
 @writes("softshrink")
 def _softshrink(out: Sequence[Array], self: Value, lambd: float = 0.5) -> Expression:
     return f"np.where({self} > {lambd!r}, {self} - {lambd!r}, np.where({self} < {-lambd!r}, {self} + {lambd!r}, 0.0))"
+
+
+@writes("rrelu_with_noise_functional", "rrelu_with_noise")
+def _rrelu(
+    out: Sequence[Array],
+    self: Value,
+    noise: Value,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    *_: Any,
+) -> Expression:
+    if training:
+        raise NotLowered("rrelu in training is random: it is not lowered; export the module in eval mode")
+    return [str(_leaky_relu(out, self, (lower + upper) / 2))] + ["None"] * (len(out) - 1)
 
 
 @writes("threshold")
@@ -448,6 +480,21 @@ def _logsumexp(out: Sequence[Array], self: Value, dim: Any, keepdim: bool = Fals
     return f"log_sum_exp({self}, {_axes(self, dim)!r}, {keepdim!r})"
 
 
+@writes("kron")
+def _kron(out: Sequence[Array], self: Value, other: Value) -> Expression:
+    rank = max(self.rank, other.rank)
+    first, second = ((1,) * (rank - one.rank) + one.shape for one in (self, other))
+    spread = [(extent, 1) for extent in first], [(1, extent) for extent in second]
+    cuts = [tuple(extent for pair in pairs for extent in pair) for pairs in spread]
+    return f"({self}.reshape({cuts[0]!r}) * {other}.reshape({cuts[1]!r})).reshape({out[0].shape!r})"
+
+
+@writes("xlogy", "special_xlogy")
+def _xlogy(out: Sequence[Array], self: Any, other: Any) -> Expression:
+    times = word(self)
+    return f"np.where({times} == 0, 0.0, {times} * np.log(np.where({times} == 0, 1.0, {word(other)})))"
+
+
 @writes("softmax", "_softmax")
 def _softmax(out: Sequence[Array], self: Value, dim: int, *_: Any, **__: Any) -> Expression:
     return f"softmax({self}, {dim!r})"
@@ -490,11 +537,9 @@ def _norm(
 def _topk(
     out: Sequence[Array], self: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Expression:
-    if not largest or k > 64:
-        raise NotLowered(
-            "topk of the least values, or of more than 64, is not lowered; negate the array for the least; torch.sort sorts up to 512"
-        )
-    return f"greatest({self}, {k}, {dim!r})"
+    if k > 64:
+        raise NotLowered("topk of more than 64 values is not lowered; torch.sort sorts up to 512")
+    return f"{'greatest' if largest else 'least'}({self}, {k}, {dim!r})"
 
 
 def _sorting(self: Value, dim: int, descending: bool) -> str:
@@ -825,6 +870,76 @@ def _index(out: Sequence[Array], self: Value, indices: Sequence[Value | None]) -
 
 
 OPERATORS["index_select"] = lambda out, self, dim, index: f"np.take({self}, {index}, axis={dim!r})"
+
+
+def _among(self: Value, dim: int, index: Value) -> str:
+    """Return the text of the indices that ``index`` selects along axis ``dim`` of an array, one for each axis.
+
+    As in PyTorch, the elements of ``index`` belong to the same places on all other axes.
+    """
+    every = []
+    for axis, extent in enumerate(index.shape):
+        cut = tuple(extent if axis == other else 1 for other in range(index.rank))
+        own = f"np.broadcast_to(np.arange({extent}).reshape({cut!r}), {index.shape!r})"
+        every.append(str(index) if axis == dim % self.rank else own)
+    return f"({', '.join(every)},)"
+
+
+@writes("scatter", "scatter_add")
+def _scatter(
+    out: Sequence[Array], self: Value, dim: int, index: Value, src: Any, reduce: str | None = None, *, add: bool = False
+) -> Expression:
+    if reduce is not None:
+        raise NotLowered("a scatter with reduce is not lowered; for sums, call scatter_add")
+    if isinstance(src, Value) and src.shape != index.shape:
+        src = f"{src}[{', '.join(f':{extent}' for extent in index.shape)}]"
+    return f"with_places({self}, 0, {_among(self, dim, index)}, {word(src) if not isinstance(src, str) else src}, add={add!r})"
+
+
+OPERATORS["scatter_add"] = functools.partial(_scatter, add=True)
+
+
+@writes("scatter_reduce")
+def _scatter_reduce(
+    out: Sequence[Array], self: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
+) -> Expression:
+    if reduce != "sum" or not include_self:
+        raise NotLowered(
+            f"scatter_reduce by {reduce!r}, or without the array's own values, is not lowered; it is lowered for sums that include them: "
+            "else compare the index with torch.arange, and reduce over torch.where"
+        )
+    return _scatter(out, self, dim, index, src, add=True)
+
+
+@writes("_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(
+    out: Sequence[Array],
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Expression:
+    if mode == 2 or padding_idx >= 0 or indices.rank != 1:
+        raise NotLowered(
+            "an embedding bag of the greatest values, or with padding_idx, is not lowered; call functional.embedding, then reduce"
+        )
+    starts = f"{offsets}[:-1]" if include_last_offset else str(offsets)
+    scale = "None" if per_sample_weights is None else str(per_sample_weights)
+    return [f"bags({weight}, {indices}, {starts}, {scale}, {mode == 1!r})"] + ["None"] * (len(out) - 1)
+
+
+@writes("bucketize", "searchsorted")
+def _searched(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
+    raise NotLowered(
+        "a search in sorted values is not lowered; count the bounds below each value: (bounds < x[..., None]).sum(-1)"
+    )
+
+
 OPERATORS["gather"] = lambda out, self, dim, index, **_: f"np.take_along_axis({self}, {index}, axis={dim!r})"
 OPERATORS["index_copy"] = lambda out, self, dim, index, source: (
     f"with_rows({self}, {dim!r}, {index}, {source}, add=False)"
@@ -1345,6 +1460,8 @@ def written(
     Raise NotLowered if no writer takes the operator with these operands. If ``drawing`` is True, operators that draw
     random numbers are allowed.
     """
+    if narrow := next((one.dtype for one in out if one.dtype.startswith("float8")), ""):
+        raise NotLowered(f"{narrow} is not lowered; compute in bfloat16 or float32")
     writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
     if writer is None:
         if operator in RANDOM:
@@ -1356,7 +1473,34 @@ def written(
         raise NotLowered(
             f"aten.{operator} with these operands is not lowered ({error}); leave out the argument that is named"
         ) from error
+    if operator in _PROMOTING and out[0].dtype in ("bfloat16", "float16"):
+        args = _as_narrow(out[0].dtype, args)
     return writer(out, *args, **named)
+
+
+_PROMOTING = frozenset(
+    {*_FORMS, "sub", "rsub", "div", "true_divide", "floor_divide", "pow", "lerp", "addcmul", "cat", "stack"}
+)
+"""Operators that convert their operands to one dtype. For a narrow float and integers of 16 or more bits, that is the
+narrow float in PyTorch, and a wider one in numpy.
+"""
+
+
+def _as_narrow(dtype: str, args: Sequence[Any]) -> list[Any]:
+    """Return operands in which arrays of integers of 16 or more bits have the dtype of the first operand of ``dtype``."""
+    flat = [one for arg in args for one in (arg if isinstance(arg, list) else [arg])]
+    like = next((one for one in flat if isinstance(one, Value) and one.dtype == dtype), None)
+    if like is None:
+        return list(args)
+
+    def converted(one: Any) -> Any:
+        if isinstance(one, list):
+            return [converted(each) for each in one]
+        if isinstance(one, Value) and one.dtype in ("int16", "int32", "int64"):
+            return Value(f"{one}.astype({like}.dtype)", Array(one.shape, dtype))
+        return one
+
+    return [converted(one) for one in args]
 
 
 FUNCTIONS = {

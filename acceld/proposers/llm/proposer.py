@@ -43,7 +43,15 @@ from acceld.proposers.interface import (
     SummaryRequest,
 )
 from acceld.proposers.llm.directions import change_classes, direction
-from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
+from acceld.proposers.llm.extraction import (
+    DIVIDER,
+    REPLACE,
+    SEARCH,
+    PlanText,
+    extract_kernel,
+    parse_insight,
+    parse_plan,
+)
 from acceld.proposers.llm.fencing import KERNEL_CHARS, LOG_CHARS, NOTE_CHARS, Data, capped
 from acceld.proposers.llm.knowledge import calls_of, knowledge_of
 from acceld.proposers.llm.presentation import (
@@ -173,22 +181,7 @@ class LLMProposer:
         if request.partner is not None:
             values["partner"] = _partner(TO_CROSS, parent, request.partner.candidate, request.partner.steps)
         tags: Tags = {"run": request.run, "iteration": request.iteration, "parent": parent.id, "index": request.index}
-        again = tags
-        try:
-            completion = await self._ask("planner", problem.api, values, request.seed, tags)
-        except LLMEmpty as error:
-            if error.lasting:
-                raise
-            again = tags | {"reask": 1}
-            longer = error.exhausted
-            completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
-        parsed = parse_plan(completion.text, change_classes(problem.api))
-        if parsed is None and "reask" not in again:
-            again, longer = tags | {"reask": 1}, completion.finish_reason == "length"
-            completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
-            parsed = parse_plan(completion.text, change_classes(problem.api))
-        if parsed is None:
-            raise LLMEmpty(f"model {completion.model!r} answered with the header of a plan, and no plan")
+        completion, parsed = await self._parsed_plan(request, values, tags)
         return request.planned(
             parsed.text,
             title=parsed.title,
@@ -197,6 +190,33 @@ class LLMProposer:
             data={"cited": list(parsed.cited), "model": completion.model},
             partner=request.partner_id,
         )
+
+    async def _parsed_plan(self, request: PlanRequest, values: Values, tags: Tags) -> tuple[Completion, PlanText]:
+        """Return the planner's answer, and the plan in it.
+
+        A model whose answer is empty, or has a header alone, is asked once more. Where both such answers are stored,
+        because a run is resumed after them, the model is asked once more than before: a stored answer never gets
+        better.
+
+        :raises LLMEmpty: the last answer was empty too, or a header alone.
+        """
+        api, asked, longer = request.problem.api, 0, False
+        while True:
+            question = tags | {"reask": asked} if asked else tags
+            asked += 1
+            try:
+                completion = await self._ask("planner", api, values, request.seed, question, longer=longer)
+            except LLMEmpty as error:
+                if error.lasting or asked > 1:
+                    raise
+                longer = error.exhausted
+                continue
+            parsed = parse_plan(completion.text, change_classes(api))
+            if parsed is not None:
+                return completion, parsed
+            if asked > 1 and not completion.is_stored:
+                raise LLMEmpty(f"a plan of model {completion.model!r} has a header alone")
+            longer = completion.finish_reason == "length"
 
     async def first(self, request: FirstRequest) -> str | None:
         """Return the text of a first kernel; None if the model gave no code, or if the money for repairs is used up."""

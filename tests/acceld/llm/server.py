@@ -101,6 +101,8 @@ class Reply:
     """The address to which a redirect points."""
     frames: Sequence[bytes] | None = None
     """The frames of the stream, in place of those that the protocol makes of the text."""
+    pause_s: float = 0.0
+    """Time between two frames of the stream."""
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 
@@ -124,6 +126,7 @@ class ScriptedServer:
     seen: list[Seen] = field(default_factory=list)
     active: int = 0
     most_active: int = 0
+    frames_sent: int = 0
     port: int = 0
     shelf: Shelf = field(init=False)
     """The server's batches; requests in batches are answered by the same script."""
@@ -240,6 +243,9 @@ class ScriptedServer:
                     await asyncio.sleep(0.02)
             else:
                 await response.write(frame)
+                self.frames_sent += 1
+                if reply.pause_s:
+                    await asyncio.sleep(reply.pause_s)
 
 
 def counted_tokens(body: dict[str, Any]) -> int:

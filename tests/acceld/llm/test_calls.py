@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from decimal import Decimal
 
 import pytest
@@ -16,8 +17,9 @@ from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model_calls import CallIntent, CallOutcome, Usage
 from acceld.search.budget import Budget
-from tests.acceld.llm.models import ask
+from tests.acceld.llm.models import ask, model_for, settings_for
 from tests.acceld.llm.scripted import ScriptedClient
+from tests.acceld.llm.server import Reply, ScriptedServer
 
 PRICE = Price.of("1", "2")
 
@@ -159,6 +161,55 @@ async def test_fifty_calls_against_one_dollar_overspend_nothing() -> None:
     spent = sum(outcome.cost_usd or 0 for outcome in diary.outcomes.values())
     assert 0 < spent <= 1.0 and budget.spent_usd(1) <= 1.0
     assert len(client.requests) == len(answered)
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+async def test_answers_that_ignore_their_limit_do_not_pass_a_cap(field: str) -> None:
+    """Three answers at once are 30 times as long as they may be. The money of one cap pays for a part of them."""
+    piece = {"choices": [{"index": 0, "delta": {field: "blah " * 2}, "finish_reason": None}]}
+    frames = [b"data: " + json.dumps(piece).encode() + b"\n\n"] * 1000
+    price = Price.of("1", "1000")
+    budget = Budget(daemon_usd=0.5)  # pays for 500 tokens of output; each answer may have 100
+    async with ScriptedServer(default=Reply(frames=frames, pause_s=0.002)) as server:
+        settings, model = settings_for(server, price=price), model_for(server)
+        asked = Calls({"m": (settings, model)}, ledger=MemoryLedger(), purse=budget)
+        answers = await asyncio.gather(
+            *(asked.complete(ask(tags={"run": 1, "plan": number})) for number in range(3)), return_exceptions=True
+        )
+        await asked.close()
+    assert [type(one).__name__ for one in answers] == (["Completion"] * 3 if field == "content" else ["LLMEmpty"] * 3)
+    assert 0.4 <= budget.spent_usd() <= 0.5
+    billed = server.frames_sent * len("blah " * 2) / 3.3 * 0.001
+    assert billed <= 0.55, "the server's own count, with the frames that were under way when a client left"
+
+
+async def test_a_model_that_was_billed_for_more_than_its_limit_needs_more_money_from_then_on() -> None:
+    budget, price = Budget(daemon_usd=1.0), Price.of("1", "1000")
+    async with ScriptedServer(default=Reply(output_tokens=300)) as server:  # the limit is 100
+        asked = Calls(
+            {"m": (settings_for(server, price=price), model_for(server))}, ledger=MemoryLedger(), purse=budget
+        )
+        refused = None
+        for number in range(5):
+            try:
+                await asked.complete(ask(tags={"run": 1, "plan": number}))
+            except BudgetError as error:
+                refused = error
+        await asked.close()
+    assert 0.9 <= budget.spent_usd() <= 1.0 and len(server.seen) == 3
+    assert refused is not None and "the next call could cost 0.300" in refused.message
+
+
+async def test_a_refusal_says_what_is_set_aside() -> None:
+    diary, budget, hold = Diary(), Budget(), asyncio.Event()
+    budget.open_run(1, 0.0005)  # a call is set aside at 0.00031
+    asked = calls(diary, Provider(diary, hold=hold), budget)
+    running = asyncio.create_task(asked.complete(ask()))
+    await diary.asked.wait()
+    with pytest.raises(BudgetError, match=r"0\.0003 set aside for calls under way, and the next call could cost 0\.0"):
+        await asked.complete(ask(user="x" * 500))
+    hold.set()
+    await running
 
 
 async def test_an_unknown_model_names_the_nearest() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from acceld.llm.client import Completion
 from acceld.llm.errors import LLMEmpty, LLMError, LLMInterrupted, LLMQuotaExceeded, LLMRateLimited, LLMUnavailable
 from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Api
-from tests.acceld.llm.models import ask, model_for
-from tests.acceld.llm.server import Reply, ScriptedServer
+from tests.acceld.llm.models import APIS, ask, model_for
+from tests.acceld.llm.server import FRAMES, Reply, ScriptedServer
 
 ONCE = RetryPolicy(max_tries=1)
 
@@ -163,12 +164,27 @@ async def test_a_context_that_is_full_cuts_an_answer_off() -> None:
 
 @pytest.mark.parametrize("field", ["content", "reasoning_content"])
 async def test_an_answer_far_beyond_its_limit_is_cut_off(field: str) -> None:
-    """A server that ignores max_output_tokens can cost at most a few times what was set aside."""
+    """A server that ignores max_output_tokens is not read without end, even where no cap counts the answer."""
     frames = [HELLO, *[chunk({field: "blah " * 200}) for _ in range(1000)], STOP]
     async with ScriptedServer([Reply(frames=frames)]) as server:
         completion = await answered(server)
     assert completion.finish_reason == "length" and completion.text.startswith("hello")
     assert completion.usage.estimated and 300 <= completion.usage.output_tokens <= 700
+
+
+@pytest.mark.parametrize("in_one_piece", [True, False])
+@pytest.mark.parametrize("api", APIS)
+async def test_a_byte_order_mark_before_the_first_event_loses_nothing(api: Api, in_one_piece: bool) -> None:
+    path = {"chat": "chat/completions"}.get(api, api)
+    frames = FRAMES[f"/v1/{path}"](Reply("hello"))
+    if api == "chat":
+        frames = [chunk({"content": "hello"}), *frames[-3:]]  # the text is in the first event
+    frames = (
+        [BOM_UTF8 + frames[0], *frames[1:]] if in_one_piece else [BOM_UTF8[:1], BOM_UTF8[1:] + frames[0], *frames[1:]]
+    )
+    async with ScriptedServer([Reply(frames=frames)]) as server:
+        completion = await answered(server, api, retry=ONCE)
+    assert (completion.text, completion.usage.input_tokens) == ("hello", 100)
 
 
 async def test_a_wait_that_is_too_long_is_told() -> None:

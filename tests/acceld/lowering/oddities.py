@@ -599,6 +599,13 @@ def backwards_over_the_edges_of_axes(x: Array) -> Any:
 
 
 @odd(M)
+def selection_that_constants_decide(x: Array) -> Any:
+    share = np.full((), 0.3, "float32")
+    large = np.abs(share) >= 0.5
+    return np.where(large, share - 1.0, share) * (x[::-1] - x) + np.where(large, x[::-1], x) + np.where(large, x, 2.0)
+
+
+@odd(M)
 def selection_between_types(x: Array) -> Any:
     best = x.argmax(axis=-1)
     return np.where(best > 4, best, best * 0.5) + np.concatenate([best, x[0, :2]])[:6]

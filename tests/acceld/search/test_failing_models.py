@@ -92,6 +92,21 @@ async def test_answers_without_code_are_not_bought_without_end(store: Store) -> 
     assert len(await store.read(load_candidates, run.id)) == 1 + 6
 
 
+async def test_a_run_that_is_resumed_after_plans_without_text_asks_for_new_ones(store: Store) -> None:
+    run = await new_run(store, plans=1, iterations=1, patience=0)
+    server = ScriptedServer()
+    server.answer = lambda body: Reply("Title: Load once\nClass: dma")
+    bought = [2, 3, 4]
+    async with server:
+        for calls in bought:
+            run = await search_on(store, run, server)
+            assert run.state is RunState.PAUSED and "has a header alone" in run.message
+            assert len(server.seen) == calls, "the stored answers are not bought again, and one new one is"
+        server.answer = lambda body: good(body, len(server.seen))
+        ended = await search_on(store, run, server)
+    assert ended.state is RunState.FINISHED and ended.message == "1 iterations done"
+
+
 async def test_a_run_that_waits_for_a_price_does_not_ask_for_a_higher_cap(store: Store) -> None:
     run, budget = await new_run(store), Budget()
     budget.open_run(run.id, 5.0)

@@ -364,3 +364,76 @@ class Turned(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.view_as_real(torch.view_as_complex(x.reshape(4, 4, 2)) * self.turns).flatten(1)
+
+
+class Bags(nn.Module):
+    """Sums and means of the rows of bags, of one length and of lengths that starts give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.means = nn.EmbeddingBag(20, 8, mode="mean")
+        self.sums = nn.EmbeddingBag(20, 8, mode="sum")
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        return self.means(x), self.sums(y, z)
+
+
+class Wholes(nn.Module):
+    """Arithmetic of whole numbers, and of whole numbers with narrow floats."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x // 3, torch.div(x - 5, 4, rounding_mode="trunc"), x % 5, x * y, torch.stack([x, y])
+
+
+class Inverse(nn.Module):
+    """The inverse of a matrix."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.inv(x)
+
+
+class Empty(nn.Module):
+    """An output without elements."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1.0, x[:, :0]
+
+
+class Fixed(nn.Module):
+    """An output that depends on no argument."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.full((3,), 2.5)
+
+
+class Deepening(nn.Module):
+    """Layers whose rates the class reads from a tensor while it is made, as vision models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rates = [rate.item() for rate in torch.linspace(0, 0.5, 3)]
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Dropout(rate), nn.Tanh()) for rate in rates)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Branches(nn.Module):
+    """A branch that depends on a value."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2.0 if x.sum().item() > 0 else x
+
+
+class Turns(nn.Module):
+    """Cosines of rotary positions, which are counted in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.arange(24).float(), persistent=False)
+        self.rates = 10000.0 ** (torch.arange(0, 8, 2).float() / -8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.outer(self.places, self.rates).cos()

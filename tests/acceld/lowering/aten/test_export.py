@@ -62,6 +62,9 @@ def test_modules_become_references_that_agree_with_them() -> None:
         asked("Resized", ((2, 3, 7, 6), f)),
         asked("Distances", ((2, 28, 8), f), ((2, 30, 8), f)),
         asked("Casts", ((4, 8), f)),
+        asked("Turns", ((2, 24, 4), f)),
+        asked("Bags", ((6, 5), "int64"), ((12,), "int64"), ((3,), "int64")),
+        asked("Wholes", ((4, 8), "int32"), ((4, 8), "float16")),
     ]
     wrong = [
         (asked("Unique", ((4, 8), f)), r"aten\.special_bessel_j0 is not lowered"),
@@ -69,7 +72,11 @@ def test_modules_become_references_that_agree_with_them() -> None:
         (asked("Chosen", ((4, 8), f)), r"aten\.\w+: a shape that depends on values is not lowered; keep all rows"),
         (asked("Drops", ((4, 8), f), training=True), "random"),
         (asked("Draws", ((4, 8), f)), "the module can not be made: TypeError"),
-        (asked("Absent", ((4, 8), f)), "the module can not be made: AttributeError"),
+        (asked("Absent", ((4, 8), f)), r"modules\.py has no class Absent; Known: Block"),
+        (asked("Inverse", ((4, 4), f)), r"torch\.linalg\.inv is not lowered; pass its result as an argument"),
+        (asked("Branches", ((4, 8), f)), r"branches on a value of an array at modules\.py:\d+: compute both branches"),
+        (asked("Empty", ((4, 8), f)), "output 2 of the module has no elements: leave it out"),
+        (asked("Fixed", ((4, 8), f)), "depend on no array: let forward read one of its arguments"),
         (asked("Writes", ((4, 8), f)), "writes its argument x"),
         (asked("Pairs", ((4, 8), f)), "returns None beside arrays"),
         (asked("Turned", ((4, 8), f)), "turns has complex numbers, which are not lowered: keep real and imaginary"),
@@ -84,7 +91,12 @@ def test_modules_become_references_that_agree_with_them() -> None:
     for one in found[: len(right)]:
         assert isinstance(one, ModuleReference), one
         assert one.difference is not None and one.difference < 1e-7
-    block, losses = found[0], found[4]
+    block, losses, bags, wholes = found[0], found[4], found[len(right) - 2], found[len(right) - 1]
+    assert isinstance(bags, ModuleReference) and isinstance(wholes, ModuleReference)
+    turns = found[len(right) - 3]
+    assert isinstance(turns, ModuleReference) and "np.arange(24)" in turns.text
+    assert bags.text.count("np.random.randint(0, 20") == 2 and "np.random.randint(0, 1, (3,))" in bags.text
+    assert "np.random.randint(0, 10, (4, 8))" in wholes.text, "a whole number that selects nothing is not 0 or 1 alone"
     assert isinstance(block, ModuleReference) and isinstance(losses, ModuleReference)
     cached = found[9]
     assert isinstance(cached, ModuleReference) and "np.random.randint(0, 9, (4,))" in cached.text
@@ -340,6 +352,17 @@ for words, made in (
     run(script)
 
 
+@with_torch
+@pytest.mark.slow
+def test_a_model_whose_class_reads_values_is_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["model", f"{MODULES}:Deepening", "--arg", "x=4x8:float32", "--json"]) == 0
+    regions = json.loads(capsys.readouterr().out)["regions"]
+    assert sum(one["count"] for one in regions) == 3 and not any("refused" in one for one in regions)
+
+
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"PyTorch is not installed"):
@@ -352,6 +375,7 @@ def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         (["--module", "a:B", "--reference", "r.py"], "a kernel, a reference or a module"),
         (["--reference", "r.py", "--init", "a=1"], "no module is named"),
         (["--module", "a:B", "--init", "width"], "is not NAME=VALUE"),
+        (["mine", "--module", "a:B"], "to name the folder, write -o mine in its place"),
     ],
 )
 def test_init_says_what_does_not_go_together(

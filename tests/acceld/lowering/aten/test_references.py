@@ -175,7 +175,10 @@ def raised() -> Program:
         (one("rand_like"), "aten.rand_like is random: it is not lowered"),
         (one("dropout", 0.5, True), "a dropout of 0.5 in training is random"),
         (one("sum", wanted=1), r"aten\.sum with these operands is not lowered"),
-        (one("div", 2.0, rounding_mode="floor"), "rounding_mode='floor'"),
+        (one("topk", 65), "topk of more than 64 values is not lowered"),
+        (one("bucketize", Named("x")), r"count the bounds below each value: \(bounds < x\[\.\.\., None\]\)\.sum"),
+        (one("scatter_reduce", 1, Named("x"), Named("x"), "amax"), "compare the index with torch.arange"),
+        (one("_embedding_bag", Named("x"), Named("x"), False, 2), "call functional.embedding, then reduce"),
         (indices_of_windows(), r"result 2 of aten\.max_pool1d_with_indices is not lowered"),
         (losses(ignore_index=3), "ignores a class"),
         (losses(label_smoothing=0.1), "label_smoothing of probabilities"),
@@ -195,6 +198,15 @@ def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> N
         (one("sub", 1.0, alpha=3), lambda x: x - 3.0),
         (one("rsub", 1.0), lambda x: 1.0 - x),
         (one("pow", 2), lambda x: x * x),
+        (one("div", 0.7, rounding_mode="floor"), lambda x: np.floor(x / 0.7)),
+        (one("div", 0.7, rounding_mode="trunc"), lambda x: np.trunc(x / 0.7)),
+        (one("floor_divide", -0.7), lambda x: np.floor(x / -0.7)),
+        (one("lerp", 2.0, 0.25), lambda x: 0.75 * x + 0.5),
+        (one("softplus", 2, 0.5), lambda x: np.where(2 * x > 0.5, x, np.log(1 + np.exp(2 * x)) / 2)),
+        (one("rrelu_with_noise_functional", Named("x"), 0.1, 0.3), lambda x: np.where(x > 0, x, 0.2 * x)),
+        (one("kron", Named("x"), shape=(16, 64)), lambda x: np.kron(x, x)),
+        (one("xlogy", 3.0), lambda x: x * np.log(3.0)),
+        (one("isfinite"), np.isfinite),
         (raised(), lambda x: np.power(-2.0, np.sign(x))),
         (one("hardshrink", 0.5), lambda x: np.where(np.abs(x) > 0.5, x, 0.0)),
         (one("softshrink", 0.5), lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0.0)),
@@ -234,6 +246,99 @@ def test_an_output_has_the_narrow_float_that_pytorch_returns() -> None:
     forward = loaded(reference_text(Program("forward", inputs, (), (product,), ("z",))))["forward"]
     x = np.ones((4, 4)).astype("bfloat16")
     assert (forward(x, x).dtype.name, forward(*[x.astype(np.float64)] * 2).dtype.name) == ("bfloat16", "float64")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_whole_numbers_times_narrow_floats_are_narrow_floats(dtype: str) -> None:
+    """Numpy multiplies float16 with int32 into float64, and PyTorch into float16."""
+    narrow, whole = Array((4, 4), dtype), Array((4, 4), "int32")
+    inputs = (Input("x", narrow, "argument", "x"), Input("n", whole, "argument", "n"))
+    product = Call("z", "mul", (Named("x"), Named("n")), {}, (narrow,))
+    forward = loaded(reference_text(Program("forward", inputs, (), (product,), ("z",))))["forward"]
+    x, n = np.full((4, 4), 0.5).astype(dtype), np.full((4, 4), 3, np.int32)
+    assert (forward(x, n).dtype.name, forward(x.astype(np.float64), n).dtype.name) == (dtype, "float64")
+
+
+ROWS = Input("x", Array((6, 8), F), "argument", "x")
+PLACES = Input("i", Array((6, 8), "int64"), "argument", "i")
+ROW = Input("i", Array((10,), "int64"), "argument", "i")
+STARTS = Input("s", Array((3,), "int64"), "argument", "s")
+
+
+def over_rows(
+    operator: str, *args: Argument, inputs: tuple[Input, ...], results: int = 1, **named: Argument
+) -> Program:
+    """Return a program of one call on arrays of 6 rows; its output is the call's first result."""
+    shape = (3, 8) if operator == "_embedding_bag" else (6, 8)
+    made = Call("c", operator, args, named, (Array(shape, F),) * results)
+    if results == 1:
+        return Program("forward", inputs, (), (made,), ("c",))
+    return Program("forward", inputs, (), (made, Call("y", "getitem", (Named("c"), 0), {}, ())), ("y",))
+
+
+def added(x: Any, i: Any) -> Any:
+    """Return x with x added at the columns i of its own rows."""
+    found = x.copy()
+    np.add.at(found, (np.arange(6)[:, None], i), x)
+    return found
+
+
+def bags_of(x: Any, i: Any, s: Any) -> Any:
+    """Return the sum of the rows of x in each bag of i."""
+    return np.stack([x[i[a:b]].sum(0) for a, b in zip(s, [*s[1:], len(i)], strict=True)])
+
+
+@pytest.mark.parametrize(
+    "program, given, wanted",
+    [
+        (
+            over_rows("scatter_add", Named("x"), 1, Named("i"), Named("x"), inputs=(ROWS, PLACES)),
+            (np.random.default_rng(1).integers(0, 8, (6, 8)),),
+            added,
+        ),
+        (
+            over_rows("scatter", Named("x"), 0, Named("i"), 2.0, inputs=(ROWS, PLACES)),
+            (np.arange(48).reshape(6, 8) % 5,),
+            lambda x, i: np.where((i[None] == np.arange(6)[:, None, None]).any(1), 2.0, x),
+        ),
+        (
+            over_rows(
+                "_embedding_bag", Named("x"), Named("i"), Named("s"), False, 0, inputs=(ROWS, ROW, STARTS), results=4
+            ),
+            (np.array([5, 0, 1, 1, 3, 2, 4, 0, 5, 5]), np.array([0, 4, 4])),
+            bags_of,
+        ),
+        (
+            over_rows(
+                "_embedding_bag", Named("x"), Named("i"), Named("s"), False, 1, inputs=(ROWS, ROW, STARTS), results=4
+            ),
+            (np.array([5, 0, 1, 1, 3, 2, 4, 0, 5, 5]), np.array([0, 4, 4])),
+            lambda x, i, s: bags_of(x, i, s) / np.array([[4], [1], [6]]),
+        ),
+    ],
+)
+def test_rows_are_scattered_and_put_into_bags(
+    program: Program, given: tuple[Any, ...], wanted: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(program), encoding="utf-8")
+    x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+    space = loaded(path.read_text("utf-8"))
+    right = wanted(x.astype(np.float64), *given)
+    assert np.allclose(space["forward"](x.astype(np.float64), *given), right, rtol=1e-12)
+    arguments = [(one.name, (one.array.shape, one.array.dtype.replace("64", "32"))) for one in program.inputs]
+    source = printed(lowered(traced(space["forward"], path, arguments), "nki"), "nki")
+    found = np.asarray(run_all(source, x, *(one.astype(np.int32) for one in given))[0], np.float64)
+    assert np.linalg.norm(found.reshape(right.shape) - right) <= 1e-6 * np.linalg.norm(right)
+
+
+def test_whole_numbers_are_divided_towards_zero() -> None:
+    whole = Array((4,), "int32")
+    inputs = (Input("x", whole, "argument", "x"), Input("y", whole, "argument", "y"))
+    made = Call("z", "div", (Named("x"), Named("y")), {"rounding_mode": "trunc"}, (whole,))
+    forward = loaded(reference_text(Program("forward", inputs, (), (made,), ("z",))))["forward"]
+    x, y = np.array([-7, 7, -7, 7], np.int32), np.array([2, 2, -2, -2], np.int32)
+    assert forward(x, y).tolist() == [-3, 3, 3, -3]
 
 
 def test_variance_and_mean_are_two_results() -> None:
