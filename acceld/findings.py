@@ -84,6 +84,8 @@ def floor_share(
     what = floor.of
     if what == "products" and found.dtype == "float32":
         what = f"products at {found.precision}"
+    if floor.counted and floor.least_us > floor.certain_us:
+        what += " as the reference computes them (another algorithm may take less)"
     answer: Json = {
         "floor_us": _rounded(least_us),
         "floor_is": f"{what} on {'one core' if cores == 1 else f'{cores} cores'}",

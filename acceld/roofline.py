@@ -177,11 +177,18 @@ class Floor:
     transfers_us: float
     products_us: float
     elements_us: float
+    counted: bool = False
+    """True if the operations are those of the reference. A kernel with another algorithm may then take less time."""
 
     @property
     def least_us(self) -> float:
         """Physical least time of all the work, in microseconds: that of the kind that takes longest."""
         return max(self.transfers_us, self.products_us, self.elements_us)
+
+    @property
+    def certain_us(self) -> float:
+        """Time in microseconds below which no kernel can be: that of the transfers alone if operations are counted."""
+        return self.transfers_us if self.counted else self.least_us
 
     @property
     def of(self) -> str:
@@ -191,19 +198,19 @@ class Floor:
 
 
 def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
-    """Return the physical least times of the declared work on a chip; None if the work or a rate is not known.
-
-    Counted operations take no time here, because another algorithm than the reference's may do with fewer.
-    """
+    """Return the physical least times of the declared work on a chip; None if the work or a rate is not known."""
     peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
     if evaluated.work is None or peaks is None or wire is None:
         return None
     work, passes = evaluated.work, _fewest_passes(evaluated)
-    if work.counted:
-        return Floor(1e6 * work.hbm_bytes / wire, 0.0, 0.0)
     fastest = _fastest_product(evaluated, peaks) / passes
     elementwise = _element_flops_per_s(CHIPS[chip], passes, narrow=evaluated.dtype != "float32")
-    return Floor(1e6 * work.hbm_bytes / wire, 1e6 * work.matmul_flops / fastest, 1e6 * work.vector_flops / elementwise)
+    return Floor(
+        1e6 * work.hbm_bytes / wire,
+        1e6 * work.matmul_flops / fastest,
+        1e6 * work.vector_flops / elementwise,
+        work.counted,
+    )
 
 
 def floor_us(evaluated: Assessed, chip: str) -> float | None:
@@ -211,7 +218,7 @@ def floor_us(evaluated: Assessed, chip: str) -> float | None:
     faster is suspect even if its outputs are right.
     """
     floor = floor_of(evaluated, chip)
-    return None if floor is None else floor.least_us
+    return None if floor is None else floor.certain_us
 
 
 SCALAR_OPERATIONS, VECTOR_OPERATIONS, TENSOR_OPERATIONS = 4, 3, 2

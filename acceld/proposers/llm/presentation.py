@@ -246,7 +246,12 @@ def standing(evaluation: Evaluation | None, floor: Floor | None = None, cores: i
     if floor is not None and floor.least_us > 0:
         # No percentage of a peak is shown: it refers to products in float32, and can exceed 100 % if the gate allows
         # products of bfloat16 parts.
-        text += f". No kernel takes less than {duration(floor.least_us / cores)}, the least time of its {floor.of}"
+        least = duration(floor.least_us / cores)
+        text += (
+            f". The {floor.of} of the reference's algorithm take{'' if floor.of.endswith('s') else 's'} at least {least}"
+            if floor.counted and floor.least_us > floor.certain_us
+            else f". No kernel takes less than {least}, the least time of its {floor.of}"
+        )
     else:
         if evaluation.percent_of_peak is not None:
             text += f": {percent(evaluation.percent_of_peak)} of the peak that its declared work allows"
