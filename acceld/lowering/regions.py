@@ -51,8 +51,8 @@ on one partition.
 START = 64
 """Cycles that an instruction takes in addition to one cycle for each column."""
 SPREAD, LEAST_SPREAD = 8, 2**18
-"""How often elements are repeated, and least number of elements of the result, from which the result's way through HBM costs
-more than to repeat the elements where the result is read.
+"""Least number of repetitions, and of elements of a result with repeated elements, from which storing the result in HBM costs
+more than repeating its elements where they are read.
 """
 LEAST_SUMMED = 16
 """Least number of rows that are summed on partitions, if nothing else of the region needs rows."""

@@ -40,7 +40,7 @@ _PLAIN = 0
 
 
 class _Written:
-    """What the iterations of one loop have written to one buffer since the loop began.
+    """Record what the iterations of one loop have written to one buffer since the loop began.
 
     Each array has an entry for each element of the buffer. An iteration is known by its *stamp*, the number of iterations of
     all loops that had begun before. Stamps below that of the loop's first iteration stand for nothing.
@@ -100,7 +100,7 @@ class _Written:
 
 @dataclass(slots=True)
 class _State:
-    """Who has written a register or an accumulator since a loop began: the stamp of the last iteration, and how (see
+    """Record which iteration last wrote a register or an accumulator since a loop began, by its stamp, and how (see
     :class:`_Written`).
     """
 

@@ -215,7 +215,7 @@ class LLMProposer:
             if parsed is not None:
                 return completion, parsed
             if asked > 1 and not completion.is_stored:
-                raise LLMEmpty(f"a plan of model {completion.model!r} has a header alone")
+                raise LLMEmpty(f"model {completion.model!r} answered with the header of a plan, and no plan")
             longer = completion.finish_reason == "length"
 
     async def first(self, request: FirstRequest) -> str | None:

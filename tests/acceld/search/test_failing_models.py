@@ -100,7 +100,7 @@ async def test_a_run_that_is_resumed_after_plans_without_text_asks_for_new_ones(
     async with server:
         for calls in bought:
             run = await search_on(store, run, server)
-            assert run.state is RunState.PAUSED and "has a header alone" in run.message
+            assert run.state is RunState.PAUSED and "the header of a plan, and no plan" in run.message
             assert len(server.seen) == calls, "the stored answers are not bought again, and one new one is"
         server.answer = lambda body: good(body, len(server.seen))
         ended = await search_on(store, run, server)
