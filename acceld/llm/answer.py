@@ -43,12 +43,13 @@ def may_go_on(request: CompletionRequest, answer: Received) -> bool:
     """Return False if an answer that is arriving is to be cut off: it is longer than the request allows, because the
     server ignores the limit, and there is no money for more; or it is ``LONGEST_FACTOR`` times as long.
 
-    Its tokens are estimated from its characters. No piece has less than one token.
+    The answer's tokens are estimated from its characters. For the money, each piece counts as one token at least.
     """
-    tokens = max(answer.pieces, int(answer.chars / request.lengths.answer_chars_per_token))
+    tokens = int(answer.chars / request.lengths.answer_chars_per_token)
     if tokens > LONGEST_FACTOR * request.max_output_tokens:
         return False
-    return request.progress is None or request.progress.affords(tokens)
+    # a server may send a token in several pieces, so that their number counts for the money alone
+    return request.progress is None or request.progress.affords(max(answer.pieces, tokens))
 
 
 def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer: Received) -> Completion:
