@@ -75,7 +75,8 @@ class SourceReader(ExpressionReader):
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
-        numbers = {name for name, one in facts.items() if one is None and name not in bound}
+        self._varying = {name for name, one in facts.items() if not isinstance(one, tuple)} & {*bound, *counted}
+        numbers = {name for name, one in facts.items() if one is None and name not in self._varying}
         self.loop_variables |= numbers  # numbers of which only the name is known, as of a loop's variable
         loops = (one for one in walked(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
@@ -245,10 +246,22 @@ class SourceReader(ExpressionReader):
                 return
         if isinstance(value, ast.Call):
             self._operation(statement, target, value)
+        elif self._varies(target, value):
+            return
         elif isinstance(value, ast.BinOp) if isinstance(target, ast.Name) else self._copies(target, value):
             statement.kind, statement.op, statement.target = "op", "expression", self.access(target)
             statement.args = {"x": value}
             self._reads(statement)
+
+    def _varies(self, target: ast.expr, value: ast.expr) -> bool:
+        """Tell whether a name gets a number that depends on an argument that the function binds again, such as ``r0`` in
+        ``r0 = r0 + 128``. Such a name stands for no tile, and for another number elsewhere.
+        """
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.BinOp | ast.Name | ast.Constant):
+            return False
+        varies = any(one.id in self._varying for one in (target, *names_in(value)))
+        self._varying |= {target.id} if varies else set()
+        return varies
 
     def _copies(self, target: ast.expr, value: ast.expr) -> bool:
         """Tell whether ``target = value`` writes the values of tiles into a declared tile."""
@@ -259,6 +272,8 @@ class SourceReader(ExpressionReader):
 
     def _addition(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
         """Fill in ``statement`` from the parts of ``target += value``."""
+        if self._varies(target, value):
+            return
         statement.augmented = True
         statement.target = self.access(target)
         if isinstance(value, ast.Call):
