@@ -63,7 +63,9 @@ def _patterned(tree: ast.Module) -> set[str]:
                 given = [value]
             case _:
                 continue
-        found.update(one.id for each in given for one in names_in(each))  # a function or a second name may have a pattern
+        found.update(
+            one.id for each in given for one in names_in(each)
+        )  # a function or a second name may have a pattern
     return found
 
 
