@@ -371,8 +371,8 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
             failed = failed or error
             line = _line_of(error.__traceback__, filename)
             place = next((at for at, one in enumerate(left) if one.lineno <= line <= (one.end_lineno or line)), None)
-            if place is None or (isinstance(left[place], ast.FunctionDef) and line >= left[place].body[0].lineno):
-                raise  # inside of a function of the file, which may have changed anything
+            if place is None or _is_inside(left[place], line):
+                raise  # a function of the file may have changed anything
             known = entry in module.__dict__
             why = f" without {' and '.join(sorted(session.missing))}" if session.missing else ""
             rest = "the rest is not executed" if known else "the statement is left out"
@@ -389,6 +389,11 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
         if failed is not None and entry not in module.__dict__:
             raise failed
         return tuple(notices)
+
+
+def _is_inside(statement: ast.stmt, line: int) -> bool:
+    """Tell whether a line belongs to the body of a function that a statement defines."""
+    return isinstance(statement, ast.FunctionDef) and line >= statement.body[0].lineno
 
 
 def _changed_by(statement: ast.stmt, module: ModuleType) -> set[str]:
