@@ -69,10 +69,16 @@ def with_counted_loops(source: str) -> str:
 
 def counted_values(source: str) -> dict[str, tuple[str, str]]:
     """Return, for the new name of each loop variable that :func:`with_counted_loops` may give, the old name and the text of
-    its value, such as ``i_r0: (r0, 128 * i_r0)``.
+    its value, such as ``i_r0: (r0, 128 * i_r0)``. The result is empty for a source that does not parse.
     """
+    if not _MAY_COUNT.search(source):
+        return {}
+    try:
+        tree = parsed(source)
+    except (SyntaxError, ValueError):
+        return {}
     found = {}
-    for loop in walked(parsed(source)):
+    for loop in walked(tree):
         if isinstance(loop, ast.For) and (parts := _parts(loop)) is not None and (name := _name(loop)):
             fresh = f"i_{name}"
             found[fresh] = name, _value(parts[0], parts[2], fresh)[0]
