@@ -12,7 +12,7 @@ import re
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, called, elements, names_in, walked
+from acceld.nki.source.syntax import DECLARATIONS, NO_TILES, called, elements, names_in, root, walked
 
 _MAY_TAKE = re.compile(r"\)\s*\[")
 """Matches an index behind a call. Parsing costs far more than this search."""
@@ -57,8 +57,10 @@ def _patterned(tree: ast.Module) -> set[str]:
     found = {one.id for owner in owners for one in names_in(owner)}
     for node in walked(tree):
         match node:
-            case ast.Call(func=ast.Name(), args=args, keywords=named):
+            case ast.Call(func=function, args=args, keywords=named) if root(function) not in NO_TILES:
                 given = [*args, *(one.value for one in named)]
+            case ast.For(iter=value) | ast.comprehension(iter=value):
+                given = [value]
             case ast.Assign(value=value) | ast.Return(value=ast.expr() as value):
                 given = [value]
             case _:

@@ -582,7 +582,7 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
                 found.add(node.id)
             return
         if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
-            return
+            around = around.union(*(_plain_names(one.target) for one in node.generators))
         inside = around | bound[id(node)] if isinstance(node, ast.For) else around
         for child in below(node):
             visit(child, around if isinstance(node, ast.For) and child is node.iter else inside)
