@@ -12,7 +12,7 @@ import re
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, NO_TILES, called, elements, names_in, root, walked
+from acceld.nki.source.syntax import DECLARATIONS, NO_TILES, called, elements, root, uncached_names_in, walked
 
 _MAY_TAKE = re.compile(r"\)\s*\[")
 """Matches an index behind a call. Parsing costs far more than this search."""
@@ -54,7 +54,7 @@ def _patterned(tree: ast.Module) -> set[str]:
     owners = [one.value for one in walked(tree) if isinstance(one, ast.Attribute) and one.attr == "ap"]
     if not owners:
         return set()
-    found = {one.id for owner in owners for one in names_in(owner)}
+    found = {one.id for owner in owners for one in uncached_names_in(owner)}
     for node in walked(tree):
         match node:
             case ast.Call(func=function, args=args, keywords=named) if root(function) not in NO_TILES:
@@ -65,9 +65,8 @@ def _patterned(tree: ast.Module) -> set[str]:
                 given = [value]
             case _:
                 continue
-        found.update(
-            one.id for each in given for one in names_in(each)
-        )  # a function or a second name may have a pattern
+        # a function, a list or a second name may have a pattern
+        found.update(one.id for each in given for one in uncached_names_in(each))
     return found
 
 
