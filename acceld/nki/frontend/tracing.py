@@ -373,8 +373,8 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
             failed = failed or error
             line = _line_of(error.__traceback__, filename)
             place = next((at for at, one in enumerate(left) if one.lineno <= line <= (one.end_lineno or line)), None)
-            if place is None:
-                raise
+            if place is None or _is_inside(left[place], line):
+                raise  # a function of the file may have changed anything
             known = entry in module.__dict__
             why = f" without {' and '.join(sorted(session.missing))}" if session.missing else ""
             rest = "the rest is not executed" if known else "the statement is left out"
@@ -383,7 +383,9 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
                 reason = (
                     f"line {line}, which gives this name its value, fails here{why}: {type(error).__name__}: {error}"
                 )
-                session.left_out |= dict.fromkeys(_bound_by(left[place]), reason)
+                for name in _changed_by(left[place], module):
+                    session.left_out[name] = reason
+                    module.__dict__.pop(name, None)  # its value from before is not the one that the file means
                 left = left[place + 1 :]
                 continue
         if failed is not None and entry not in module.__dict__:
@@ -391,10 +393,34 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
         return tuple(notices)
 
 
-def _bound_by(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement binds."""
-    names = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    return names | {statement.name} if isinstance(statement, ast.FunctionDef | ast.ClassDef) else names
+def _is_inside(statement: ast.stmt, line: int) -> bool:
+    """Tell whether a line belongs to the body of a function that a statement defines."""
+    return isinstance(statement, ast.FunctionDef) and line >= statement.body[0].lineno
+
+
+def _changed_by(statement: ast.stmt, module: ModuleType) -> set[str]:
+    """Return the names that a statement of a file binds, and the names of objects of which it sets an item or calls a method.
+
+    Modules, functions and classes are not among those objects.
+    """
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    found = set[str]()
+    for one in ast.walk(statement):
+        match one:
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case (
+                ast.Subscript(value=owner, ctx=ast.Store())
+                | ast.Attribute(value=owner, ctx=ast.Store())
+                | ast.Expr(value=ast.Call(func=ast.Attribute(value=owner)))
+            ):
+                while isinstance(owner, ast.Subscript | ast.Attribute):
+                    owner = owner.value
+                if isinstance(owner, ast.Name):
+                    value = module.__dict__.get(owner.id)
+                    found |= set() if isinstance(value, ModuleType) or callable(value) else {owner.id}
+    return found
 
 
 def _package(file: Path, root: Path) -> str:

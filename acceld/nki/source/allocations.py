@@ -12,7 +12,7 @@ import re
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import DECLARATIONS, called, elements, walked
+from acceld.nki.source.syntax import DECLARATIONS, NO_TILES, called, elements, root, uncached_names_in, walked
 
 _MAY_TAKE = re.compile(r"\)\s*\[")
 """Matches an index behind a call. Parsing costs far more than this search."""
@@ -29,11 +29,12 @@ def with_used_parts(source: str) -> str:
     except (SyntaxError, ValueError):
         return source
     text, edits, found = SourceText(source), Edits(source), False
+    patterned = _patterned(tree)
     for node in walked(tree):
         match node:
             case ast.Assign(
-                targets=[ast.Name()], value=ast.Subscript(value=ast.Call(func=function) as call) as part
-            ) if called(function) in DECLARATIONS:
+                targets=[ast.Name(id=name)], value=ast.Subscript(value=ast.Call(func=function) as call) as part
+            ) if called(function) in DECLARATIONS and name not in patterned:
                 shape = _shape(call)
                 used = [_extent(one) for one in elements(part)]
                 if shape is None or len(shape) != len(used) or None in used:
@@ -44,6 +45,29 @@ def with_used_parts(source: str) -> str:
                 edits.replace(text.span(call)[1], text.span(part)[1], "")
                 found = True
     return edits.apply() if found else source
+
+
+def _patterned(tree: ast.Module) -> set[str]:
+    """Return the names of tiles that an access pattern (``tile.ap``) may read or write. The steps of a pattern count
+    elements of the whole tile, so such a tile keeps its shape.
+    """
+    owners = [one.value for one in walked(tree) if isinstance(one, ast.Attribute) and one.attr == "ap"]
+    if not owners:
+        return set()
+    found = {one.id for owner in owners for one in uncached_names_in(owner)}
+    for node in walked(tree):
+        match node:
+            case ast.Call(func=function, args=args, keywords=named) if root(function) not in NO_TILES:
+                given = [*args, *(one.value for one in named)]
+            case ast.For(iter=value) | ast.comprehension(iter=value):
+                given = [value]
+            case ast.Assign(value=value) | ast.Return(value=ast.expr() as value):
+                given = [value]
+            case _:
+                continue
+        # a function, a list or a second name may have a pattern
+        found.update(one.id for each in given for one in uncached_names_in(each))
+    return found
 
 
 def _shape(call: ast.Call) -> list[ast.expr] | None:

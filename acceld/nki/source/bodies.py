@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import bindings, is_straight, walked
+from acceld.nki.source.syntax import bindings, is_straight, names_in, walked
 
 Fact = tuple[tuple[int, ...] | int | None, str]
 """Shape and dtype of a tensor, or the value of a number (None if it is unknown or varies) and no dtype."""
@@ -98,6 +98,8 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
     bound.update(kernel.parameters)
     for name in parameters:
         value = given[name]
+        if value in defaults and any(bound[one.id] for one in names_in(value)):
+            return None  # a name of the module, and another one in the kernel
         if isinstance(value, ast.Name) and bound[value.id] > 1 and not kernel.is_number(value):
             return None  # it may be another tensor in each call
         fact = _fact(kernel, value, tensors)

@@ -19,7 +19,7 @@ from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import LOOPS, TILE_SIZES, below, called, is_straight, numbers, uncached_names_in, walked
 
-_SIMPLE = (ast.Name, ast.Constant, ast.Attribute, ast.BinOp, ast.UnaryOp)
+_SIMPLE = (ast.Constant, ast.BinOp, ast.UnaryOp)
 """Nodes of a first value or a step: evaluated again in every iteration, they give the same value."""
 _ATOMS = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.Subscript)
 _PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
@@ -51,10 +51,14 @@ def with_counted_loops(source: str) -> str:
         done = False
         for function in tree.body:
             if isinstance(function, ast.FunctionDef) and is_straight(function):
-                steps, free = known | _sizes(function), _loop_variables(function)
+                given = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+                steps, free = (known - given) | _sizes(function), _loop_variables(function)
                 replaced: set[str] = set()
+                steady = known | given | _stored(function)
                 for loop in _loops(function.body):
-                    if _name(loop) in free and not replaced & _names(loop.iter) and _count(text, edits, loop, steps):
+                    if _name(loop) not in free or replaced & _names(loop.iter):
+                        continue
+                    if _count(text, edits, loop, steps, steady):
                         replaced.add(_name(loop))
                         done = True
         if not done:
@@ -83,6 +87,10 @@ def counted_values(source: str) -> dict[str, tuple[str, str]]:
 
 def _names(node: ast.AST) -> set[str]:
     return {one.id for one in uncached_names_in(node)}
+
+
+def _stored(node: ast.AST) -> set[str]:
+    return {one.id for one in uncached_names_in(node) if isinstance(one.ctx, ast.Store)}
 
 
 def _loops(body: list[ast.stmt]) -> Iterator[ast.For]:
@@ -160,15 +168,20 @@ def _loop_variables(function: ast.FunctionDef) -> set[str]:
     return {name for name, alone in bound.items() if alone} - given
 
 
-def _count(text: SourceText, edits: Edits, loop: ast.For, sizes: set[str]) -> bool:
-    """Add to ``edits`` a loop that counts from 0 by 1 in place of ``loop``. Return False if the loop has to stay."""
+def _count(text: SourceText, edits: Edits, loop: ast.For, sizes: set[str], steady: set[str]) -> bool:
+    """Add to ``edits`` a loop that counts from 0 by 1 in place of ``loop``. Return False if the loop has to stay.
+
+    ``sizes`` are names of positive integers, ``steady`` the names that no other function can change.
+    """
     parts = _parts(loop)
     if parts is None or loop.orelse or not isinstance(loop.iter, ast.Call):
         return False
     first, end, step = parts
-    changed = {node.id for one in loop.body for node in uncached_names_in(one) if isinstance(node.ctx, ast.Store)}
+    changed = set[str]().union(*map(_stored, loop.body))
     used = _names(first) | _names(step)
-    if not _is_size(step, sizes) or not _is_simple(first) or used & changed or loop.iter.lineno != loop.iter.end_lineno:
+    if not _is_size(step, sizes) or not _is_simple(first, steady) or used & changed:
+        return False
+    if loop.iter.lineno != loop.iter.end_lineno:
         return False
     name, fresh = _name(loop), f"i_{_name(loop)}"
     if fresh in text.words:
@@ -182,8 +195,14 @@ def _count(text: SourceText, edits: Edits, loop: ast.For, sizes: set[str]) -> bo
     return True
 
 
-def _is_simple(node: ast.AST) -> bool:
-    return isinstance(node, (*_SIMPLE, ast.operator, ast.unaryop)) and all(_is_simple(child) for child in below(node))
+def _is_simple(node: ast.AST, steady: set[str]) -> bool:
+    match node:
+        case ast.Name(id=name):
+            return name in steady
+        case ast.Attribute(attr=attribute):
+            return attribute in TILE_SIZES
+    simple = isinstance(node, (*_SIMPLE, ast.operator, ast.unaryop))
+    return simple and all(_is_simple(child, steady) for child in below(node))
 
 
 def _value(first: ast.expr, step: ast.expr, fresh: str) -> tuple[str, bool]:

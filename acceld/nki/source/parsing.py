@@ -75,7 +75,8 @@ class SourceReader(ExpressionReader):
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
-        numbers = {name for name, one in facts.items() if one is None and name not in bound}
+        self._varying = {name for name, one in facts.items() if not isinstance(one, tuple)} & {*bound, *counted}
+        numbers = {name for name, one in facts.items() if one is None and name not in self._varying}
         self.loop_variables |= numbers  # numbers of which only the name is known, as of a loop's variable
         loops = (one for one in walked(self.function) if isinstance(one, ast.For))
         self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
@@ -250,10 +251,22 @@ class SourceReader(ExpressionReader):
                 return
         if isinstance(value, ast.Call):
             self._operation(statement, target, value)
+        elif self._varies(target, value):
+            return
         elif isinstance(value, ast.BinOp) if isinstance(target, ast.Name) else self._copies(target, value):
             statement.kind, statement.op, statement.target = "op", "expression", self.access(target)
             statement.args = {"x": value}
             self._reads(statement)
+
+    def _varies(self, target: ast.expr, value: ast.expr) -> bool:
+        """Tell whether a name gets a number that depends on an argument that the function binds again, such as ``r0`` in
+        ``r0 = r0 + 128``. Such a name stands for no tile, and for another number elsewhere.
+        """
+        if not isinstance(target, ast.Name) or not isinstance(value, ast.BinOp | ast.Name | ast.Constant):
+            return False
+        varies = any(one.id in self._varying for one in (target, *names_in(value)))
+        self._varying |= {target.id} if varies else set()
+        return varies
 
     def _copies(self, target: ast.expr, value: ast.expr) -> bool:
         """Tell whether the assignment ``target = value`` copies or computes the values of tiles into a declared tile."""
@@ -264,6 +277,8 @@ class SourceReader(ExpressionReader):
 
     def _addition(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
         """Fill in ``statement`` from the parts of ``target += value``."""
+        if self._varies(target, value):
+            return
         statement.augmented = True
         statement.target = self.access(target)
         if isinstance(value, ast.Call):
@@ -560,17 +575,19 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
     """Return the names that loops bind (loop variables, numbers and indices) and that the function also reads outside
     of those loops, where they keep their last value.
     """
-    bound: set[tuple[str, ast.For]] = set()
-    read: set[tuple[str, tuple[ast.For, ...]]] = set()
-    left: list[tuple[ast.AST, tuple[ast.For, ...]]] = [(one, ()) for one in function.body]
+    bound: set[tuple[str, ast.AST]] = set()
+    read: set[tuple[str, tuple[ast.AST, ...]]] = set()
+    left: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(one, ()) for one in function.body]
     while left:
         node, around = left.pop()
-        inside = around
+        inside: tuple[ast.AST, ...] = around
+        over: ast.AST | None = None
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
                 read.add((name, around))
-            case ast.Name() | ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
-                continue
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                inside = (*around, node)
+                bound |= {(name, node) for one in node.generators for name in _plain_names(one.target)}
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Constant() | ast.Name()):
                 bound |= {(name, loop) for loop in around}
             case ast.For(target=target, iter=over):

@@ -284,6 +284,29 @@ def test_a_statement_that_fails_only_here_is_left_out_before_the_kernel(head: st
         trace(kernel(head="1 / 0\n"), [SPEC])
 
 
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("n = 1\nn = open('no such file').read()\n", "n"),
+        ("n = 1\nn += len(open('no such file').read())\n", "n"),
+        ("n = 1\nwith open('no such file') as file:\n    n = 2\n", "n"),
+        ("n = {'a': 1}\nn['a'] = open('no such file')\n", "n"),
+        ("n = {'a': 1}\nn.update(open('no such file'))\n", "n"),
+    ],
+)
+def test_a_value_from_before_a_statement_that_fails_only_here_is_not_used(head: str, name: str) -> None:
+    with pytest.raises(KernelCrash, match=f"'{name}' is not defined") as crash:
+        trace(kernel(f"assert {name}", head), [SPEC])
+    assert "line 2, which gives this name its value, fails here" in crash.value.hint
+
+
+def test_a_function_of_the_file_that_fails_here_is_not_left_out() -> None:
+    with pytest.raises(KernelCrash, match="no such file"):
+        trace(kernel(head="def read():\n    return open('no such file')\n\n\nn = read()\n"), [SPEC])
+    import_of_os = "import os\nos.remove('no such file')\nm = os.sep\n"
+    assert trace(kernel("assert m and os.sep", import_of_os), [SPEC]).notices, "the module is kept"
+
+
 def test_the_reason_is_the_failed_statement_where_the_kernel_itself_is_left_out() -> None:
     source = kernel().replace("def kernel(x):", "@open('no such file')\ndef kernel(x):")
     with pytest.raises(KernelCrash, match="no such file"):

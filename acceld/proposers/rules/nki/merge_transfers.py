@@ -20,7 +20,7 @@ from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import changed, comments
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import rendered
-from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements
+from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements, names_in
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _SETTINGS = {"dst", "src", "engine", "dge_mode", "name"}
@@ -91,6 +91,9 @@ def _pieces(kernel: KernelModule, loop: Loop) -> _Pieces | None:
     names = {loop.variable, target.name, source.name}
     if not _SETTINGS.issuperset(transfer.args) or target.name == source.name or kernel.ambiguous & names:
         return None
+    settings = [value for name, value in transfer.args.items() if name != "src"]
+    if any(one.id == loop.variable for value in settings for one in names_in(value)):
+        return None  # such as an engine for each iteration
     into, of = _moving(target, loop.variable), _moving(source, loop.variable)
     if into is None or of is None or len(into) != 1 or len(of) > 1:
         return None

@@ -82,6 +82,14 @@ def test_a_function_that_may_be_called_with_something_else_is_no_place(old: str,
     assert not bodies(KernelModule(normalized(source), "nki", SHAPES, DTYPES))
 
 
+def test_a_default_of_the_module_is_not_read_as_the_kernels_own_number() -> None:
+    shared = KERNEL.replace("out, r0, rows):", "out, r0, rows, line=LINE):")
+    (body,) = bodies(KernelModule(normalized(shared), "nki", SHAPES, DTYPES))
+    assert body.shapes[-1] == 8
+    own = shared.replace("    rows = x.shape[0]\n", "    rows = x.shape[0]\n    LINE = 4\n")
+    assert not bodies(KernelModule(normalized(own), "nki", SHAPES, DTYPES))
+
+
 def test_what_a_step_loop_does_stays() -> None:
     source = current(
         "x",
@@ -142,10 +150,13 @@ def test_a_changed_line_of_a_step_loop_keeps_the_loops_variable() -> None:
         "for r in range(0, 8, 2):\n        f(i_r)",  # the new name is taken
         "for r in range(0, 8, 2):\n        f(r)\n    else:\n        f(1)",
         "for r in range(f(), 8):\n        f(r)",
+        "for r in range(first, 8):\n        f(r)",  # f may change this name of the module
+        "for r in range(s.first, 8):\n        s.first = 3\n        f(r)",
+        "for r in range(8, 0, STEP):\n        f(r)",  # the module's number is hidden by a parameter
     ],
 )
 def test_a_loop_whose_values_may_differ_stays(loop: str) -> None:
-    source = f"def k(x, s, n):\n    {loop}\n"
+    source = f"STEP = 2\n\n\ndef k(x, s, n, STEP=-2):\n    {loop}\n"
     assert with_counted_loops(source) == source
 
 
