@@ -69,11 +69,11 @@ def kernel(x, w, b, v):
             nisa.activation(dst=high[0:128, m, 0:depth], op=nl.copy, data=normal)
             nisa.tensor_tensor(dst=low[0:128, m, 0:depth], data1=normal, data2=high[0:128, m, 0:depth], op=nl.subtract)
         if m < 2:
-            for whole, turned in ((high, high_turned), (low, low_turned)):
+            for pair in ((high, high_turned), (low, low_turned)):
                 across = nl.ndarray((128, parts, 128), dtype=nl.bfloat16, buffer=nl.psum)
                 for k in nl.static_range(parts):
-                    nisa.nc_transpose(dst=across[0:128, k, 0:128], data=whole[0:128, m, nl.ds(128 * k, 128)])
-                nisa.tensor_copy(dst=turned[0:128, m, 0:parts, 0:128], src=across)
+                    nisa.nc_transpose(dst=across[0:128, k, 0:128], data=pair[0][0:128, m, nl.ds(128 * k, 128)])
+                nisa.tensor_copy(dst=pair[1][0:128, m, 0:parts, 0:128], src=across)
         if m == 1:
             for n in nl.static_range(columns // 512):
                 place = nl.ds(512 * n, 512)
@@ -89,10 +89,10 @@ def kernel(x, w, b, v):
                         engine=nisa.vector_engine if k % 3 == 2 else nisa.gpsimd_engine,
                     )
         if 2 <= m < count:
-            for whole, kept, turned in ((high, high_kept, high_turned), (low, low_kept, low_turned)):
-                nisa.dma_copy(dst=kept[m, 0:128, 0:depth], src=whole[0:128, m, 0:depth])
+            for part in ((high, high_kept, high_turned), (low, low_kept, low_turned)):
+                nisa.dma_copy(dst=part[1][m, 0:128, 0:depth], src=part[0][0:128, m, 0:depth])
                 for k in nl.static_range(parts):
-                    nisa.dma_transpose(dst=turned[0:128, m, k, 0:128], src=kept[m, 0:128, nl.ds(128 * k, 128)])
+                    nisa.dma_transpose(dst=part[2][0:128, m, k, 0:128], src=part[1][m, 0:128, nl.ds(128 * k, 128)])
         if m >= 2:
             for n in nl.static_range(columns // 512):
                 place = nl.ds(512 * n, 512)

@@ -148,7 +148,7 @@ def test_a_data_set_that_was_cut_off_goes_on_and_ends_with_the_same_bytes(
         assert first.returncode == -how
     else:
         assert first.returncode == 130
-        assert "the same command goes on" in first.stderr
+        assert "the same command continues with them" in first.stderr
         assert not (folder / ".work").exists()
     kept = finished(folder)
     assert 1 <= len(kept) < PROGRAMS
