@@ -393,6 +393,8 @@ class RunView:
         if not self.ended:
             return ""
         best, base = self.best, self.baseline
+        if base is not None and base.status is Status.PASSED and not base.latency_us:
+            return "no verdict: the baseline has no single latency"
         if best is None or base is None or not base.latency_us:
             return "no verdict: no kernel passed"
         steps = self.path(best.candidate)[1:]

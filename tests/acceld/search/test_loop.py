@@ -138,6 +138,22 @@ async def test_a_baseline_that_does_not_pass_fails_the_run(store: Store, search_
     assert "baseline does not pass (incorrect_numerical)" in (await store.read(load_run, run.id)).message
 
 
+async def test_a_baseline_without_a_latency_fails_the_run_with_the_reason(
+    store: Store, search_for: SearchMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await new_run(store)
+    timed = ScriptedEvaluator.evaluate
+
+    async def untimed(self: ScriptedEvaluator, request: EvaluationRequest) -> Evaluation:
+        found = await timed(self, request)
+        assert found.profile is not None
+        return replace(found, profile=replace(found.profile, latency_us=None))
+
+    monkeypatch.setattr(ScriptedEvaluator, "evaluate", untimed)
+    assert await search_for(run, ScriptedEvaluator(), ListedProposer(FACTORS)).run() is RunState.FAILED
+    assert "has no latency, because it depends on values" in (await store.read(load_run, run.id)).message
+
+
 async def test_a_fixer_repairs_step_by_step(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, iterations=1, plans=1, attempts=1, fixer_steps=3)
     proposer = RepairingProposer([0.5], ["illegal"], name="llm")
