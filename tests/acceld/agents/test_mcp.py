@@ -37,7 +37,8 @@ def sdk_client() -> Client:
     from mcp.client.stdio import stdio_client
 
     parameters = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=dict(os.environ), cwd=os.getcwd())
-    return Client(stdio_client(parameters))
+    # the default is what sys.stderr was when the package was first imported, which may have been another test's capture
+    return Client(stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr))
 
 
 async def call(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]:
