@@ -72,7 +72,7 @@ def _calls(function: ast.FunctionDef, name: str) -> list[ast.Call]:
 
 
 def _returns(function: ast.FunctionDef) -> bool:
-    """Tell whether a function returns a value, or returns before its end."""
+    """Tell whether a function has a return statement."""
     return any(isinstance(node, ast.Return) for node in ast.walk(function))
 
 

@@ -16,16 +16,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from acceld.editing import Edits, SourceText
+from acceld.nki.source.names import PLAIN_PLACES
 from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import LOOPS, TILE_SIZES, below, called, is_straight, numbers, uncached_names_in, walked
 
 _SIMPLE = (ast.Constant, ast.BinOp, ast.UnaryOp)
 """Nodes of a first value or a step: evaluated again in every iteration, they give the same value."""
 _ATOMS = (ast.Name, ast.Constant, ast.Attribute, ast.Call, ast.Subscript)
-_PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
-"""Nodes around a value in which the value needs no parentheses."""
-
-
 _ROUNDS = 8
 _MAY_COUNT = re.compile(r"range\(.*,")
 """Matches a line that may have a range with a start. Parsing costs far more than this search."""
@@ -243,6 +240,6 @@ def _replace(
     """Add to ``edits`` the values of loop variables in place of their uses inside ``node``."""
     if isinstance(node, ast.Name) and node.id in values:
         value, plain = values[node.id]
-        edits.replace(*text.span(node), value if plain or isinstance(around, _PLAIN_PLACES) else f"({value})")
+        edits.replace(*text.span(node), value if plain or isinstance(around, PLAIN_PLACES) else f"({value})")
     for child in below(node):
         _replace(text, edits, child, node, values)

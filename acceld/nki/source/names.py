@@ -35,7 +35,8 @@ _SCOPES: tuple[type[ast.AST], ...] = (
 )
 _DTYPES = frozenset("dtype float32 bfloat16 float16 tfloat32 int32 uint8 int8 float8_e4m3 float8_e5m2".split())
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
-_PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
+PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
+"""Nodes around a value in which the value needs no parentheses."""
 _MAKES_TILE = OPERATIONS["nki"] | OPERATIONS["nki_legacy"] | {*DECLARATIONS, "reshape"}
 _CHANGES_LIST = frozenset("append clear extend insert pop remove reverse sort update".split())
 _ROUNDS = 8
@@ -132,7 +133,7 @@ def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set
         for use, around in names.used[name]:
             definition = next(one for one in found if one.covers(_start(use)))
             written = ast.unparse(definition.value)
-            plain = isinstance(around, _PLAIN_PLACES) or not isinstance(definition.value, ast.BinOp | ast.UnaryOp)
+            plain = isinstance(around, PLAIN_PLACES) or not isinstance(definition.value, ast.BinOp | ast.UnaryOp)
             edits.replace(*text.span(use), written if plain else f"({written})")
     return done
 
