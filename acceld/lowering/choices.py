@@ -548,9 +548,11 @@ class Choices:
     def _terms(self, node: Node, pair: int) -> tuple[tuple[Axes, Axes], tuple[Axes, Axes]]:
         """Divide the axes that matrix product number ``pair`` of a node sums over, for its left and its right operand.
 
-        The first axes of each operand count blocks of terms. The terms of the other axes lie on partitions. Mostly that is
-        the last axis. If it fills few partitions, terms of axes before it lie beside its terms, such as the taps of a
-        convolution; slices can not express that. Raise NotLowered if the operands divide the axes differently.
+        The result is ((axes that count blocks of terms, axes whose terms lie on partitions) of the left operand, the
+        same of the right operand). Usually only the last axis lies on partitions. If that axis fills few partitions,
+        further axes from the end lie on partitions too, such as the taps of a convolution. Slices can not select the
+        terms of several axes at once, so kernels that are written with slices keep the last axis alone. Raise
+        NotLowered if the operands divide the axes differently.
         """
         left, right = self._depth_pairs(node, pair)
         at, terms = len(left) - 1, left[-1][0]

@@ -459,15 +459,15 @@ def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
 
 
 def _distinct(view: View) -> int:
-    """Return how many elements of its node a view reads, repeated ones once."""
+    """Return how many different elements of its node a view reads. An element that the view repeats counts once."""
     return math.prod(extent for extent, step in zip(view.shape, view.strides, strict=True) if step)
 
 
 def work(graph: Graph) -> tuple[int, int, int]:
     """Return (operations of matrix products, operations of all other nodes, bytes of inputs and outputs) of a graph.
 
-    Operations are floating-point operations. Of an input the elements count that are read. An element of 64 bits counts 4
-    bytes, because kernels take 32.
+    Operations are floating-point operations. Only those elements of an input count that the graph reads. An element of
+    64 bits counts 4 bytes, because kernels take 32 bits.
     """
     products = others = 0
     read: Counter[int] = Counter()

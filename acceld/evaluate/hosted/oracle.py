@@ -117,7 +117,8 @@ def _load(libraries: Sequence[str]) -> None:
 
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one record for each call: the ``errors`` of each output, or why the variant is ``refused``.
+    """Return one record for each call of the kernel: the ``errors`` of each of its outputs, or, as ``refused``, why the
+    variant of the inputs is not used.
 
     Newly measured noise floors are added to ``raw["floors"]``.
     """

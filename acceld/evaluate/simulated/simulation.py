@@ -274,11 +274,12 @@ def _run_again(
 ) -> None:
     """Run a program again, with other values in memory that was never written.
 
-    Raises KernelCrash if an output differs from ``outputs``, those of the first run, or depends on such memory in a way
-    that no value shows. If the program can not hide a NaN, the first run has shown all but the order of writes, and
-    one more run is enough. A program that has no room for the marks of what is undefined runs with comparisons turned
-    around, and with each number that :func:`_decisive` names. A large program runs with fewer of these numbers,
-    because the trial has a deadline.
+    Raises KernelCrash if an output differs from ``outputs``, those of the first run, or depends on such memory although
+    its values are equal. The number of further runs depends on the program:
+
+    - If no instruction can hide a NaN, one further run is enough. In the first run undefined memory was NaN, so only a wrong order of writes can still be unnoticed.
+    - If undefined elements can be traced (:func:`_traced`), two further runs are enough.
+    - If there is no room for the marks of undefined elements, the program runs with reversed answers of comparisons, and once with each number that :func:`_decisive` names. A large program runs with fewer of these numbers, because the trial has a deadline.
     """
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
     answers, numbers = None, [0.0]

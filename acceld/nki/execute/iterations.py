@@ -188,7 +188,10 @@ class Iterations:
             written.vary(places[differs])
 
     def checked(self, context: Context, step: Step) -> Step:
-        """Return ``step`` with marks on the elements, read by the instruction, that another iteration writes."""
+        """Return ``step`` changed to mark elements as undefined: those that the instruction reads, and whose values
+        depend on whether another iteration of an affine loop has run. The step itself is returned if the instruction
+        needs no such check.
+        """
         node = context.instruction
         around = self._around.get(id(node), [])
         states = _states(node) if around else []
@@ -296,8 +299,9 @@ class Iterations:
         return connected
 
     def _join(self, around: Sequence[int], number: int, places: Array, old: Array, way: int) -> Array:
-        """Record that the running iteration joins values to elements, which held ``old`` before. Return a mask of the elements to which other
-        iterations write in another way.
+        """Record that the running iteration combines values with those in the elements ``places``, by the operation
+        with the code ``way``. ``old`` is what the elements held before. Return a mask of the elements to which
+        another iteration wrote by a different operation, so that the order of the iterations matters.
         """
         connected = np.zeros(places.shape, np.bool_)
         for written, running in self._watched(around, number):

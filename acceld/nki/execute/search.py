@@ -268,10 +268,10 @@ def nonzero_with_count(context: Context) -> Step:
 
 
 def sequence_bounds(context: Context) -> Step:
-    """Compile, for each position, the start and the end of its segment: the run of neighboring positions with the same
-    segment id.
+    """Compile a search for segments, the runs of neighboring positions with the same segment id: dst gets, for each
+    position, the start and the end of the position's segment.
 
-    A position with the id 0 gets n, the number of positions, and -1.
+    A position with the id 0 belongs to no segment. It gets n, the number of positions, as start, and -1 as end.
     """
     data, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
 

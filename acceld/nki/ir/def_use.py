@@ -109,8 +109,10 @@ def joins(instruction: Instruction, number: int, buffers: Sequence[Buffer]) -> s
 
 
 def _free(op: object, *, first: bool) -> str:
-    """Return the operation that an instruction repeats if it computes ``op`` of a tile in place; ``first`` tells whether
-    the tile is the first operand. Subtracting several numbers from a tile is a sum, and dividing it by them a product.
+    """Return the operation to which an instruction amounts if it is repeated with other operands and computes ``op``
+    of a tile in place: subtracting several numbers from the tile adds up the numbers ("add"), dividing the tile by
+    several numbers multiplies them ("multiply"). The result is empty if the order of the repetitions matters.
+    ``first`` tells whether the tile is the first operand.
     """
     if first and op in ("subtract", "divide"):
         return "add" if op == "subtract" else "multiply"

@@ -75,8 +75,8 @@ def free_elements(shape: tuple[int, ...]) -> int:
 
 
 def iteration_space(instruction: Instruction) -> Space:
-    """Return the iteration space of an instruction. This function never raises: a tile that does not fit gets
-    the map None.
+    """Return the iteration space of an instruction. This function never raises: for a tile whose shape does not fit
+    the space, the result has None in place of the tile's map of axes.
     """
     op = instruction.op
     kind = OPS[op].space

@@ -12,19 +12,21 @@ OWN, LEFT_OUT = -1, -2
 
 
 def made(value: int) -> int:
-    """Return the turn of an execution whose results are kept under the number ``value`` for other executions."""
+    """Return the code (turn) of an execution whose results are kept under the number ``value`` for other executions."""
     return 2 * value
 
 
 def taken(value: int) -> int:
-    """Return the turn of an execution that uses the results kept under the number ``value``."""
+    """Return the code (turn) of an execution that takes no time, because it uses the results kept under the number
+    ``value``.
+    """
     return 2 * value + 1
 
 
 def value_of(turn: int) -> tuple[int, bool]:
-    """Return the number under which a turn's results are kept, and True if the execution takes kept results, False if
-    it produces them.
+    """Return two things about an execution with the code ``turn``: the number under which results are kept, and True if
+    the execution uses these results, False if it produces them.
 
-    ``OWN`` and ``LEFT_OUT`` have no value; do not pass them.
+    ``OWN`` and ``LEFT_OUT`` have no such number; do not pass them.
     """
     return turn >> 1, bool(turn & 1)

@@ -470,7 +470,9 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _written(self, node: ast.Call, word: str) -> None:
-        """Translate an instruction that takes its destination as the argument ``dst`` in the legacy API too."""
+        """Translate an instruction of ``nisa`` whose call in the legacy API already names its destination (the
+        argument ``dst``). ``word`` is the instruction's name.
+        """
         args = self._bound(node, positional("nki_legacy", "isa")[word])
         clip = self.clip(args.pop("mask", None))
         args.pop("dtype", None)

@@ -138,8 +138,9 @@ def _is_size(node: ast.expr, known: set[str]) -> bool:
 
 
 def _loop_variables(function: ast.FunctionDef) -> set[str]:
-    """Return the loop variables that only loops bind, one inside of no other of that name, and that have no use outside of
-    their loops.
+    """Return the names that occur in a function only as variables of ``for`` loops. Three kinds of names are left
+    out: names that another statement binds, variables of a loop inside a loop over the same name, and variables that
+    are used outside of their loop.
     """
     bound: dict[str, bool] = {}
 

@@ -109,8 +109,11 @@ def _findings(
 
 
 def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> Iterator[Place]:
-    """Yield the findings of a rule in a kernel, each from the first of its readings in which the rule applies at that
-    place; from the last reading if the rule refuses in all.
+    """Yield the places that a rule finds in a kernel. ``kernels`` are the readings of the kernel (see
+    :func:`readings`).
+
+    For each place, the first reading in which the rule applies there is used. If the rule refuses the place in all
+    readings, the refusal in the last reading is yielded.
     """
     *earlier, last = kernels
     found = (one for kernel in earlier for one in rule.find(kernel, profile) if one.rewrite is not None)

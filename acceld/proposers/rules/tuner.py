@@ -473,8 +473,9 @@ async def _promising(
     rank: Callable[[Tuned], tuple[float, int, str]],
     taken: Sequence[tuple[Tuned, int]],
 ) -> list[tuple[Tuned, int]]:
-    """Return the untried moves with the least promised latency, at most a few of each kernel. A move to a kernel that
-    the tuner knows, such as a loop exchanged back, is left out.
+    """Return the untried moves with the least promised latency (see :func:`promise`), at most a few for each kernel. A
+    move is left out if the tuner already knows the kernel that it makes, for example because the move exchanges two
+    loops back.
 
     ``saved`` has, for each rule, the shares of the latency that its moves have saved or lost so far.
     """

@@ -535,7 +535,8 @@ class _Untraced:
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """The iterations of ``piece``, if every ``period``-th of them is alike.
+    """Iterations that take turns: of all iterations in ``piece``, every ``period``-th one is alike, such as all even
+    iterations for a period of 2.
 
     ``loops`` are the traced iterations, at the positions :attr:`kept`. ``places`` says, for each position, where the
     buffers of that iteration come in the order of buffers: after the buffer with this id.
@@ -557,8 +558,8 @@ class _Turns:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Return the positions of the first and the last iteration of each turn, from which the other iterations are
-        derived.
+        """Return the positions of the traced iterations: the first ``period`` and the last ``period`` iterations of
+        the piece, from which all other iterations are derived.
         """
         return (*self.piece[: self.period], *self.piece[-self.period :])
 
@@ -623,9 +624,11 @@ def _stretches(pieces: list[_Piece]) -> Iterator[_Stretch]:
 
 
 def _lengths(pieces: list[_Piece], stretches: list[_Stretch], number: int) -> tuple[int, ...]:
-    """Return the lengths of the series, from ``stretches[number]`` on, that together are all the iterations of one
-    group that take turns. The result is empty if no such iterations begin there, or if a series also has an iteration
-    that does not belong to them.
+    """Return how the iterations of one group, which take turns, are divided into series: the length of each series,
+    from ``stretches[number]`` on. The lengths add up to the number of iterations of the group.
+
+    The result is empty if no such iterations begin at ``stretches[number]``, or if a series contains an iteration of
+    the group and another iteration too.
     """
     first = stretches[number]
     turns = pieces[first.at].turns

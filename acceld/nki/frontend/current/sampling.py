@@ -72,8 +72,9 @@ class Samples:
 
     @property
     def lone(self) -> bool:
-        """Tell whether, before the last iterations, only the first iteration of each turn is traced. The Python values
-        after it can then not be compared with those after an earlier iteration.
+        """Tell whether only one period of iterations is traced at the start of a piece, before the iterations at its
+        end. (Without iterations that take turns, a period is one iteration.) The Python values after such an
+        iteration can then not be compared with the values after an earlier iteration of its kind.
         """
         return self.repeated and not self.closely
 

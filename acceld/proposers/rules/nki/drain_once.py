@@ -96,9 +96,9 @@ class _Drain:
 
     @property
     def together(self) -> int:
-        """Number of iterations whose results share a bank of PSUM.
+        """Return the number of iterations whose results share a bank of PSUM.
 
-        It is the greatest divisor of the loop's number of iterations for which these results fit into the bank.
+        The number is the greatest divisor of the loop's number of iterations for which these results fit into the bank.
         """
         trips = self.loop.trips or 1
         most = min(trips, self.most // self.columns)

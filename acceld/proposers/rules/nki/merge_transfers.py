@@ -44,7 +44,7 @@ class _Pieces:
 
 
 class MergeTransfers(Rule):
-    """Make one transfer of a loop over transfers of neighboring pieces."""
+    """Replace a loop that transfers neighboring pieces, one in each iteration, by one transfer of all pieces."""
 
     name = "merge_transfers"
     reason = (
@@ -112,8 +112,10 @@ def _pieces(kernel: KernelModule, loop: Loop) -> _Pieces | None:
 
 
 def _moving(access: Access, variable: str) -> dict[int, int] | None:
-    """Return the width of a piece for each index of an access that moves by just that width in every iteration; None if an
-    index is not understood or moves otherwise.
+    """Return the indices of an access that depend on the loop variable ``variable``: the position of each such index,
+    and the number of elements that it covers (the width of a piece).
+
+    Return None if an index is not understood, or if an index does not advance by exactly one piece in each iteration.
     """
     found: dict[int, int] = {}
     for axis, dim in enumerate(access.dims or ()):

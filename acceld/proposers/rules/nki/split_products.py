@@ -387,7 +387,7 @@ def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) ->
 
 
 def _partitions(kernel: KernelModule, access: Access) -> ast.AST:
-    """Return the node of the index over partitions."""
+    """Return the syntax node of that index of ``access`` which selects partitions."""
     return elements(access.node)[kernel.buffers[access.name].partition_axis]
 
 

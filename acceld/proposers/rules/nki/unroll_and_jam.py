@@ -100,8 +100,11 @@ def _obstacle(kernel: KernelModule, loop: Loop) -> str:
 
 
 def _bound_elsewhere(kernel: KernelModule, loop: Loop, own: set[str]) -> str:
-    """Return a reason if the loop's body binds the loop's variable, if a loop inside has the name of something else, or if
-    what the body names is used after the loop; empty otherwise.
+    """Return the reason why the names of the loop can not be replaced by new names for each iteration; empty if they
+    can. ``own`` has the names that each iteration binds anew.
+
+    There are two such reasons: the loop's body, or a loop inside, binds the loop's variable or a name in ``own`` once
+    more as a loop variable; or one of these names is used after the loop.
     """
     names = own | {loop.variable}
     stored = [one.id for one in names_in(loop.node) if isinstance(one.ctx, ast.Store) and one.id in names]
@@ -123,8 +126,9 @@ def _tiles(loop: Loop) -> set[str]:
 
 
 def _own(loop: Loop) -> set[str]:
-    """Return the names that stand for something else in each iteration: of the tiles that the loop's body declares, and
-    of numbers and indices that depend on the iteration.
+    """Return the names that mean another thing in each iteration of ``loop``: the tiles that the loop's body
+    declares, and the numbers and indices that are computed from the loop's variable or from such tiles. The loop's
+    variable itself is left out.
     """
     own = {loop.variable, *_tiles(loop)}
     for one in flatten([loop]):  # in the order of the source: a name is assigned before it is used
