@@ -612,7 +612,9 @@ class Toolbox:
             raise
 
     def _part(self, run: int) -> None:
-        """Pause a run for which no client waits any more. The caller does not wait for that."""
+        """Pause a run for which no client waits any more. The pause is sent in the background, so the caller does
+        not wait for it.
+        """
 
         async def pause() -> None:
             with suppress(AcceldError):  # the run has ended meanwhile

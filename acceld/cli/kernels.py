@@ -121,7 +121,9 @@ def plain(kernel: Kernel) -> dict[str, Any]:
 async def evaluated(
     evaluator: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
 ) -> Evaluation:
-    """Return the evaluation of a kernel by a started evaluator, which does it before all other requests."""
+    """Return the evaluation of a kernel by a started evaluator, which evaluates the kernel before all requests that
+    wait.
+    """
     from acceld.evaluate.interface import EvaluationRequest, Priority
 
     request = {"workload": workload, "workload_folder": folder, "chip": chip, "gate": gate}

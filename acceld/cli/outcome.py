@@ -105,7 +105,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
 
 
 def _say_next(steps: Iterable[tuple[str, str]]) -> None:
-    """Print suggested commands, each with what it does."""
+    """Print the suggested commands, each with a text on what the command does."""
     listed = list(steps)
     width = max((len(command) for command, _ in listed), default=0)
     if listed:

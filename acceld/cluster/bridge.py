@@ -144,7 +144,7 @@ class _Cluster:
         """
         served = self._actors.get(actor)
         if served is None:
-            raise HostLostError("the host is gone")
+            raise HostLostError("the host has left the Ray cluster")
         try:
             answer = await getattr(served, method).remote(*arguments)
         except RayError as error:

@@ -131,9 +131,11 @@ class ModelSettings:
     def __post_init__(self) -> None:
         known = PROVIDERS.get(self.provider)
         if known is not None and self.api not in known.apis:
-            raise ValueError(f"provider {self.provider!r} does not speak the {self.api!r} API")
+            raise ValueError(
+                f"provider {self.provider!r} has no API {self.api!r}: set api to {' or '.join(known.apis)}"
+            )
         if self.tier is not None and self.api == "messages":
-            raise ValueError("a Messages API has no service_tier with prices of its own")
+            raise ValueError("a model of the API 'messages' has no service_tier: leave service_tier out")
         if self.provider == "foundry" and not self.base_url:
             raise ValueError("provider 'foundry' needs base_url (the resource's endpoint, which ends in /anthropic)")
         if self.provider == "azure" and not (self.base_url and self.api_version):

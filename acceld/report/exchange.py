@@ -150,7 +150,9 @@ SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_
 
 
 def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, parquet: bool = False) -> str:
-    """Return the README of an exported data set: what it has, how it was made, what its limits are."""
+    """Return the README of an exported data set. It says what the data set contains, how the data set was made, and
+    what its limits are.
+    """
     workloads = sorted({material.run.spec.workload for material in materials})
     profiles = (one.evaluation.profile for material in materials for one in material.candidates if one.evaluation)
     simulated = any(profile is not None and profile.source is Source.SIMULATED for profile in profiles)

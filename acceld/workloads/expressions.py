@@ -24,7 +24,7 @@ def evaluate(expression: str | int, values: Mapping[str, int]) -> int:
         raise ValueError(f"{expression!r} is not an expression") from error
     result = _value(tree, expression, values)
     if abs(result) > _LARGEST:
-        raise ValueError(f"{expression!r} is too large")
+        raise ValueError(f"{expression!r} is too large: the greatest magnitude is 2**62")
     return result
 
 

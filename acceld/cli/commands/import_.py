@@ -133,7 +133,12 @@ def _workloads(summary: Path, folder: Path, arguments: argparse.Namespace) -> in
 
 
 async def _record(source: Path, home: Home, only: str, chip: str | None) -> list[Any]:
-    """Write the history, and return a record for each run."""
+    """Store the runs in ``source``, a checkpoint of AccelOpt or a trace set of flashinfer-bench, in the history. Return
+    a record for each stored run.
+
+    Runs whose name does not contain ``only`` are left out. Raise UsageError for a checkpoint without ``chip``, because
+    a checkpoint does not say on which chip it was measured.
+    """
     from acceld.report.checkpoints import checkpoints, is_checkpoint
     from acceld.report.imports import flashinfer
     from acceld.report.recording import record_checkpoint, record_results

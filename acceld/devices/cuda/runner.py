@@ -237,11 +237,14 @@ class _Changing:
 
 
 def _pairs(bits: NDArray[Any]) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
-    """Return pairs of positions that are exchanged one at a time, and a pair that stays exchanged (None for no pair). All
-    pairs share one position.
+    """Return the changes of an array by which no content of it can be told from another: pairs of positions to
+    exchange, one pair at a time, and a pair that is exchanged in every content (None if no such pair is needed). All
+    pairs have one position in common.
 
-    If the other positions of the pairs have one value, two contents differ in two elements. If these positions have
-    different values, a further such pair must stay exchanged. Then two contents differ in three elements.
+    Exchanging one pair changes two elements. If all pairs move the same value to the common position, any two contents
+    differ in two elements too, as each content and the array itself do. If the pairs move different values there, two
+    contents differ in three elements. Then one more pair is exchanged in every content, so that each content also
+    differs from the array itself in three elements.
     """
     start = secrets.randbelow(max(1, bits.size - _WINDOW))
     if (bits[start : start + _WINDOW] == bits[start]).all():

@@ -106,8 +106,7 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
     """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread.
-
-    If no neighbor does so, the group of the core alone is returned.
+    If no neighbor changes latencies by that much, the group of the core alone is returned.
     """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]

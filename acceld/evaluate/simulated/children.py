@@ -590,10 +590,9 @@ class Children:
         return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
     async def trim(self, *, again: bool = False) -> None:
-        """Remove the least recently used data sets, until the rest fits into the configured limit.
+        """Remove the least recently used data sets, until the remaining ones fit into the configured limit.
 
-        Data sets that are being made count too. With ``again`` the folder is read even if it was read a moment
-        ago.
+        Data sets that are being made count too. With ``again`` the folder is read even if it was read a moment ago.
         """
         most_bytes = self._config.cache_bytes - self._coming_bytes
         if again or self._held_bytes > most_bytes or time.monotonic() > self._read_s + _READ_AGAIN_S:

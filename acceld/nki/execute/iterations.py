@@ -70,13 +70,15 @@ class _Written:
         return np.full(layout.elements, value, dtype)
 
     def join(self, places: Array, stamp: int) -> None:
-        """Record that an iteration joins its values to those that another one left in ``places``."""
+        """Record that an iteration combines its values with those that another iteration has left in ``places``, for
+        example by adding them up.
+        """
         if places.size and not self.joined.size:
             self.joined = self._made(-1, np.dtype(np.int32))
         self.joined[places] = stamp
 
     def joins(self, places: Array, stamp: int) -> Array:
-        """Return a mask of the elements in ``places`` to which an iteration has joined its values."""
+        """Return a mask of those elements in ``places`` with whose values an iteration has combined its own."""
         return self.joined[places] == stamp if self.joined.size else np.zeros(places.shape, np.bool_)
 
     def take_over(self, places: Array, running: _Running, old: Array) -> None:

@@ -352,11 +352,12 @@ def _load(
 
 
 def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[Notice, ...]:
-    """Execute the statements of the kernel's file in ``module``, and return notices of those that fail here only.
+    """Execute the statements of the kernel's file in ``module``, and return notices of the statements that fail only in
+    this process. A statement fails only here if it asks for a file (the sandbox has none), or if a package is missing.
 
-    A statement fails here only if it asks for a file (the sandbox has none), or if a package is missing. Behind the kernel the
-    rest of the file is then not executed. Before the kernel the statement alone is left out. Raises any other exception, and the
-    first one if the kernel is not defined in the end.
+    After such a failure behind the kernel, the remaining statements of the file are not executed. Before the kernel,
+    only the failing statement is left out. Raises any other exception, and the first one if the kernel is not defined
+    in the end.
     """
     filename, entry = session.filename, session.entry.partition(".")[0]
     future = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]

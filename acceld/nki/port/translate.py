@@ -299,7 +299,9 @@ class Function(Values):
         dtype: ast.expr = op.dtype if op.dtype is not None else parse_expression(f"nl.{dtype_word(fact.dtype)}")
         if not fact.dtype and op.dtype is None:
             if op.like is None:
-                raise Unportable(op.node.lineno, "the result's dtype differs from call to call", "name its dtype")
+                raise Unportable(
+                    op.node.lineno, "the result's dtype differs from call to call", "pass dtype= in the call"
+                )
             dtype = ast.Attribute(self.value(op.like), "dtype", ast.Load())
         buffer = "nl.psum" if fact.space == "psum" else "nl.sbuf"
         shape = self._shape(op, fact)
@@ -586,7 +588,7 @@ class Function(Values):
             raise Unportable(
                 node.lineno,
                 f"{ast.unparse(node.func)} has {len(node.args)} positional arguments, but takes {len(parameters)}",
-                "name them",
+                "pass the further arguments by name",
             )
         args = dict(zip(parameters, node.args, strict=False))
         return args | {k.arg: k.value for k in node.keywords if k.arg is not None}
@@ -979,14 +981,18 @@ class Function(Values):
             pred = self.masks[pred.id]
         if isinstance(pred, ast.BinOp | ast.BoolOp) or not isinstance(pred, ast.Compare) or len(pred.ops) != 1:
             raise Unportable(
-                node.lineno, "the predicate of affine_select has several comparisons", "use one instruction for each"
+                node.lineno,
+                "the predicate of affine_select has several comparisons",
+                "use one affine_select for each comparison",
             )
         left, right = self.grid(pred.left), self.grid(pred.comparators[0])
         fact = self.facts.of(tile)
         word = COMPARISONS.get(type(pred.ops[0]).__name__)
         if left is None or right is None or fact is None or not fact.shape or clip.axes or word is None:
             raise Unportable(
-                node.lineno, "the predicate of affine_select does not compare sums of nl.arange", "compare such sums"
+                node.lineno,
+                "the predicate of affine_select does not compare sums of nl.arange",
+                "compare sums of nl.arange, loop variables and numbers",
             )
         self._line(
             "nisa.affine_select", dst=dst, **self._positions(left - right, fact.shape),

@@ -486,7 +486,9 @@ class Values(ABC):
         elif atom.axis in clip.stops:
             size = Linear.of(clip.stops[atom.axis])
         if atom.stride.number is not None and atom.stride.number < 1:
-            raise Unportable(node.lineno, "an index runs backwards", "reverse the index with .ap()")
+            raise Unportable(
+                node.lineno, "an index runs backwards (its stride is below 1)", "reverse the index with .ap()"
+            )
         return self._range(start, size, atom.stride)
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:
@@ -655,7 +657,7 @@ class Values(ABC):
                 raise Unportable(
                     mask.lineno,
                     f"the mask {ast.unparse(one)[:60]} compares more than sums of nl.arange",
-                    "slice with min()",
+                    "leave the mask out, and slice up to a bound, such as x[0:min(128, n)]",
                 )
             grid = left - right
             wide = [a for a in grid.atoms if a.size.number != 1 and a.stride.number != 0]
@@ -758,7 +760,11 @@ class Values(ABC):
             return [
                 ast.copy_location(ast.Compare(sides[k], [op], [sides[k + 1]]), mask) for k, op in enumerate(mask.ops)
             ]
-        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is not a comparison", "slice with min()")
+        raise Unportable(
+            mask.lineno,
+            f"the mask {ast.unparse(mask)[:60]} is not a comparison",
+            "leave the mask out, and slice up to a bound, such as x[0:min(128, n)]",
+        )
 
 
 def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:

@@ -49,8 +49,9 @@ def as_before(original: str, changed: str) -> str:
     """Return ``changed``, a rewrite of ``normalized(original)``, with the lines of ``original`` where the rewrite left
     them alone.
 
-    A name, a list or a shared tile comes back if the normal form of the result is the normal form of ``changed``, so that
-    both compute the same. A person then sees only what the rewrite changed.
+    Normalization has replaced names by their values, lists by tiles, and a shared tile by several tiles. Such a name,
+    list or shared tile is restored if the restored kernel has the same normal form as ``changed``, so that both compute
+    the same. A person then sees only what the rewrite changed.
     """
     wanted = normalized(changed)
     first, stacked, normal = _steps(original)

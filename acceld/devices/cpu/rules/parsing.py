@@ -58,7 +58,7 @@ def parse(source: str) -> Reader:
     try:
         return Reader(tree.root_node, source)
     except RecursionError:
-        raise RuleRefused("the source is nested too deeply") from None
+        raise RuleRefused("the source is nested too deeply: write long expressions as several statements") from None
 
 
 class Reader:
@@ -82,7 +82,9 @@ class Reader:
         if node.type == "identifier":
             self.identifiers.append(node)
         elif node.type in ("preproc_if", "preproc_ifdef") or self._directive(node) in _CONDITIONAL:
-            raise RuleRefused(f"line {node.start_point.row + 1}: conditional compilation is not read")
+            raise RuleRefused(
+                f"line {node.start_point.row + 1}: conditional compilation is not read: keep only the branch for this machine"
+            )
         elif node.type == "preproc_def":
             value = node.child_by_field_name("value")
             if value is not None:

@@ -58,7 +58,9 @@ class TritonModule(SourceText):
         except (SyntaxError, ValueError) as error:
             raise RuleRefused(f"the source is not Python: {error}") from error
         if not self.launches:
-            raise RuleRefused("the source launches no function decorated with triton.jit")
+            raise RuleRefused(
+                "the source launches no function decorated with triton.jit: launch one in the host code, as kernel[grid](...)"
+            )
 
     @cached_property
     def words(self) -> frozenset[str]:

@@ -223,8 +223,8 @@ def nc_transpose(
 
 
 def notice_wide_transpose(engine: Engine, rows: int, columns: int) -> None:
-    """Add a notice to the program if the vector engine transposes a larger tile than documented. Some kernels
-    that were measured on chips do this.
+    """Add a notice to the program if the vector engine transposes a larger tile than documented. Such a tile is
+    accepted, because some kernels that were measured on chips transpose larger tiles there.
     """
     if engine is Engine.VECTOR and max(rows, columns) > VECTOR_TRANSPOSE:
         current().notice(

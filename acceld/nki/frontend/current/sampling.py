@@ -130,9 +130,11 @@ class SampledLoop:
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether an earlier iteration of the running piece began with the same Python values as this one, so that
-        the loops inside repeat what they did. That is known from the third iteration on; if iterations take turns,
-        after the first turn and one more iteration.
+        """Tell whether an earlier iteration of the running piece began with the same Python values as this iteration,
+        so that the loops inside repeat what they did then.
+
+        The answer is True from the third iteration on. If iterations take turns with a period of ``p``, it is True
+        after the first ``p + 1`` iterations.
         """
         return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
 

@@ -286,7 +286,8 @@ def _range_in(kernel: KernelModule, index: ast.expr) -> ast.expr | None:
 def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tuple[ast.AST, str]:
     """Return the node in an access that :func:`columns_in` returns, and the text that replaces it.
 
-    With this text the access has ``width`` columns. The first of them is column ``first`` of the former ones.
+    With this text the access has only ``width`` columns: of the columns that the access had before, those from number
+    ``first`` on.
     """
     place, last = columns_in(kernel, access), last_index(access)
     assert place is not None and last is not None and last.form is not None

@@ -36,7 +36,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 @dataclass(frozen=True)
 class _Cut:
-    """A position at which a loop's body can be divided into a first stage and the rest."""
+    """A position at which a loop's body can be divided into a first stage and a second stage."""
 
     at: int
     """Number of items before the position."""
