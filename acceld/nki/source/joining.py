@@ -98,7 +98,7 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
     """
     buffer = kernel.buffers.get(access.name)
     if buffer is None or access.dims is None or access.name in kernel.ambiguous:
-        return f"{access.name} is not a declared buffer, is used as a whole, or has a second name: declare it before the loop, and index it"
+        return f"{access.name} is not a declared buffer, is used as a whole, or has a second name (an alias): declare it before the loop, use one name, and index it"
     axis, shape = buffer.partition_axis, buffer.shape
     if len(access.dims) != len(shape) or any(dim.form is None for dim in access.dims) or None in shape:
         return f"an index of {access.name} or the shape of {access.name} is not understood: write both with loop variables and numbers"
@@ -172,7 +172,7 @@ def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
         return ""
     found = all_accesses(kernel, one.name)
     if found is None or not kernel.buffers[one.name].is_written_out:
-        return f"{one.name} may have a second name, or its shape is not written out: use one name, and a tuple of numbers as shape"
+        return f"{one.name} may have a second name (an alias), or its shape is not written out: use one name, and a tuple of numbers as shape"
     for statement, access in found:
         where = f"in line {statement.line}"
         if access.dims is None or len(access.dims) != len(kernel.buffers[one.name].shape):

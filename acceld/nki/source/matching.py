@@ -82,7 +82,7 @@ def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
         return ""
     name = doubtful[0]
     by = f"in line {kernel.doubts[name]}" if name in kernel.doubts else "by another assignment"
-    return f"{name} may get a second name or be changed {by}: use one name, and write out calls of your own functions"
+    return f"{name} may be changed, or its tile may get a second name (an alias), {by}: use one name for the tile, and write out calls of your own functions"
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:

@@ -184,7 +184,10 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
         if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):
             break
         loops.append(loop)
-    return loops or "the loop around the reduction is not one over which its results are joined"
+    return (
+        loops
+        or "the loop around the reduction is not one over which its results are joined: reduce directly in a loop whose results are joined"
+    )
 
 
 def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Sequence[Loop]) -> bool:
