@@ -112,7 +112,7 @@ class Edits:
         position = 0
         for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], edit[1])):
             if start < position:
-                raise ValueError("two edits of one text overlap")
+                raise ValueError(f"two edits of one text overlap at offset {start}: make them one edit")
             pieces += [self.source[position:start], text]
             position = end
         return "".join([*pieces, self.source[position:]])

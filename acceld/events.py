@@ -403,7 +403,7 @@ def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
     try:
         return msgspec.convert(raw, _RECORDS[kind])
     except (KeyError, msgspec.ValidationError) as error:
-        raise ValueError(f"no event {kind!r} of {dict(raw)!r}: {error}") from error
+        raise ValueError(f"the data {dict(raw)!r} are no event of kind {kind!r}: {error}") from error
 
 
 def event_json(event: Event) -> dict[str, Any]:

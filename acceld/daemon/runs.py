@@ -60,7 +60,9 @@ class RunQueue:
         return any(one.running.is_set() or not one.settled.is_set() for one in self._controls.values())
 
     def control(self, run: int) -> RunControl | None:
-        """Return the control of a run that waits or searches; None for any other run."""
+        """Return the record of what people have asked of a run (:class:`~acceld.search.control.RunControl`), for a
+        run that waits or searches; None for any other run.
+        """
         control = self._controls.get(run)
         return None if control is None or control.ended else control
 

@@ -83,7 +83,9 @@ async def _first(reading: Reading, after: int, run: int | None, kind: str) -> No
 async def _websocket(request: web.Request) -> web.StreamResponse:
     sockets = request.app[SOCKETS]
     if len(sockets) >= SUBSCRIBERS:
-        raise web.HTTPTooManyRequests(reason=f"{SUBSCRIBERS} clients listen already")
+        raise web.HTTPTooManyRequests(
+            reason=f"{SUBSCRIBERS} clients listen already: close one of them, or ask without a websocket"
+        )
     run, after = run_filter(request), integer(request, "after", 0)
     stream = web.WebSocketResponse(heartbeat=PING_S, max_msg_size=64 << 10)
     await stream.prepare(request)

@@ -43,7 +43,9 @@ def statements(script: str) -> Iterator[str]:
             yield pending.strip()
             pending = ""
     if pending.strip():
-        raise ValueError(f"unfinished SQL statement: {pending.strip()[:80]!r}")
+        raise ValueError(
+            f"the migration ends inside an SQL statement, which needs a semicolon: {pending.strip()[:80]!r}"
+        )
 
 
 def _run(db: Database, script: str) -> None:

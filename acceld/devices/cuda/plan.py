@@ -83,7 +83,7 @@ class Scalar:
         try:
             return struct.pack(SCALARS[self.type], float(self.value) if "f" in self.type else int(self.value))
         except (struct.error, OverflowError) as error:
-            raise PlanRefused(f"{self.value!r} does not fit the type {self.type}") from error
+            raise PlanRefused(f"the argument {self.value!r} of a launch does not fit its type {self.type}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _grid(raw: Any) -> tuple[int, int, int]:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise PlanRefused(f"{str(value)[:80]!r} is not a whole number of 0 or more")
+        raise PlanRefused(f"the plan has {str(value)[:80]!r} in place of a whole number of 0 or more")
     return value
 
 

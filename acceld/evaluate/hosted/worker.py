@@ -113,7 +113,8 @@ class LeftChanged(Exception):
 
 
 def left_as_found(call: Call) -> Call:
-    """Return a function that makes ``call``, and then raises LeftChanged if the kernel changed the processor's settings.
+    """Return a function that calls the kernel as ``call`` does, and then raises LeftChanged if the kernel changed the
+    processor's settings.
 
     The settings are the rounding mode, the treatment of denormal numbers and the x87 stack.
     """

@@ -127,8 +127,13 @@ class Context:
         )
 
     def unsupported(self, what: str) -> UnsupportedCall:
-        """Return the error for the caller to raise: the simulator can not run this operation with ``what``."""
-        return UnsupportedCall(f"the simulator can not run {self.op} with {what}", line=self.instruction.line)
+        """Return the error for the caller to raise: the simulator can not run this operation with ``what``. The
+        error's hint says what to write instead.
+        """
+        hint = "leave the mask out, and slice the tiles" if "mask" in what else "write it with other instructions"
+        return UnsupportedCall(
+            f"the simulator can not run {self.op} with {what}", line=self.instruction.line, hint=hint
+        )
 
 
 def write_result(dst: Tile, env: Env, window: Window, out: Array | None, result: Any) -> None:

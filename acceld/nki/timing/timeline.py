@@ -547,8 +547,8 @@ NOTED_SHARE = 0.01
 
 
 def _issued(transfers: int, params: TimelineParams) -> tuple[str, ...]:
-    """Return the warning that the kernel may take longer than predicted, only to start its transfers; () if it does
-    not.
+    """Return, as a tuple of one text, the warning that the chip may start the kernel's transfers one after another,
+    which takes longer than predicted.
     """
     issued_us = transfers * params.issue_us
     text = (

@@ -276,7 +276,9 @@ OWN: Mapping[str, Callable[..., Any]] = {
 
 
 def _signature(text: str) -> inspect.Signature:
-    """Return the signature for a text of parameters as in :data:`ARGUMENTS`."""
+    """Return the Python signature that a text of parameters describes, such as ``x, axis, keepdims=False``. The
+    texts are those of :data:`ARGUMENTS`.
+    """
     arguments = parse(f"def f({text}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     names = [one.arg for one in arguments.args.args]
