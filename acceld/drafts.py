@@ -281,8 +281,8 @@ def _on_chip(dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Kernels that were lowered from one reference, by API; the reason for each API without a kernel; and the
-    reference's work.
+    """Kernels that were lowered from one reference, by API, and the reason for each API without a kernel. ``work``
+    has the operations and bytes that the reference needs at least.
     """
 
     kernels: Mapping[str, str]

@@ -16,7 +16,7 @@ LOCK = ROOT / "requirements.lock"
 
 
 def main() -> int:
-    """Ask pip what it would install, and write that down."""
+    """Ask pip which packages it would install, and write them to requirements.lock. Return pip's exit code."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run"]
     command += ["--ignore-installed", "--report", "-", str(ROOT)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

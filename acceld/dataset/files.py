@@ -83,9 +83,10 @@ def _of(journal: Journal, taken: Mapping[int, int], part: str) -> Iterator[Progr
 
 
 def material(program: Program, pairs: int, order: Order) -> Material:
-    """Return a program in the form of a run's records, from which the rows of every format are made. The program's
-    kernels are candidates without a parent. For each pair, the fast kernel is added once more, as a child of the slow
-    kernel.
+    """Return a program of a data set, that is, one random formula with its kernels, as the records of a run, from
+    which the rows of every format are made. The program's kernels are candidates without a parent. For each of the
+    first ``pairs`` pairs of a slow and a fast kernel, the fast kernel is added once more, as a child of the slow
+    one.
     """
     spec = RunSpec(
         program.name,

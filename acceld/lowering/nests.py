@@ -1110,7 +1110,8 @@ class Nest(Choices):
     def _row_axes(self, n: int) -> Axes:
         """Return the axes of a row of HBM access ``n`` in the order in which :meth:`_whole_rows` loads them.
 
-        Rows that only products read as left operands are loaded in their order in HBM, because a sum has no order.
+        If the row is read only as the left operand of products, its axes are in their order in HBM: products sum over
+        them, and a sum may be taken in any order.
         """
         reach = self.reach[n]
         axes = merged([(*reach.columns, *reach.depth)])[0]

@@ -74,7 +74,7 @@ class _CheckpointWriter:
         await self._write(Candidate(self._run, 0, case.baseline, None), evaluation)
 
     async def write_iteration(self, number: int, iteration: checkpoints.Iteration) -> None:
-        """Store plans, answers and memory of one iteration, and the beam at its end."""
+        """Store the plans, answers and insights of one iteration, and the beam at its end."""
         parents = {text: await self._parent(number, text, us) for text, us in iteration.parents.items()}
         await self._store.change(start_iteration, self._run, number, [parent.id for parent in parents.values()])
         plans: dict[tuple[str, int], Plan] = {}

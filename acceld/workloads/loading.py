@@ -451,7 +451,7 @@ def _hidden(top: _Table, values: Mapping[str, int]) -> tuple[Mapping[str, int], 
         one.only(values)
         shape = _values(one)
         if all(values[symbol] == extent for symbol, extent in shape.items()):
-            raise one.fail("shape", "is the workload's own", "Give at least one symbol another size.")
+            raise one.fail("shape", "is the workload's own shape", "Give at least one symbol another size.")
         if min(shape.values()) < 1:
             raise one.fail("shape", f"is {shape_text(shape)}; every size must be positive")
         found.append(shape)

@@ -134,7 +134,9 @@ def wins(bench: Bench) -> dict[str, Table]:
 
 
 def corpus(_: Bench) -> dict[str, Table]:
-    """Return the table of the legality corpus."""
+    """Return the table of the tests' legal and illegal kernels, and how many of them the simulator accepts and
+    refuses rightly.
+    """
     return {"corpus": coverage.corpus_table()}
 
 
@@ -172,7 +174,7 @@ def ablations(bench: Bench) -> dict[str, Table]:
 
 
 def measured_rates(_: Bench) -> dict[str, Table]:
-    """Return the table of what one more instruction costs, against rates that others measured."""
+    """Return the table of the time that one more instruction takes by the model, against rates that others measured."""
     return {"rates": rates.table()}
 
 

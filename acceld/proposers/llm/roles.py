@@ -64,7 +64,9 @@ class RoleTable:
 
     @property
     def all_warmed(self) -> bool:
-        """Return True if ``warmed`` has every model, so that a first call to each model fills its prompt cache."""
+        """Return True if the provider of every model of the table caches prompts. Then the first call to a model
+        fills the cache, and later calls are cheaper.
+        """
         return self.warmed.issuperset(self.names)
 
     @property

@@ -322,8 +322,8 @@ def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, Tensor
 
 
 def literal(value: object, imported: dict[str, str], specs: Mapping[str, TensorSpec]) -> str:
-    """Return Python text for a value that configures a kernel. Raise Stopped if the value can not be written
-    so.
+    """Return the Python expression of a value that configures a kernel. Raise Stopped if the value has no such
+    expression.
     """
     if _plain(value):
         return f"float('{value}')" if isinstance(value, float) else repr(value)

@@ -10,7 +10,9 @@ from scripts.evidence.simbench.tables import Table
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
-    """Return a table with a row for each repository."""
+    """Return a table of the outcomes with a row for each repository: how many of its kernels were tried, traced,
+    legal and so on.
+    """
     rows = []
     for repository in dict.fromkeys(one.repository for one in outcomes):
         every = [one for one in outcomes if one.repository == repository]

@@ -11,7 +11,9 @@ from tests.acceld.nki.corpus import outcomes
 
 
 def corpus_table() -> Table:
-    """Return the table of the legality corpus."""
+    """Return a table of the kernels of the tests that a verifier has to accept or to refuse: how many are wrongly
+    refused, and how many are refused with the right rule and line.
+    """
     table = []
     for api in ("nki_legacy", "nki"):
         found = list(outcomes(api))

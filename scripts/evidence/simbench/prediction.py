@@ -127,8 +127,8 @@ def predict_all(
 
 
 def directions(found: Iterable[Predicted]) -> tuple[int, int]:
-    """Return two counts over pairs of kernels of one chain whose latencies differ by :data:`APART`: pairs
-    predicted in the measured order, and all pairs.
+    """Return two counts over pairs of kernels that compute the same from the same arguments (a *chain*) and whose
+    latencies differ by :data:`APART` or more: the pairs that are predicted in the measured order, and all pairs.
     """
     right = pairs = 0
     for chain in _chains(found):
@@ -141,8 +141,8 @@ def directions(found: Iterable[Predicted]) -> tuple[int, int]:
 
 
 def regrets(found: Iterable[Predicted]) -> list[float]:
-    """Return for each chain of several kernels how much slower the kernel predicted fastest was measured than
-    the fastest one, as a ratio.
+    """Return a ratio for each chain of several kernels (kernels that compute the same from the same arguments): the
+    measured latency of the kernel that is predicted fastest, over that of the kernel that was measured fastest.
     """
     return [
         min(chain, key=lambda one: one.milliseconds).kernel.milliseconds / min(one.kernel.milliseconds for one in chain)
@@ -159,7 +159,9 @@ def _chains(found: Iterable[Predicted]) -> list[list[Predicted]]:
 
 
 def summary(name: str, found: Sequence[Predicted]) -> dict[str, object]:
-    """Return a row with the figures of a set: level, order, choice of the fastest, intervals."""
+    """Return a row with the figures of a set of kernels: errors of the predicted latencies, order of the kernels,
+    choice of the fastest kernel, and how many measurements lie in their intervals.
+    """
     level = [abs(one.ratio - 1) for one in found if not one.kernel.order_only]
     rho = rank_correlation([one.milliseconds for one in found], [one.kernel.milliseconds for one in found])
     right, pairs = directions(found)
@@ -258,12 +260,13 @@ def interval_table(found: Sequence[Predicted]) -> Table:
 
 
 def half_width(chains: Iterable[Sequence[float]]) -> float:
-    """Return the half width of an interval that meets three demands:
+    """Return the half width of an interval around predictions. ``chains`` has the errors of the kernels of each chain,
+    which compute the same. The interval meets three demands:
 
-    - It contains the errors of at least ``COVERED * (n + 1)`` of ``n`` kernels.
-    - It contains the errors of the same share of chains. A chain's error is the one that contains :data:`COVERED` of its
-      kernels. This is the conformal bound for a kernel of a new chain, because errors within a chain are similar.
-    - It contains the errors of :data:`COVERED` of the kernels if each chain has the same weight.
+    - Of ``n`` kernels, the errors of at least ``COVERED * (n + 1)`` are in the interval.
+    - The same holds for chains. The error of a chain is the least one that the share :data:`COVERED` of its kernels does not exceed.
+      This bounds the error of a kernel of a new chain (conformal prediction), because errors within a chain are similar.
+    - The errors of the share :data:`COVERED` of the kernels are in the interval if each chain has the same weight.
     """
     groups = list(chains)
     ranked = sorted(error for errors in groups for error in errors)

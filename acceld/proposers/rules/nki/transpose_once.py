@@ -168,7 +168,9 @@ def _call(statement: Statement) -> ast.Call:
     node = statement.node
     value = node.value if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) else None
     if not isinstance(value, ast.Call):
-        raise RuleRefused(f"line {statement.line}: this is not a call: write the product as a call")
+        raise RuleRefused(
+            f"line {statement.line}: the product is part of a larger expression: assign it to a name in a statement of its own"
+        )
     return value
 
 

@@ -30,8 +30,8 @@ STORES = 4
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A reduced program. Its arguments are parts of the kernel's arguments; ``boxes`` has the index ranges of
-    these parts.
+    """A kernel's program with fewer iterations and smaller arrays, so that it is cheap to execute. Its arguments are
+    parts of the kernel's arguments; ``boxes`` has the index ranges of these parts.
     """
 
     program: Program
@@ -63,7 +63,9 @@ def _shape(box: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reduced(program: Program) -> Reduced:
-    """Return the reduced program of a kernel; the whole program if it can not be reduced."""
+    """Return a kernel's program with loops cut to their last iterations and arrays cut to what is still used; the
+    whole program if nothing can be cut.
+    """
     if _indirect(program):
         return whole(program)
     small = _sliced(program)
