@@ -5,9 +5,10 @@ loop if their bodies differ only in the constants of affine expressions, and if 
 from one iteration to the next. Any other marked loop is replaced by its body. The resulting program performs the same
 operations in the same order.
 
-Iterations that take turns do not become a loop, and most of them were not traced. They are written out last: until
-then a *group* stands for them, a loop node that holds the traced iterations. So an iteration of the loop around them
-is compared by its traced iterations alone.
+Iterations may alternate between a few forms: for example, even iterations use one buffer and odd iterations another.
+Such iterations do not become a loop, and most of them were not traced. They are written out last: until then a *group*
+stands for them, a loop node that holds the traced iterations. So an iteration of the loop around them is compared by
+its traced iterations alone.
 
 Iterations may stand for others that were not traced: :mod:`acceld.nki.frontend.current.sampling` defines
 samples and pieces.
@@ -265,7 +266,7 @@ class _Roller:
         return min((one for one in self.local.get(loop.id, ()) if one < self._traced), default=0) - 1
 
     def _group(self, piece: _Piece, lengths: tuple[int, ...]) -> Loop:
-        """Return a node that stands, until :meth:`written_out` replaces it, for the iterations that take turns from
+        """Return a node that stands, until :meth:`written_out` replaces it, for the alternating iterations from
         ``piece`` on.
 
         ``lengths`` has the number of iterations of each loop that will be made of them; 1 for an iteration that stays
@@ -584,7 +585,7 @@ class _Piece:
     site: Site | None = None
     """The position of the loop in the source if samples stand for its iterations; else None."""
     turns: _Turns | None = None
-    """The iterations that take turns, if this piece is the first of them; else None."""
+    """The alternating iterations, if this piece is the first of them; else None."""
 
     @property
     def constants(self) -> list[int]:

@@ -73,7 +73,7 @@ class Samples:
     @property
     def lone(self) -> bool:
         """Tell whether only one period of iterations is traced at the start of a piece, before the iterations at its
-        end. (Without iterations that take turns, a period is one iteration.) The Python values after such an
+        end. (Unless iterations alternate between several forms, a period is one iteration.) The Python values after such an
         iteration can then not be compared with the values after an earlier iteration of its kind.
         """
         return self.repeated and not self.closely
@@ -133,7 +133,7 @@ class SampledLoop:
         """Tell whether an earlier iteration of the running piece began with the same Python values as this iteration,
         so that the loops inside repeat what they did then.
 
-        The answer is True from the third iteration on. If iterations take turns with a period of ``p``, it is True
+        The answer is True from the third iteration on. If iterations alternate with a period of ``p``, it is True
         after the first ``p + 1`` iterations.
         """
         return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
