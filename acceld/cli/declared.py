@@ -112,9 +112,11 @@ async def judged(evaluate: Evaluate, folder: Path) -> Judged:
     """Return the judgement of the kernel of the workload in ``folder``, by the search gate and then by the strict gate.
 
     The strict gate draws fresh data of every declared distribution, and tries the hidden shapes. A distribution on
-    which the kernel is wrong is refused in the workload's file, and the strict gate is run again. If the reference
-    itself fails, the file keeps the values of whole numbers, which may be positions; if the reference fails even then,
-    nothing more is tried.
+    which the kernel is wrong is refused in the workload's file, and the strict gate is run again.
+
+    If the reference itself raises an error, some distribution may have drawn invalid positions, such as page numbers.
+    The file is then changed so that arguments of whole numbers keep their own distribution in every trial. If the
+    reference fails even then, nothing more is tried.
     """
     found = Judged(await evaluate(Gate.SEARCH))
     searched = found.evaluation
@@ -177,8 +179,8 @@ def _untried(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _fix_whole_numbers(folder: Path) -> tuple[str, ...]:
-    """Fix the values of the arguments of whole numbers in a workload's file. Return the names of the arguments that
-    were not fixed before.
+    """Change a workload's file so that arguments of whole numbers, which may be positions, keep their own
+    distribution in every trial. Return the names of the arguments that were not fixed before.
     """
     file = folder / "workload.toml"
     text = file.read_text(encoding="utf-8")

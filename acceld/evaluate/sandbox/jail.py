@@ -112,7 +112,10 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
         _enter_trusted(jail, level)
         return
     if jail.wide and (level < Level.L3 or jail.processes == 1):
-        raise OSError(errno.ENOTSUP, "a wide jail needs namespaces (level L3) and a watched tree")
+        raise OSError(
+            errno.ENOTSUP,
+            "a wide jail needs namespaces (sandbox level L3), and a limit of more than one process: it adds /proc and shared memory to the jail",
+        )
     base_bytes = _address_space_bytes()
     # Root in a container often lacks these capabilities. Evaluated processes then keep the user id of root, as
     # evaluated processes of an ordinary user keep that user's id.
