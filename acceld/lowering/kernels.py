@@ -401,9 +401,10 @@ def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | Non
 
 
 def _fitted(block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
-    """Return equal regions as one region inside one or two loops.
+    """Return equal regions as one region inside one or two loops. Each loop adds a constant to every offset in HBM from
+    one iteration to the next.
 
-    If the regions' offsets are not those of one or two loops, each region is returned separately.
+    If no such loops give the regions' offsets, each region is returned separately.
     """
     total = len(block)
     for inner in (1, *(d for d in range(2, total) if total % d == 0)):

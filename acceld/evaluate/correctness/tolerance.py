@@ -91,7 +91,8 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """Return the floor that allows a kernel to make products of bfloat16 parts.
+    """Return the floor of the errors, of which the tolerance is a multiple, for a workload that allows products of
+    bfloat16 parts.
 
     ``rounded`` has the errors of outputs whose inputs were rounded to such parts.
     """

@@ -186,7 +186,7 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     if not path.is_file():
         raise UsageError("the path is not a regular file")
     if path.stat().st_size > MAX_BYTES:
-        raise UsageError(f"the file has more than {MAX_BYTES >> 20} MiB")
+        raise UsageError(f"the attack's file has more than {MAX_BYTES >> 20} MiB: shorten it")
     data = path.read_bytes()
     forged = path.suffix == ".bin"
     text = _PROGRAM % base64.b64encode(data).decode() if forged else data.decode("utf-8", "surrogateescape")
