@@ -192,7 +192,9 @@ class _Family:
                 self.members.append(Member(one.text, root, one.steps, one.rules, _kept(self._passed[one.text])))
 
     async def _clock(self, text: str) -> TimedProgram | None:
-        """Return the simulated latency of a kernel; None if the kernel is not correct on data."""
+        """Evaluate a kernel by the search gate, and return its simulated latency, the hash of its program and its
+        profile. Return None if the kernel is not correct on data or has no latency.
+        """
         kernel = Kernel(text, self._maker.order.api, entry=self._workload.entry or "", trusted=True)
         loaded = self._workload
         request = EvaluationRequest(

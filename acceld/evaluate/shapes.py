@@ -124,8 +124,8 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     scale = (latency_us or 0.0) / sum(weights)
 
     def share(values: Sequence[float]) -> float:
-        """Return the share of the mean latency that a quantity (``values``, microseconds at each shape) takes,
-        in microseconds.
+        """Return the part of the mean latency that a quantity takes, in microseconds. ``values`` has the quantity at
+        each shape, in microseconds.
         """
         parts = zip(weights, values, latencies, strict=True)
         return scale * sum(weight * value / one_us for weight, value, one_us in parts if one_us)

@@ -488,7 +488,9 @@ def through(view: View, argument: View) -> View | None:
 
 
 def _wide(node: Node, uses: Uses) -> View | None:
-    """Drop casts to float32 before a matrix product, because the tensor engine adds in float32 anyway."""
+    """Return a matrix product without casts of its operands to float32, because the tensor engine adds in float32
+    anyway. Return None if no operand has such a cast, or if the operands' dtypes then differ.
+    """
     args = [_uncast(view) for view in node.views]
     if tuple(args) == node.args or len({arg.dtype for arg in args}) != 1:
         return None
