@@ -72,7 +72,9 @@ def _way(use: Use, buffers: Sequence[Buffer]) -> str:
 
 
 def _hulls(programs: Sequence[Sequence[Use]], shape: tuple[int, ...], trips: Mapping[int, int]) -> tuple[Array, Array]:
-    """Return for each program, by dimension, the least index that its uses may reach, and the end of the greatest."""
+    """Return two arrays with a row for each program and a column for each dimension: the least index that the
+    program's uses may reach, and the index after the greatest one.
+    """
     low = np.full((len(programs), len(shape)), np.iinfo(np.int64).max)
     high = np.full_like(low, -1)
     for row, uses in enumerate(programs):

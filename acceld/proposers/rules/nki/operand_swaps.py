@@ -256,9 +256,10 @@ class _Origin:
         )
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
-        """Return the loop whose variable numbers the places of ``access``; None if there is none.
+        """Return the loop whose variable selects the block of its buffer that ``access`` refers to; None if no loop
+        does.
 
-        The index of the place must be that variable plus multiples of the number of blocks.
+        The index that selects the block must be that variable plus multiples of the number of blocks.
         """
         if access.name in self._slots:
             return self._slots[access.name]
