@@ -98,7 +98,7 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
     """
     buffer = kernel.buffers.get(access.name)
     if buffer is None or access.dims is None or access.name in kernel.ambiguous:
-        return f"{access.name} is not a declared buffer, is used as a whole, or has a second name (an alias): declare it before the loop, use one name, and index it"
+        return f"{access.name} is not a declared buffer, is used as a whole, or has a second name, an alias: declare it before the loop, use one name, and index it"
     axis, shape = buffer.partition_axis, buffer.shape
     if len(access.dims) != len(shape) or any(dim.form is None for dim in access.dims) or None in shape:
         return f"an index of {access.name} or the shape of {access.name} is not understood: write both with loop variables and numbers"

@@ -219,7 +219,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
             return f"{where} the statement has a mask, or an operand is an expression: leave the mask out, and write the operand's value to a tile first"
         for access in accesses(one):
             if access.name in kernel.ambiguous:
-                return f"{where} {access.name} may have a second name (an alias of the same buffer): use one name for each buffer"
+                return f"{where} {access.name} may have a second name, an alias of the same buffer: use one name for each buffer"
             if access.name not in made and kernel.is_column(access):
                 continue  # a single column (one number for each partition) is used unchanged in every part
             if access.name in made and access.name not in kernel.buffers:

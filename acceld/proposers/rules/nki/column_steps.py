@@ -146,7 +146,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have a second name (an alias of the same buffer): use one name for each buffer"
+            return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"
         steps.psum |= kernel.space_of(access.name) == "psum"
         part = _Part.SAME if access.dims is None else _part(steps, access.dims)
         if part is None:

@@ -381,7 +381,7 @@ def _problem(
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
     for access in accesses(one):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have a second name (an alias of the same buffer): use one name for each buffer"
+            return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"
         if access.name in banks or (access.name in own and access.dims is None):
             continue
         if id(access.node) in scalars and _is_one_column(kernel, access, loop):

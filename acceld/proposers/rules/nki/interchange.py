@@ -103,7 +103,7 @@ def _tied(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) 
     where, name = f"line {statement.line}:", target.name
     carries = f"{where} {name} carries a value from one iteration to the next: give each iteration a tile of its own"
     if name in kernel.ambiguous:
-        return f"{where} {name} may have a second name (an alias of the same buffer): use one name for each buffer"
+        return f"{where} {name} may have a second name, an alias of the same buffer: use one name for each buffer"
     declared = kernel.declaration(name)
     outlives = declared is not None and not inside(declared, inner)
     if target.dims is None and outlives and not statement.augmented:

@@ -154,7 +154,7 @@ def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
     if uses is None or name in kernel.ambiguous:
-        return f"{where} may have a second name (an alias of the same buffer): use one name for each buffer"
+        return f"{where} may have a second name, an alias of the same buffer: use one name for each buffer"
     if any(inside(one, found.loop) and one is not found.addition for one, _ in uses):
         return f"{where} is also used in the loop: use it after the loop"
     if not _is_float32(kernel, declared) or not _is_float32(kernel, found.addition, otherwise=True):
@@ -190,7 +190,7 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
     if uses is None or name in kernel.ambiguous:
-        return f"{where} may have a second name (an alias of the same buffer): use one name for each buffer"
+        return f"{where} may have a second name, an alias of the same buffer: use one name for each buffer"
     if declared.op != ("ndarray" if kernel.api == "nki" else "zeros") or not _is_float32(kernel, declared):
         return f"{where} is not a sum in float32 that begins with zeros: declare it as float32, with zeros"
     if found.place is None and declared.parent is not found.addition.parent:
@@ -269,7 +269,7 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
             continue
         users = [*kernel.writers(name), *kernel.readers(name), *([buffer.declaration] if buffer is not None else ())]
         if uses is None and buffer is not None:
-            return f"{where} may have a second name (an alias of the same buffer): use one name for each buffer"
+            return f"{where} may have a second name, an alias of the same buffer: use one name for each buffer"
         if not any(all(one in set(flatten(piece)) for one in users) for piece in pieces):
             return f"{where} is used both before the products and with them: give it one tile for each {loop.variable}"
     return ""

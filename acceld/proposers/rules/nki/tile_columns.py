@@ -153,7 +153,7 @@ def _divided(
         if shape is None:
             return f"{where} the columns of {one.target.name} are not known: declare it by numbers"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
-            return f"{where} a tile may have a second name (an alias of the same buffer): use one name for each buffer"
+            return f"{where} a tile may have a second name, an alias of the same buffer: use one name for each buffer"
         reads = {access.name for access in one.mentions}
         if shape[-1] == 1 and not wide & reads and not _on_columns(kernel, one, columns):
             if reads & {made.target.name for made in body if made.target}:
