@@ -422,7 +422,7 @@ def workload_toml(
     ]
     lines.append("tags = []                         # such as matmul, softmax: insights are matched by them")
     if reference is None:
-        lines.append("reference = false                 # the kernel's own float64 execution is the oracle")
+        lines.append("reference = false                 # the kernel's own execution in float64 replaces it")
     elif reference != "reference.py":
         lines.append(f'reference = "{reference}"')
     if sample:

@@ -731,7 +731,10 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
 def _shown(found: Workload, show: str) -> Json:
     if show == "reference":
         text = found.reference.read_text(encoding="utf-8") if found.reference else ""
-        return {"name": found.name, "text": text or "The kernel's own float64 execution is the oracle."}
+        return {
+            "name": found.name,
+            "text": text or "The kernel's own execution in float64 takes the place of the reference.",
+        }
     if show == "kernel":
         api, path = next(iter(found.baselines.items()), ("", None))
         return {"name": found.name, "api": api, "text": path.read_text(encoding="utf-8") if path else ""}

@@ -88,7 +88,7 @@ async def judged_at(
 def say_judged(found: Judged, folder: Path, api: str) -> None:
     """Print, for the workload in ``folder``, on which inputs its first kernel of ``api`` was not judged, and why."""
     for name, why in found.refused.items():
-        say(f"note: {folder}/workload.toml does not propose the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
+        say(f"note: {folder}/workload.toml refuses the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
     if found.refused:
         say(
             'note: candidates are not tried on these inputs; once a kernel is right on them, write "declared" in [distributions]'

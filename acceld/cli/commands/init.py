@@ -154,7 +154,7 @@ def _shown(
     else:
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
         if loaded.reference is None:
-            say("note: without a reference, the kernel's own execution in float64 is the oracle")
+            say("note: without a reference, the kernel's own execution in float64 is the reference")
     say_judged(found, folder, kernel.api)
     _say_lowered(found, arguments, chip)
     if evaluation.status in FINE:

@@ -553,7 +553,7 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
             with torch.no_grad():
                 arguments = tuple(draw())
         else:
-            raise NotLowered("nothing says what the module is called with: give --arg for each array")
+            raise NotLowered("the shapes of the arguments of forward are not known: give --arg for each array")
     except NotLowered:
         raise
     except Exception as error:  # a user's module may raise anything, and the command reports it

@@ -103,7 +103,7 @@ def test_a_tier_without_prices_and_prices_without_a_tier_are_refused(section: Mo
 
 def test_a_messages_api_and_a_batch_take_no_tier() -> None:
     prices = {"tier_input_usd_per_mtok": 1.0, "tier_output_usd_per_mtok": 1.0}
-    with pytest.raises(ValueError, match="API .messages. has no service_tier"):
+    with pytest.raises(ValueError, match=r"API .messages. has no service_tier"):
         section = ModelConfig(provider="anthropic", service_tier="flex", **prices)  # type: ignore[arg-type]
         ModelSettings.from_config("m", section, LlmConfig())
     role = RoleConfig(models=("m",), batch=True)
