@@ -108,7 +108,9 @@ class Layout:
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """A region: its nodes in order, their layout, and the ids of the regions that have to run before this region."""
+    """A set of graph nodes with the same rows, which becomes one loop nest: the nodes in order, their layout, and
+    the ids of the regions that have to run before this region.
+    """
 
     nodes: list[Node]
     layout: Layout

@@ -503,9 +503,9 @@ class Tile:
 
 
 def _another_remains(where: Array, values: Array) -> tuple[Array, Array]:
-    """Return the positions, each once, and for each position a value other than the one written there last.
-
-    If all values for a position are equal, that value is returned.
+    """Return the distinct positions in ``where`` and, for each position, one of the values written to it that
+    differs from the value written last. If all values written to a position are equal, that value is returned for
+    it.
     """
     order = np.argsort(where, kind="stable")
     where, values = where[order], values[order]

@@ -194,8 +194,8 @@ class _Origin:
         return ""
 
     def _step(self, step: Statement) -> str:
-        """Return the reason why a statement prevents the exchange; empty if it does not. Record which place its result
-        has.
+        """Return the reason why a statement prevents the exchange; empty if it does not. Record the loop whose
+        variable selects the block to which the statement writes its result.
         """
         kernel = self._kernel
         if step.kind != "op" or step.target is None or kernel.mask(step):
@@ -233,8 +233,8 @@ class _Origin:
         return _is_tile(access.dims, self._columns) and buffer.shape[-2:] == shape
 
     def _note(self, step: Statement, target: Access, slot: Loop) -> str:
-        """Record that ``step`` writes one place in each iteration of the loop ``slot``. Return the reason if earlier
-        statements contradict this; empty otherwise.
+        """Record that ``step`` writes one block of its target in each iteration of the loop ``slot``. Return the
+        reason as text if earlier statements contradict this; empty otherwise.
         """
         kernel, name = self._kernel, target.name
         if target.dims is None or len(target.dims) == 2:
