@@ -147,6 +147,11 @@ class Kernel:
     """Texts of the modules that the kernel imports from its own package, by path relative to the kernel's folder."""
 
     @property
+    def programs(self) -> tuple[int, ...]:
+        """Number of programs along each axis of the launch: the grid, or else the cores; () if one program runs."""
+        return self.grid or ((self.lnc,) if self.lnc > 1 else ())
+
+    @property
     def sha256(self) -> str:
         """Identity of the kernel: the sha256 (hex) of text, closure, entry, grid, LNC and API."""
         digest = hashlib.sha256(f"{self.api}\0{self.entry}\0{self.grid}\0{self.lnc}\0".encode())

@@ -717,7 +717,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
 
     shapes, dtypes = (found.kernel_facts, found.kernel_dtypes) if found else ((), ())
     try:
-        return suggested(kernel.text, kernel.api, rule, shapes, dtypes, entry=kernel.entry)
+        return suggested(kernel.text, kernel.api, rule, shapes, dtypes, entry=kernel.entry, programs=kernel.programs)
     except RuleRefused as error:
         raise UsageError(
             f"the rules can not read this kernel: {error}", hint="check_kernel says what is wrong with it"

@@ -54,8 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     kernel = parsed_kernel(path, api=api, exit_code=NOT_PASSED, entry=entry, **launch)
     text = kernel.text
     fault = _fault(kernel, found, where.chip, resolved.config.evaluate) if found and api in TRACED else None
-    suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry)
-    places = refused(text, api, arguments.rule, shapes, dtypes, entry=entry)
+    programs = kernel.programs if found else None
+    suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry, programs=programs)
+    places = refused(text, api, arguments.rule, shapes, dtypes, entry=entry, programs=programs)
     if arguments.json:
         print_json({"kernel": str(path), "api": api, "fault": fault, "suggestions": suggestions, "refused": places})
         return 0

@@ -5,7 +5,7 @@ The indices of tiles and arrays in a kernel's source are such forms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 
@@ -94,6 +94,11 @@ class Affine:
     def start(self) -> Affine:
         """Return the form without its index ranges, which is the position where an access begins."""
         return Affine(self.constant, tuple((symbol, factor) for symbol, factor in self.terms if not symbol.is_range))
+
+    def without(self, variables: Collection[str]) -> Affine:
+        """Return the terms of the form that depend on none of ``variables`` and on no index range, and no constant."""
+        kept = ((one, factor) for one, factor in self.terms if one.variable not in variables and not one.is_range)
+        return Affine(0, tuple(kept))
 
     def substituted(self, values: Mapping[str, Affine]) -> Affine:
         """Return the form with each loop variable replaced by its value in ``values``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from math import prod
 
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.spans import ParsedText
@@ -26,6 +27,9 @@ class ExpressionReader(ParsedText):
     For example, suppose that ``f = nl.arange(512)[None, :]`` precedes a loop over ``c``. Then ``512 * c + f`` is read
     as an affine form of ``c`` and of an index range of 512 columns.
     """
+
+    programs: tuple[int, ...] | None = None
+    """Number of programs of the launch along each axis, () for one program; None if the launch is not known."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -172,6 +176,47 @@ class ExpressionReader(ParsedText):
             case ast.Attribute(value=ast.Attribute(attr="tile_size") | ast.Name(id="tile_size")):
                 limit = TILE_SIZES.get(node.attr)
                 return None if limit is None else Affine(limit)
+            case ast.Call(func=ast.Attribute(attr="num_programs" | "program_ndim")):
+                launched = self._of_launch(node)
+                return None if launched is None else Affine(launched)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                known = self.truth(test)
+                return None if known is None else self.affine(body if known else orelse)
+        return None
+
+    def _of_launch(self, call: ast.Call) -> int | None:
+        """Return the value of ``nl.num_programs(axes=0)``, ``nl.num_programs()`` or ``nl.program_ndim()``; None if the launch
+        is not known.
+        """
+        if self.programs is None:
+            return None
+        if self.callee(call) == "program_ndim":
+            return len(self.programs)
+        given = [*call.args, *(one.value for one in call.keywords)]
+        if not given or _is_constant(given[0], None):
+            return prod(self.programs)
+        axis = self.constant(given[0]) if len(given) == 1 else None
+        return None if axis is None else self.programs_along(axis)
+
+    def programs_along(self, axis: int) -> int | None:
+        """Return the number of programs of the launch along an axis; None if it is not known."""
+        if not self.programs:
+            return None if self.programs is None else 1
+        return self.programs[axis] if -len(self.programs) <= axis < len(self.programs) else None
+
+    def program_axis(self, node: ast.expr) -> int | None:
+        """Return the axis of the launch whose program number an expression gives; None if the expression gives anything
+        else.
+
+        ``nl.program_id(0)`` gives 0, and so does ``nl.program_id(0) if nl.program_ndim() > 0 else 0``.
+        """
+        match node:
+            case ast.Call(func=ast.Attribute(attr="program_id"), args=[axis], keywords=[]):
+                return self.constant(axis)
+            case ast.Call(func=ast.Attribute(attr="program_id"), args=[], keywords=[ast.keyword(value=axis)]):
+                return self.constant(axis)
+            case ast.IfExp(body=body, orelse=ast.Constant(value=0)):
+                return self.program_axis(body)
         return None
 
     def _combined(self, node: ast.BinOp) -> Affine | None:
@@ -269,8 +314,12 @@ class ExpressionReader(ParsedText):
                 return self.is_number(index)
             case ast.Call(func=ast.Name(id="min" | "max" | "abs" | "int"), args=args, keywords=[]):
                 return all(self.is_number(one) for one in args)
-            case ast.Call(func=ast.Attribute(attr="num_programs" | "program_id"), args=args, keywords=named):
+            case ast.Call(
+                func=ast.Attribute(attr="num_programs" | "program_id" | "program_ndim"), args=args, keywords=named
+            ):
                 return all(self.is_number(one) for one in (*args, *(each.value for each in named)))
+            case ast.IfExp(test=ast.Compare(left=left, comparators=others), body=body, orelse=orelse):
+                return all(self.is_number(one) for one in (left, *others, body, orelse))
         return False
 
     def _extent(self, node: ast.Subscript) -> Affine | None:

@@ -151,7 +151,7 @@ def _separate(
             if node.id == name and node is not destination and current != name:
                 edits.replace(*text.span(node), current)
         if destination is not None and line is not None:
-            current = _new_name(name, taken)
+            current = new_name(name, taken)
             lines.add(line)
             _declare(text, edits, line, current, declaration)
         if destination is not None and current != name:
@@ -201,7 +201,8 @@ def _declare(text: SourceText, edits: Edits, line: int, name: str, declaration: 
     edits.replace(start, end, written + ("\n" if text.source[start:end].endswith("\n") else ""))
 
 
-def _new_name(name: str, taken: set[str]) -> str:
+def new_name(name: str, taken: set[str]) -> str:
+    """Return a name that is not in ``taken``, such as ``tile_2`` for ``tile``, and add it to ``taken``."""
     number = 2
     while f"{name}_{number}" in taken:
         number += 1

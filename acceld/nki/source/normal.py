@@ -13,14 +13,17 @@ from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import with_own_tiles
 from acceld.nki.source.names import spelled_out
 from acceld.nki.source.returns import with_returns_written_out
+from acceld.nki.source.scopes import with_own_names
 from acceld.nki.source.spans import parsed
 
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
+_NUMBER = re.compile(r"_\d+$")
+"""Matches the end that normalization adds to a name, as in ``tile_2``."""
 
 
 def normalized(source: str) -> str:
     """Return ``source`` in normal form: names are replaced by their values, lists of tiles by one tile each, and each
-    result has its own tile. Every line keeps its number.
+    result has its own tile, and each tile its own name. Every line keeps its number.
     """
     return _steps(source)[-1]
 
@@ -32,7 +35,8 @@ def _steps(source: str) -> tuple[str, str, str]:
     counted = _if_valid(with_counted_loops(source), source)
     written = _if_valid(with_used_parts(with_returns_written_out(counted)), counted)
     stacked = _if_valid(with_stacked_tiles(written), written)
-    own = _if_valid(with_own_tiles(stacked), stacked)
+    named = _if_valid(with_own_names(stacked), stacked)
+    own = _if_valid(with_own_tiles(named), named)
     return source, stacked, _if_valid(spelled_out(own), own)
 
 
@@ -67,6 +71,12 @@ def as_before(original: str, changed: str) -> str:
         if kept and (most := lines.with_names(kept)) not in (None, changed):
             return most or changed
     return changed
+
+
+def with_former_names(original: str, normal: str, words: str) -> str:
+    """Return ``words``, a sentence about ``normal`` (the normal form of ``original``), with the names that ``original`` has."""
+    new = set(_NAME.findall(normal)) - set(_NAME.findall(original))
+    return _NAME.sub(lambda found: _NUMBER.sub("", found[0]) if found[0] in new else found[0], words) if new else words
 
 
 class _Lines:

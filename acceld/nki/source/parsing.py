@@ -47,7 +47,8 @@ class SourceReader(ExpressionReader):
 
     ``shapes`` and ``dtypes`` belong to the kernel's arguments, in the order of its parameters: the shape of an array,
     the value of a whole number or a truth value, None for any other argument. They give expressions such as
-    ``x.shape`` a value. A parameter beyond ``shapes`` has its default value.
+    ``x.shape`` a value. A parameter beyond ``shapes`` has its default value. ``programs`` has the number of programs of
+    the launch along each axis, () for one program, and None if the launch is not known.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class SourceReader(ExpressionReader):
         dtypes: Sequence[str] = (),
         *,
         entry: str = "",
+        programs: tuple[int, ...] | None = None,
     ) -> None:
         self.api = api
+        self.programs = programs
         try:
             super().__init__(source)
         except (SyntaxError, ValueError) as error:
@@ -234,6 +237,10 @@ class SourceReader(ExpressionReader):
             if (sizes or numbers) and all(isinstance(one, ast.Name) for one in target.elts):
                 self._shape(target, value)
                 statement.kind = "alias"
+            if isinstance(value, ast.Tuple) and numbers and len(value.elts) == len(target.elts):
+                for one, number in zip(target.elts, value.elts, strict=True):
+                    if isinstance(one, ast.Name) and self.program_axis(number) is not None:
+                        self._alias(one.id, number)
             return
         if isinstance(target, ast.Name):
             name = target.id
@@ -242,9 +249,7 @@ class SourceReader(ExpressionReader):
                 return
             if self.affine(value) is not None or self.number(value) is not None or self.is_number(value):
                 statement.kind = "alias"
-                if self._bound[name] > 1 or name in self._counted:
-                    self.ambiguous.add(name)
-                self.aliases[name] = value
+                self._alias(name, value)
                 return
             if isinstance(value, ast.Call) and self._is_other_shape(name, value):
                 statement.kind = "alias"
@@ -257,6 +262,16 @@ class SourceReader(ExpressionReader):
             statement.kind, statement.op, statement.target = "op", "expression", self.access(target)
             statement.args = {"x": value}
             self._reads(statement)
+
+    def _alias(self, name: str, value: ast.expr) -> None:
+        """Record that ``name`` stands for the number ``value``."""
+        if self._bound[name] > 1 or name in self._counted:
+            self.ambiguous.add(name)
+        self.aliases[name] = value
+        axis = self.program_axis(value)
+        if axis is not None and name not in self.ambiguous:
+            self.loop_variables.add(name)  # the program's number is fixed, like a number among the arguments
+            self.trips[name] = self.programs_along(axis)
 
     def _varies(self, target: ast.expr, value: ast.expr) -> bool:
         """Tell whether a name gets a number that depends on an argument that the function binds again, such as ``r0`` in
@@ -355,6 +370,12 @@ class SourceReader(ExpressionReader):
         if target is None and isinstance(call.func, ast.Name) and self._own_call(statement, call.func.id, call):
             return
         op = self.callee(call)
+        if op == "core_barrier" and call.args and root(call.func) in NO_TILES:
+            # what the cores wrote before is read behind the barrier, as if the barrier read and wrote the whole tensor
+            statement.kind, statement.op, statement.target = "op", op, self.access(call.args[0])
+            statement.args, statement.augmented = {"x": call.args[0]}, True
+            self._reads(statement)
+            return
         tile = self.access(call.func.value) if isinstance(call.func, ast.Attribute) else None
         if op == "broadcast_to" and isinstance(call.func, ast.Attribute) and tile is not None and target is not None:
             statement.kind, statement.op, statement.target = "op", op, self.access(target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from acceld.nki.ir.operations import DTYPE_BYTES
@@ -15,6 +15,7 @@ from acceld.nki.source.syntax import (
     BINARY,
     COPIES,
     LOADS,
+    NO_TILES,
     OPERATIONS,
     PRODUCTS,
     Access,
@@ -48,6 +49,7 @@ class KernelModule(SourceReader):
 
     ``shapes`` are the shapes of the arguments in the order of the parameters, so that ``x.shape`` has a value. A whole
     number has its value there, another scalar None. ``dtypes`` are the arguments' dtypes, empty where unknown.
+    ``programs`` has the number of programs of the launch along each axis, () for one program, None if it is not known.
     """
 
     def __init__(
@@ -58,8 +60,9 @@ class KernelModule(SourceReader):
         dtypes: Sequence[str] = (),
         *,
         entry: str = "",
+        programs: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(source, api, shapes, dtypes, entry=entry)
+        super().__init__(source, api, shapes, dtypes, entry=entry, programs=programs)
         for loop in self.loops:
             if loop.kind == "affine_range" and carried_names(loop):
                 loop.kind = "sequential_range"
@@ -95,11 +98,12 @@ class KernelModule(SourceReader):
                 )
         inside = [access for statement, access in uses if statement in statements]
         axes = min((len(access.dims or ()) for access in inside), default=0)
-        return any(_is_apart_along(axis, loop.variable, inside, self.trips) for axis in range(axes))
+        moving = frozenset({loop.variable, *(one.variable for one in loop.loops())})
+        return any(_is_apart_along(axis, loop.variable, inside, self.trips, moving) for axis in range(axes))
 
     def reread(self, source: str) -> KernelModule:
         """Return the source ``source`` of the same kernel, parsed for the same shapes and dtypes of arguments."""
-        return kernel_module(source, self.api, *self.given, self.function.name)
+        return kernel_module(source, self.api, *self.given, self.function.name, self.programs)
 
     @cached_property
     def _asked(self) -> set[str]:
@@ -170,6 +174,23 @@ class KernelModule(SourceReader):
     def readers(self, name: str) -> list[Statement]:
         """Return the statements that read the tile or tensor ``name``."""
         return self._readers.get(name, [])
+
+    def variables_of(self, access: Access) -> frozenset[str] | None:
+        """Return the loop variables in the indices of an access, or in the numbers of its pattern (``x.ap(...)``); None
+        if a number is not understood.
+        """
+        match access.node:
+            case ast.Call(func=ast.Attribute(attr="ap"), args=args, keywords=named):
+                numbers = [*args, *(one.value for one in named)]
+            case _:
+                return access.variables
+        found: set[str] = set()
+        for name in (one for number in numbers for one in names_in(number) if one.id not in NO_TILES):
+            form = self.affine(name)
+            if form is None:
+                return None
+            found |= form.variables
+        return frozenset(found)
 
     def space_of(self, name: str) -> str:
         """Return the memory of a tile or tensor: ``hbm``, ``sbuf`` or ``psum``; empty if it is not known."""
@@ -443,11 +464,24 @@ class KernelModule(SourceReader):
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]
 
 
-def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips: Mapping[str, int | None]) -> bool:
+def _is_apart_along(
+    axis: int,
+    variable: str,
+    accesses: Sequence[Access],
+    trips: Mapping[str, int | None],
+    moving: frozenset[str],
+) -> bool:
     """Tell whether, along axis ``axis``, the iterations of the loop ``variable`` use separate ranges: each iteration
     moves on by at least the width of the range that all ``accesses`` cover.
+
+    ``moving`` has the variables of the loop and of the loops in it. Another number, such as an outer loop's variable or
+    the program's number, is the same in all iterations. If it shifts all accesses by the same distance, it does not
+    matter.
     """
     steps, least, most = set[int](), set[int](), set[int]()
+    begins = [access.dims[axis].begin for access in accesses if access.dims is not None]
+    shifts = {None if begin is None else begin.without(moving) for begin in begins}
+    shift = shifts.pop() if len(shifts) == 1 else None
     for access in accesses:
         assert access.dims is not None
         dim = access.dims[axis]
@@ -456,6 +490,8 @@ def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips:
         reached = dim.reach(trips, variable) if step else None
         if step is None or reached is None or reached[0] < 0:
             return False
+        if shift is not None:
+            reached = dim.reach(trips, variable, shift) or reached
         steps.add(step)
         least.add(reached[0])
         most.add(reached[1])
@@ -464,9 +500,14 @@ def _is_apart_along(axis: int, variable: str, accesses: Iterable[Access], trips:
 
 @lru_cache(maxsize=64)
 def kernel_module(
-    source: str, api: str, shapes: tuple[tuple[int, ...] | int | None, ...], dtypes: tuple[str, ...], entry: str
+    source: str,
+    api: str,
+    shapes: tuple[tuple[int, ...] | int | None, ...],
+    dtypes: tuple[str, ...],
+    entry: str,
+    programs: tuple[int, ...] | None = None,
 ) -> KernelModule:
     """Return ``source``, parsed. Results are cached, because rewrites in several steps read the same text again and
     again.
     """
-    return KernelModule(source, api, shapes, dtypes, entry=entry)
+    return KernelModule(source, api, shapes, dtypes, entry=entry, programs=programs)

@@ -89,14 +89,20 @@ class Dim:
         """Return the first element that the index covers; None if it is not understood."""
         return self.form if self.span is None else self.span[0]
 
-    def reach(self, trips: Mapping[str, int | None], without: str) -> tuple[int, int] | None:
-        """Return the least and the greatest element that the index covers while the loop variable ``without`` is zero.
+    def reach(
+        self,
+        trips: Mapping[str, int | None],
+        without: str,
+        shift: Affine = Affine(),  # noqa: B008  # frozen
+    ) -> tuple[int, int] | None:
+        """Return the least and the greatest element that the index covers while the loop variable ``without`` is zero,
+        counted from the element ``shift`` on.
 
         ``trips`` has the numbers of iterations of the other loops, by variable. The result is None if a number that is
         needed is not known.
         """
-        begin = self.begin
-        assert begin is not None
+        assert self.begin is not None
+        begin = self.begin - shift
         low = high = begin.constant
         for symbol, coefficient in begin.terms:
             if symbol.name == without:

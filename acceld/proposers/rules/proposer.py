@@ -19,7 +19,7 @@ from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
-from acceld.nki.source.normal import as_before, normalized
+from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
 from acceld.proposers.rules import all_rules, rule_named
@@ -45,6 +45,7 @@ _MOST_EVERYWHERE = 0.4
 
 Shapes = tuple[tuple[int, ...] | int | None, ...]
 Dtypes = tuple[str, ...]
+Programs = tuple[int, ...] | None
 
 
 def suggestions(
@@ -54,30 +55,41 @@ def suggestions(
     dtypes: Dtypes = (),
     profile: Profile | None = None,
     entry: str = "",
+    programs: Programs = None,
 ) -> list[Site]:
     """Return every place in a kernel where a rule applies, the most promising first.
 
     ``shapes`` and ``dtypes`` have one entry for each argument of the kernel, in order. The shape of a whole number is
-    its value, that of another scalar None. Without shapes and dtypes rules can prove less, and find fewer places. Raise
-    RuleRefused if the source can not be read.
+    its value, that of another scalar None. ``programs`` has the number of programs of the launch along each axis, ()
+    for one program. Without these facts rules can prove less, and find fewer places. Raise RuleRefused if the source
+    can not be read.
     """
-    return _findings(source, api, shapes, dtypes, profile, entry)[0]
+    return _findings(source, api, shapes, dtypes, profile, entry, programs)[0]
 
 
-def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "") -> list[Site]:
+def refusals(
+    source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "", programs: Programs = None
+) -> list[Site]:
     """Return the places in a kernel that match a rule's pattern but at which the rule refuses. The site's
     ``precondition`` holds the reason.
     """
-    return _findings(source, api, shapes, dtypes, None, entry)[1]
+    return _findings(source, api, shapes, dtypes, None, entry, programs)[1]
 
 
 def rewrite(
-    source: str, api: str, site: Site, variant: Variant, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = ""
+    source: str,
+    api: str,
+    site: Site,
+    variant: Variant,
+    shapes: Shapes = (),
+    dtypes: Dtypes = (),
+    entry: str = "",
+    programs: Programs = None,
 ) -> str:
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    groups = functions(source, api, shapes, dtypes, entry)
+    groups = functions(source, api, shapes, dtypes, entry, programs)
     around = [group for group in groups[1:] if _is_in(site, group[0])] or groups[:1]
     for number, kernel in enumerate(around[0]):
         try:
@@ -95,17 +107,32 @@ def _is_in(site: Site, kernel: Source) -> bool:
 
 
 def _findings(
-    source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
+    source: str,
+    api: str,
+    shapes: Shapes,
+    dtypes: Dtypes,
+    profile: Profile | None,
+    entry: str,
+    programs: Programs = None,
 ) -> tuple[list[Site], list[Site]]:
     """Return (places where the rules of an API apply; places where rules refuse), each with the most promising first."""
-    groups = functions(source, api, shapes, dtypes, entry)
+    groups = functions(source, api, shapes, dtypes, entry, programs)
     rules = [rule for rule in all_rules() if api in rule.apis]
     found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
     refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
     refused.sort(key=lambda one: -one[0])
-    return [site for _, site in ranked], [site for _, site in refused]
+    words = _words_of(source, api)
+    return [words(site) for _, site in ranked], [words(site) for _, site in refused]
+
+
+def _words_of(source: str, api: str) -> Callable[[Site], Site]:
+    """Return a function that puts the names of ``source`` into the words of a place, which rules found in its normal form."""
+    if any(api in device.readers for device in ALL_DEVICES):
+        return lambda site: site  # such sources have no normal form
+    words = partial(with_former_names, source, normalized(source))
+    return lambda site: replace(site, precondition=words(site.precondition), plan=words(site.plan))
 
 
 def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> Iterator[Place]:
@@ -157,6 +184,7 @@ def moves(
     shapes: Shapes = (),
     dtypes: Dtypes = (),
     entry: str = "",
+    programs: Programs = None,
     only: str = "",
 ) -> list[Move]:
     """Return every single rewrite of a kernel as a move, the most promising first; [] if the source can not be read.
@@ -164,7 +192,7 @@ def moves(
     A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
     names the one rule whose moves are wanted; "" means all rules.
     """
-    reread = partial(functions, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
+    reread = partial(functions, api=api, shapes=shapes, dtypes=dtypes, entry=entry, programs=programs)
     rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
     try:
         groups = reread(source)
@@ -213,7 +241,9 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def readings(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> tuple[Source, ...]:
+def readings(
+    source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str, programs: Programs = None
+) -> tuple[Source, ...]:
     """Return a kernel parsed for the rules of its API: as its author wrote it, and behind that with its ``if`` statements
     decided, if that differs.
 
@@ -223,7 +253,7 @@ def readings(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) 
     for device in ALL_DEVICES:
         if api in device.readers:
             return (plugins.named(device.readers[api])(source, api, shapes),)
-    whole = kernel_module(normalized(source), api, shapes, dtypes, entry)
+    whole = kernel_module(normalized(source), api, shapes, dtypes, entry, programs)
     one_way = decided(whole)
     return (whole,) if one_way is whole else (whole, one_way)
 
@@ -233,16 +263,18 @@ _DEEPEST = 3
 
 
 @lru_cache(maxsize=64)
-def functions(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> tuple[tuple[Source, ...], ...]:
+def functions(
+    source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str, programs: Programs = None
+) -> tuple[tuple[Source, ...], ...]:
     """Return the readings of the kernel, and behind them those of each function of its file that does a part of its work.
 
     Raise RuleRefused if the source can not be parsed.
     """
-    groups = [readings(source, api, shapes, dtypes, entry)]
+    groups = [readings(source, api, shapes, dtypes, entry, programs)]
     new = groups
     for _ in range(_DEEPEST):
         called = [one for group in new if isinstance(group[0], KernelModule) for one in bodies(group[0])]
-        new = [readings(source, api, one.shapes, one.dtypes, one.name) for one in called]
+        new = [readings(source, api, one.shapes, one.dtypes, one.name, programs) for one in called]
         groups = [*groups, *new]
     return tuple(groups)
 
@@ -342,7 +374,7 @@ class RulesProposer(Proposer):
                     self._found.clear()
                 try:
                     self._found[key] = await asyncio.to_thread(
-                        _findings, kernel.text, kernel.api, shapes, dtypes, profile, kernel.entry
+                        _findings, kernel.text, kernel.api, shapes, dtypes, profile, kernel.entry, kernel.programs
                     )
                 except RuleRefused as refusal:
                     self._found[key] = ([], [_unread(refusal.message)])
@@ -365,7 +397,7 @@ class RulesProposer(Proposer):
         variant = site.variants[request.index]
         try:
             text = await asyncio.to_thread(
-                rewrite, kernel.text, kernel.api, site, variant, shapes, dtypes, kernel.entry
+                rewrite, kernel.text, kernel.api, site, variant, shapes, dtypes, kernel.entry, kernel.programs
             )
         except RuleRefused as refusal:
             return Attempt(request.plan.id, request.index, None, refusal.message)
@@ -494,7 +526,7 @@ def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:
     :func:`moves` does.
     """
     shapes, dtypes = _facts_of(problem.arguments)
-    return partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
+    return partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry, programs=kernel.programs)
 
 
 def found_again(find: Callable[..., list[Move]]) -> Again:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +75,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> Repeated | None:
     source = _source(kernel, load)
     if source is None:
         return None
-    names, shape = source.variables, kernel.extents(source) if kernel.api == "nki" else kernel.tile_shape(load)
+    names, shape = kernel.variables_of(source), _shape(kernel, load, source)
     if names is None or shape is None or len(shape) != 2 or shape[0] > 128 or kernel.writers(source.name):
         return None
     name, declaration = load.made.name, kernel.declaration(load.made.name)
@@ -97,6 +98,18 @@ def _repeated(kernel: KernelModule, load: Statement) -> Repeated | None:
         repeats = prod(one.trips or 1 for one in (loop, *inner) if one.variable not in names)
         best = Repeated(load, declaration, loop, indices, shape, reads, repeats)
     return best
+
+
+def _shape(kernel: KernelModule, load: Statement, source: Access) -> tuple[int, ...] | None:
+    """Return the shape of the tile that a load makes; None if it is not known."""
+    if kernel.api != "nki":
+        return kernel.tile_shape(load)
+    if not isinstance(source.node, ast.Call):
+        return kernel.extents(source)
+    # a pattern, which has as many elements as the tile
+    declared = kernel.buffers[load.made.name].shape if load.made.name in kernel.buffers else ()
+    known = tuple(extent for extent in declared if extent is not None)
+    return known if len(known) == len(declared) else None
 
 
 def kept_bytes(indices: Sequence[Loop], shape: Sequence[int | None]) -> int:

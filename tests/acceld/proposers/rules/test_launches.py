@@ -1,0 +1,123 @@
+"""Kernels whose programs share the work: rules know the number of programs, and every rewrite is right on two cores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.source.normal import normalized
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.verify.verifier import verify
+from acceld.proposers.rules.proposer import moves
+from tests.acceld.proposers.rules.kernels import Array, arrays, current
+
+SHAPES = ((1024, 512), (1, 512))
+SPLIT = current(
+    "x, w",
+    """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    programs = nl.num_programs(axes=0)
+    program = nl.program_id(axis=0)
+    rows = x.shape[0] // programs
+    for i in range(rows // 128):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[program * rows + i * 128:program * rows + (i + 1) * 128, :])
+        row = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=row, src=w.ap(pattern=[[0, 128], [1, 512]], offset=0))
+        y = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=y, data1=t, data2=row, op=nl.multiply)
+        nisa.dma_copy(dst=out[program * rows + i * 128:program * rows + (i + 1) * 128, :], src=y)
+    return out
+""",
+)
+ALTERNATE = SPLIT.replace(
+    "program * rows + i * 128:program * rows + (i + 1) * 128",
+    "(i * programs + program) * 128:(i * programs + program + 1) * 128",
+)
+GUARDED = SPLIT.replace("nl.num_programs(axes=0)", "nl.num_programs(axes=0) if nl.program_ndim() != 0 else 1").replace(
+    "nl.program_id(axis=0)", "nl.program_id(axis=0) if nl.program_ndim() != 0 else 0"
+)
+EXCHANGE = current(
+    "x, w",
+    """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    shared = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows, program = x.shape[0] // 2, nl.program_id(axis=0)
+    for i in range(rows // 128):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[program * rows + i * 128:program * rows + (i + 1) * 128, :])
+        y = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=y, data=t, op=nl.exp)
+        nisa.dma_copy(dst=shared[program * rows + i * 128:program * rows + (i + 1) * 128, :], src=y)
+    nisa.core_barrier(shared, (0, 1))
+    other = 1 - program
+    for i in range(rows // 128):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=shared[other * rows + i * 128:other * rows + (i + 1) * 128, :])
+        y = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=y, data=t, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out[program * rows + i * 128:program * rows + (i + 1) * 128, :], src=y)
+    return out
+""",
+)
+OWN_PART = EXCHANGE.replace("other = 1 - program", "other = program")
+KERNELS = {
+    "rows by program": SPLIT,
+    "tiles in turn": ALTERNATE,
+    "also without a grid": GUARDED,
+    "each reads what the other wrote": EXCHANGE,
+    "each reads what it wrote": OWN_PART,
+}
+
+
+def on_two_cores(source: str, given: list[Array]) -> Array:
+    """Return the result of a kernel on two cores; fail if the kernel is not legal there."""
+    program = trace(source, [TensorSpec(one.shape, "float32") for one in given], api="nki", chip="trn2", lnc=2)
+    assert verify(program) == ()
+    return execute(program, given)[0]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_rewrite_of_a_kernel_for_two_cores_leaves_the_results_as_they_are(name: str) -> None:
+    given = arrays(*SHAPES)
+    expected = on_two_cores(KERNELS[name], given)
+    made = {KERNELS[name]: ""}
+    for source, steps in [(KERNELS[name], "")]:
+        for move in moves(source, api="nki", shapes=SHAPES, dtypes=("float32",) * 2, programs=(2,)):
+            text = move.apply()
+            if text is not None:
+                made.setdefault(text, f"{steps}, {move.step}")
+    assert len(made) > 1
+    for text, steps in made.items():
+        np.testing.assert_allclose(on_two_cores(text, given), expected, rtol=2e-5, err_msg=steps)
+
+
+@pytest.mark.parametrize("source", [SPLIT, ALTERNATE, GUARDED])
+def test_the_launch_gives_the_number_of_iterations(source: str) -> None:
+    def loop(programs: tuple[int, ...] | None) -> tuple[str, int | None]:
+        (found,) = KernelModule(normalized(source), "nki", SHAPES, programs=programs).loops
+        return found.kind, found.trips
+
+    assert loop((2,)) == ("affine_range", 4) and loop(()) == ("affine_range", 8)
+    assert loop(None) == ("range", None)
+
+
+def test_a_load_by_a_pattern_that_is_the_same_in_every_iteration_moves_before_the_loop() -> None:
+    found = {
+        move.rule: move.apply() or ""
+        for move in moves(SPLIT, api="nki", shapes=SHAPES, dtypes=("float32",) * 2, programs=(2,))
+    }
+    head, _, loop = found["hoist_loads"].partition("for i in")
+    assert "w.ap(pattern=[[0, 128], [1, 512]], offset=0)" in head and "w.ap" not in loop
+    moving = SPLIT.replace("[1, 512]], offset=0", "[1, 512]], offset=0 * i")
+    assert not any(move.rule == "hoist_loads" for move in moves(moving, api="nki", shapes=SHAPES, programs=(2,)))
+
+
+def test_a_barrier_keeps_the_order_of_what_the_cores_exchange() -> None:
+    kernel = KernelModule(normalized(EXCHANGE), "nki", SHAPES, programs=(2,))
+    assert [loop.kind for loop in kernel.loops] == ["affine_range", "affine_range"]
+    (barrier,) = (one for one in kernel.statements if one.op == "core_barrier")
+    assert [access.name for access in barrier.results] == ["shared"] and "shared" not in kernel.ambiguous
