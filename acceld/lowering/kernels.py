@@ -16,7 +16,7 @@ from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
 from acceld.lowering.choices import BYTES, WIDEST, HbmPlacement, Rolled
 from acceld.lowering.engines import balanced
-from acceld.lowering.forwarding import forwarded
+from acceld.lowering.forwarding import forwarded, resident
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
@@ -96,7 +96,7 @@ def lowered(
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
     if pieces.nodes >= MOST_NODES:  # with smaller regions, values are meant to go through HBM
-        kernel = forwarded(kernel, BYTES, found.build.fresh)
+        kernel = resident(forwarded(kernel, BYTES, found.build.fresh), BYTES, found.build.fresh)
     return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)
 
 
@@ -178,10 +178,10 @@ def _planned(
     memory, made, returned = _memory(divided, build, shapes, output_shapes)
     nest_of = functools.partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
 
-    def nest(rolled: Rolled) -> Nest:
+    def nest(rolled: Rolled, in_loop: bool = False) -> Nest:
         reach = external(rolled.region, memory)
         found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
-        if (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
+        if not in_loop and (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
             # Access patterns, unlike slices, can spread parts of a row, or of the summed axis, over idle partitions.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
             fewer = wider.rows == found.rows and 3 * wider.steps <= found.steps
@@ -201,7 +201,7 @@ def _planned(
             plain += itertools.chain(*steps)
             continue
         parts += map(nest, rolled_up([*plain, *itertools.chain(*steps[:first])], memory))
-        parts.append(_Loop(build, end - first, list(map(nest, body))))
+        parts.append(_Loop(build, end - first, [nest(one, in_loop=True) for one in body]))
         plain = [*itertools.chain(*steps[end:])]
     parts += map(nest, rolled_up(plain, memory))
     return _Plan(build, parts, made, returned)
