@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from acceld.lowering.graph import Graph, Node, Operand, Shape, View, dense, elementwise, stored, whole
+from acceld.lowering.graph import Graph, Node, Operand, View, stored, whole
 
 LEAST_CELLS = 64
 """Least number of stores to a table."""
@@ -20,6 +20,8 @@ LEAST_TOGETHER = 2
 """Least number of stores, on average, that become one store."""
 LARGEST = 512
 """Greatest number of elements of a store."""
+MOST_ELEMENTS = 2**20
+"""Greatest number of elements of a table."""
 MOST_NODES = 64
 """Greatest number of nodes that compute the value of a store."""
 Places = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -42,11 +44,11 @@ def _tables(nodes: Sequence[Node]) -> list[list[Node]]:
     before = {id(node.views[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}
     found = []
     for node in nodes:
-        if node.kind != "buffer" or not node.args or id(node) in before:
+        if node.kind != "buffer" or not node.args or id(node) in before or node.size > MOST_ELEMENTS:
             continue
         written = np.zeros(node.size, bool)
         stores: list[Node] = []
-        while node.kind == "buffer" and node.args and node.target is not None and node.target.node.size:
+        while node.kind == "buffer" and node.args and node.target is not None:
             if np.prod(node.target.shape) > LARGEST:
                 break
             places = _elements(node.target)
@@ -203,8 +205,11 @@ def _runs(cells: Sequence[_Cell]) -> Iterator[list[_Cell]]:
     yield run
 
 
-def by_diagonals(graph: Graph) -> tuple[dict[int, View], bool]:
-    """Return the last states of a graph's tables, by the id of each state that they replace."""
+def by_diagonals(graph: Graph) -> dict[int, View]:
+    """Return the last states of a graph's tables, computed level by level, by the id of each state that they replace.
+
+    The result is empty if the graph has no tables, or if too few of their cells can be computed together.
+    """
     nodes = graph.nodes()
     stores = _tables(nodes)
     if not stores:
@@ -224,5 +229,5 @@ def by_diagonals(graph: Graph) -> tuple[dict[int, View], bool]:
         return {}
     for run in runs:
         tables.compute(run)
-    last = {number: state for number, state in enumerate(tables.state)}
+    last = dict(enumerate(tables.state))
     return {id(store): whole(last[number]) for number, every in enumerate(stores) for store in every}

@@ -178,10 +178,10 @@ def _planned(
     memory, made, returned = _memory(divided, build, shapes, output_shapes)
     nest_of = functools.partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
 
-    def nest(rolled: Rolled, in_loop: bool = False) -> Nest:
+    def nest(rolled: Rolled) -> Nest:
         reach = external(rolled.region, memory)
         found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
-        if not in_loop and (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
+        if (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
             # Access patterns, unlike slices, can spread parts of a row, or of the summed axis, over idle partitions.
             wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
             fewer = wider.rows == found.rows and 3 * wider.steps <= found.steps
@@ -201,7 +201,7 @@ def _planned(
             plain += itertools.chain(*steps)
             continue
         parts += map(nest, rolled_up([*plain, *itertools.chain(*steps[:first])], memory))
-        parts.append(_Loop(build, end - first, [nest(one, in_loop=True) for one in body]))
+        parts.append(_Loop(build, end - first, list(map(nest, body))))
         plain = [*itertools.chain(*steps[end:])]
     parts += map(nest, rolled_up(plain, memory))
     return _Plan(build, parts, made, returned)
