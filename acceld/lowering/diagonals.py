@@ -229,5 +229,5 @@ def by_diagonals(graph: Graph) -> dict[int, View]:
         return {}
     for run in runs:
         tables.compute(run)
-    last = dict(enumerate(tables.state))
-    return {id(store): whole(last[number]) for number, every in enumerate(stores) for store in every}
+    last = [whole(state) for state in tables.state if state is not None]
+    return {id(store): view for view, every in zip(last, stores, strict=True) for store in every}
