@@ -25,7 +25,7 @@ from acceld.lowering.axes import (
     refined,
     split,
 )
-from acceld.lowering.graph import INDEX, Node, NotLowered, Shape, View
+from acceld.lowering.graph import INDEX, Node, NotLowered, Shape, View, dense
 from acceld.lowering.instructions import Selection
 from acceld.lowering.regions import START, Access, Region, conforms
 from acceld.lowering.regions import accesses as accesses_of
@@ -68,6 +68,11 @@ SPARSEST = 4
 """Rough limit on the ratio of all elements of a contiguous range to the elements of it that are needed.
 
 Up to this ratio, loading the range takes less time than loading each needed element separately.
+"""
+FEW_COLUMNS = 64
+"""Greatest number of columns that an instruction computes in the time of one column.
+
+Regions with so few columns all have the same layout, so that values can stay on the chip from region to region.
 """
 LEAST_TURNED = 16
 """Least number of rows on partitions for which columns that are not contiguous are loaded and stored transposed."""
@@ -244,6 +249,14 @@ class Choices:
             orders += [[*axes[:p], *axes[p + 1 :], p] for p in axes[:last]]
         beside = [sum(_alike(one, other) for other in accesses) for one in accesses]
         beside = [count if a.view.node is not INDEX else 0 for count, a in zip(beside, accesses, strict=True)]
+        # an axis along the first axis of a tensor, such as the axis of a batch, stays on partitions
+        shapes = [self.memory.tensor(access.view.node).shape for access in accesses]
+        batch = any(len(shape) > 1 and one[0][1] == dense(shape)[0] for one, shape in zip(rows, shapes, strict=True))
+        first = extents[0] if batch or len(extents) > 1 else 1
+        if first <= PARTITIONS and math.prod(extents) <= FEW_COLUMNS * first:
+            if len(extents) == 1:
+                return axes, 0, 1 if batch else extents[0]
+            return axes, 1, extents[1]
         found = []
         for order in orders:
             behind = 1

@@ -33,6 +33,8 @@ WIDEST = 8 * 1024
 """Greatest number of bytes of each partition that a tile may take if its values are used after its loop nest."""
 ROOM = 16 * 1024
 """Greatest number of bytes of each partition that all such tiles may take together."""
+LEAST_INSIDE = 8
+"""Least number of transfers that copies replace if a tensor is also loaded from HBM or stored to HBM as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,3 +277,183 @@ def _without_stores(statements: Iterable[Statement], gone: set[HbmTensor]) -> li
             continue
         made.append(statement)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The places of a tensor's elements in a tile: element ``e`` is on partition ``e // step % rows``.
+
+    On each partition lie ``runs`` runs of ``step`` elements, one after another.
+    """
+
+    step: int
+    rows: int
+    runs: int
+
+    def part(self, tile: Tile, block: Block, trips: Mapping[str, int]) -> Strided | None:
+        """Return the elements of ``block`` in the tile ``tile``.
+
+        Return None if the elements do not begin on the first partition, or if an axis crosses partitions.
+        """
+        whole = self.step * self.rows
+        (step, rows), *columns = block.pattern
+        rest = block.offset.constant % whole
+        if rest >= self.step or rows > self.rows or (rows > 1 and step != self.step):
+            return None
+        low = high = rest
+
+        def moved(by: int, count: int) -> int | None:
+            """Return the distance in the tile of ``count`` elements that lie ``by`` elements apart in HBM."""
+            nonlocal low, high
+            if by % whole == 0:
+                return by // whole * self.step
+            low, high = low + min(0, by * (count - 1)), high + max(0, by * (count - 1))
+            return by if 0 <= low and high < self.step else None
+
+        pattern = []
+        for by, count in columns:
+            along = moved(by, count) if count > 1 else 1
+            if along is None:
+                return None
+            pattern.append((along, count))
+        offset = Affine(block.offset.constant // whole * self.step + rest)
+        for name, by in block.offset.terms:
+            along = moved(by, trips[name])
+            if along is None:
+                return None
+            offset += Affine(0, ((name, along),))
+        return Strided(tile, rows, offset, tuple(pattern))
+
+
+@dataclass(frozen=True, slots=True)
+class _Resident:
+    """A tile that has the values of a tensor in HBM from statement ``first`` on.
+
+    If ``loads`` is True, the values are loaded from HBM before that statement. If ``stores`` is True, they are stored to
+    HBM after statement ``last``.
+    """
+
+    tile: Tile
+    layout: _Layout
+    first: int
+    last: int
+    loads: bool
+    stores: bool
+
+    def transfer(self, tensor: HbmTensor, to_hbm: bool) -> Call:
+        """Return the transfer of the whole tensor between HBM and the tile."""
+        step, rows, runs = self.layout.step, self.layout.rows, self.layout.runs
+        block = Block(tensor, Affine(), ((step, rows), (step * rows, runs), (1, step)))
+        piece = Piece(self.tile, (Span(Affine(), rows), Span(Affine(), runs * step)), (rows, runs, step))
+        return Call("dma_copy", block, (("src", piece),)) if to_hbm else Call("dma_copy", piece, (("src", block),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    """A store to a tensor in HBM, or a load from it. ``place`` is the number of the kernel's statement with it."""
+
+    place: int
+    block: Block
+    stores: bool
+    plain: bool
+
+
+def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
+    """Return the kernel with a tile in place of each small tensor in HBM that it stores and loads part by part, if each
+    element is on one partition in these stores and loads.
+
+    Stores before all of these, and loads after them, may have any other form. ``sizes`` has the bytes of an element by
+    dtype. ``fresh`` returns a name that the kernel does not have yet.
+    """
+    trips, room = extents(kernel.body), ROOM
+    touched: dict[HbmTensor, list[_Touch]] = {}
+    for place, statement in enumerate(kernel.body):
+        for call in _calls([statement]):
+            for block in (one for one in (call.dst, *(value for _, value in call.args)) if isinstance(one, Block)):
+                touched.setdefault(block.tensor, []).append(_Touch(place, block, block is call.dst, _is_plain(call)))
+            gathered = (value.tensor for _, value in call.args if isinstance(value, Gathered))
+            for tensor in gathered:
+                whole = Block(tensor, Affine(), ())
+                touched.setdefault(tensor, []).append(_Touch(place, whole, False, plain=False))
+    held: dict[HbmTensor, _Resident] = {}
+    for tensor in kernel.made:
+        if (found := _resident(tensor, touched.get(tensor, ()), trips, tensor in kernel.returned)) is None:
+            continue
+        bytes_held = math.prod(found.tile.shape[1:]) * sizes[tensor.dtype]
+        if bytes_held <= min(WIDEST, room):
+            room -= bytes_held
+            held[tensor] = replace(found, tile=replace(found.tile, name=fresh(f"{tensor.name}_on_chip")))
+    if not held:
+        return kernel
+
+    def changed(statement: Statement, place: int) -> Statement:
+        """Return a statement with copies in place of transfers."""
+        if isinstance(statement, Loop):
+            return replace(statement, body=[changed(one, place) for one in statement.body])
+        if not isinstance(statement, Call):
+            return statement
+        source = dict(statement.args).get("src")
+        block = statement.dst if isinstance(statement.dst, Block) else source
+        if not isinstance(block, Block) or block.tensor not in held:
+            return statement
+        found = held[block.tensor]
+        part = found.layout.part(found.tile, block, trips)
+        if part is None or not _is_plain(statement):
+            return statement
+        if block is source:
+            return Call("tensor_copy", statement.dst, (("src", part),))
+        return Call("tensor_copy", part, statement.args)
+
+    body: list[Statement] = [Declaration(one.tile) for one in held.values()]
+    for place, statement in enumerate(kernel.body):
+        body += [one.transfer(t, to_hbm=False) for t, one in held.items() if one.loads and one.first == place]
+        body.append(changed(statement, place))
+        body += [one.transfer(t, to_hbm=True) for t, one in held.items() if one.stores and one.last == place]
+    used = Counter(_read(body))
+    made = tuple(t for t in kernel.made if t not in held or used[t] or t in kernel.returned)
+    return replace(kernel, made=made, body=tuple(_without_stores(body, {*kernel.made} - {*made})))
+
+
+def _resident(
+    tensor: HbmTensor, touched: Sequence[_Touch], trips: Mapping[str, int], returned: bool
+) -> _Resident | None:
+    """Return the tile that can have the values of a tensor; None if there is no such tile, or if it saves nothing.
+
+    ``touched`` has the stores to the tensor and the loads from it, in order.
+    """
+    size = math.prod(tensor.shape)
+    leads = Counter(one.block.pattern[0] for one in touched if one.plain and one.block.pattern[0][1] > 1)
+    step, rows = max(leads, key=lambda one: (leads[one], one[1]), default=(size, 1))
+    if step <= 0 or size % (step * rows):
+        return None
+    layout = _Layout(step, rows, size // (step * rows))
+    tile = Tile("", (rows, layout.runs * step), tensor.dtype)
+    fits = [one.plain and layout.part(tile, one.block, trips) is not None for one in touched]
+    inside = [one for one, fit in zip(touched, fits, strict=True) if fit]
+    outside = [one for one, fit in zip(touched, fits, strict=True) if not fit]
+    stores = [one.place for one in inside if one.stores]
+    if not stores or all(one.stores for one in inside):
+        return None
+    first, last = inside[0].place, max(stores)
+    before = [one for one in outside if one.place < first]
+    after = [one for one in outside if one.place > last and not one.stores]
+    if len(before) + len(after) < len(outside) or (outside and len(inside) < LEAST_INSIDE):
+        return None
+    return _Resident(tile, layout, first, last, bool(before), bool(after) or returned)
+
+
+def _is_plain(call: Call) -> bool:
+    """Tell whether a transfer between HBM and a piece of a tile moves values as they are, without a conversion."""
+    source = dict(call.args).get("src")
+    block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
+    same = isinstance(block, Block) and isinstance(piece, Piece) and piece.tile.dtype == block.tensor.dtype
+    return same and isinstance(piece, Piece) and not piece.bits_as
+
+
+def _calls(statements: Iterable[Statement]) -> Iterable[Call]:
+    """Yield the instructions in the statements, nested loops included."""
+    for statement in statements:
+        if isinstance(statement, Loop):
+            yield from _calls(statement.body)
+        elif isinstance(statement, Call):
+            yield statement

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from acceld.lowering.diagonals import by_diagonals
 from acceld.lowering.graph import (
     Graph,
     Node,
@@ -56,6 +57,8 @@ def vectorized(graph: Graph) -> Graph:
 
     Loops that can not be replaced stay unrolled.
     """
+    tables = by_diagonals(graph)
+    graph = _with(graph, tables) if tables else graph
     nodes = graph.nodes()
     previous = {id(node.views[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}
     computed = [node for node in nodes if node.kind in ("elementwise", "reduce", "dot")]

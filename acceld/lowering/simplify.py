@@ -977,10 +977,8 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
         return None
     inner = merged([tuple(sorted((*results, *near), key=lambda axis: -axis[1]))])[0]
     shape, strides = tuple(n for n, _ in (*inner, *rows)), tuple(s for _, s in (*inner, *rows))
-    made = Node(
-        "reduce", node.name, (View(source.node, shape, strides, source.offset),), shape[: len(inner)], node.dtype
-    )
-    made = replace(made, line=node.line, folded=len(rows))
+    view = View(source.node, shape, strides, source.offset)
+    made = Node("reduce", node.name, (view,), shape[: len(inner)], _of_parts(node), node.line, folded=len(rows))
     made.order = node.order
     own = dense(made.shape)
 
@@ -993,6 +991,11 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
     last = replace(node, args=(view,), folded=len(near))
     last.order = node.order
     return whole(last)
+
+
+def _of_parts(node: Node) -> str:
+    """Return the dtype of the parts of a reduction: sums and products of narrow floats are kept as float32."""
+    return "float32" if node.dtype in ("bfloat16", "float16") and node.name in NEUTRAL else node.dtype
 
 
 def _folded_twice(node: Node, uses: Uses) -> View | None:
@@ -1013,8 +1016,9 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
     lead, rest = parts
     shape, strides = zip(*lead, *rest, strict=True)
     view = View(source.node, source.shape[:kept] + shape, source.strides[:kept] + strides, source.offset)
-    wide = "float32" if node.dtype in ("bfloat16", "float16") and node.name in NEUTRAL else node.dtype
-    made = Node("reduce", node.name, (view,), view.shape[: kept + len(lead)], wide, node.line, folded=len(rest))
+    made = Node(
+        "reduce", node.name, (view,), view.shape[: kept + len(lead)], _of_parts(node), node.line, folded=len(rest)
+    )
     made.order = node.order
     last = replace(node, args=(whole(made),), folded=len(lead))
     last.order = node.order

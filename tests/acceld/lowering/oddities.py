@@ -1543,3 +1543,52 @@ def extremes_at_positions(x: Array, place: Array, n: Array) -> Any:
     np.minimum.at(least, place, x)
     np.maximum.at(counts, place, n)
     return np.maximum(most, -9), least, counts
+
+
+# -- tables whose cells depend on earlier cells
+
+
+@odd((9, 8))
+def least_paths_down(x: Array) -> Any:
+    cost = np.zeros_like(x)
+    cost[0] = x[0]
+    for i in range(1, 9):
+        for j in range(8):
+            cost[i, j] = x[i, j] + cost[i - 1, max(0, j - 1) : min(8, j + 2)].min()
+    return cost, cost[-1].argmin()
+
+
+@odd((8, 9))
+def a_table_filled_in_place(x: Array) -> Any:
+    c = x.copy()
+    for i in range(8):
+        for j in range(9):
+            if i and j:
+                c[i, j] += np.maximum(c[i - 1, j], c[i, j - 1])
+            elif i:
+                c[i, j] += c[i - 1, j]
+            elif j:
+                c[i, j] += c[i, j - 1]
+    return c
+
+
+@odd((8, 9))
+def cells_that_read_cells_before_they_are_computed(x: Array) -> Any:
+    u = np.zeros((10, 11))
+    for i in range(1, 9):
+        for j in range(1, 10):
+            u[i, j] = 0.25 * (u[i - 1, j] + u[i, j - 1] + u[i + 1, j] + u[i, j + 1] - x[i - 1, j - 1])
+    return u
+
+
+@odd((9, 3), (8, 3))
+def soft_alignment(x: Array, y: Array) -> Any:
+    d = ((x[:, None] - y[None]) ** 2).sum(-1)
+    r = np.full((10, 9), 1e8, dtype=x.dtype)
+    r[0, 0] = 0
+    for i in range(1, 10):
+        for j in range(1, 9):
+            a, b, c = -r[i - 1, j - 1], -r[i - 1, j], -r[i, j - 1]
+            m = np.maximum(np.maximum(a, b), c)
+            r[i, j] = d[i - 1, j - 1] - (m + np.log(np.exp(a - m) + np.exp(b - m) + np.exp(c - m)))
+    return r[9, 8]

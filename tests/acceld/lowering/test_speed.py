@@ -223,6 +223,28 @@ def elements_stored_along_rows(x: Array, place: Array) -> Any:
     return out
 
 
+@within(70, (3, 8, 9))
+def three_tables_of_gaps(s: Array) -> Any:
+    h, e, f = np.zeros((3, 9, 10)), np.full((3, 9, 10), -1e4), np.full((3, 9, 10), -1e4)
+    for i in range(1, 9):
+        for j in range(1, 10):
+            e[:, i, j] = np.maximum(e[:, i, j - 1] - 0.3, h[:, i, j - 1] - 1.0)
+            f[:, i, j] = np.maximum(f[:, i - 1, j] - 0.3, h[:, i - 1, j] - 1.0)
+            h[:, i, j] = np.maximum(
+                np.maximum(h[:, i - 1, j - 1] + s[:, i - 1, j - 1], e[:, i, j]), np.maximum(f[:, i, j], 0)
+            )
+    return h[:, 1:, 1:], h.max(axis=(1, 2))
+
+
+@within(70, (4, 8, 9))
+def a_table_filled_backwards(s: Array) -> Any:
+    d = np.zeros((9, 10, 4))
+    for i in range(7, -1, -1):
+        for j in range(8, -1, -1):
+            d[i, j] = np.where(s[:, i, j] > 0, d[i + 1, j + 1] + 1, np.maximum(d[i + 1, j], d[i, j + 1]))
+    return d[0, 0]
+
+
 @pytest.mark.parametrize(("name", "api"), each_in_one_api(CASES))
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     function, shapes, most_us = CASES[name]
