@@ -682,7 +682,7 @@ def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    images = bool(assigned & _EXTENTS)
+    images = bool(assigned & _EXTENTS) or any(map(_makes_images, ast.walk(tree)))
     for statement in tree.body:
         if not isinstance(statement, ast.Assign):
             continue
@@ -702,6 +702,13 @@ def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
                 else:
                     statement.value = smaller
     return ast.unparse(tree)
+
+
+def _makes_images(node: ast.AST) -> bool:
+    """Tell whether an expression is a shape of images: a batch by its name, channels, and extents as numbers."""
+    sizes = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
+    batch = sizes[0] if len(sizes) in (4, 5) else None
+    return isinstance(batch, ast.Name) and batch.id in _BATCHES and all(_whole(one) for one in sizes[2:])
 
 
 def _whole(value: ast.expr) -> int | None:

@@ -448,6 +448,10 @@ def test_extents_of_images_and_their_batch_are_reduced_whatever_they_are_called(
         "text = 'batch_size = 64\\nin_channels = 96\\nwidth_in = 513\\nheight_in = 64\\ndepth_in = 20\\nkernel = (3, 5)'\n"
         "wanted = 'batch_size = 2\\nin_channels = 96\\nwidth_in = 129\\nheight_in = 24\\ndepth_in = 20\\nkernel = (3, 5)'\n"
         "assert reduced(text) == wanted, reduced(text)\n"
+        "text = 'batch_size = 64\\nx = torch.rand(batch_size, 3, 224, 224)'\n"
+        "assert reduced(text) == text.replace('64', '2', 1), reduced(text)\n"
+        "text = 'batch_size = 64\\nx = torch.rand(batch_size, 8, heads, 224)'\n"
+        "assert reduced(text) == text, reduced(text)\n"
     )
 
 
