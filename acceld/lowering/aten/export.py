@@ -199,9 +199,9 @@ def exported_of(subject: Subject) -> ExportedProgram:
                 f"forward branches on a value of an array{f' at {place[1]}' if place else ''}: compute both branches, and "
                 "choose by torch.where"
             ) from error
-        place = _line("", error)
+        line = _line("", error)
         what = words[0] if words else type(error).__name__
-        raise _NotMade(f"torch.export refuses the module{f' at {place}' if place else ''}: {what}") from error
+        raise _NotMade(f"torch.export refuses the module{f' at {line}' if line else ''}: {what}") from error
     return exported
 
 

@@ -769,17 +769,25 @@ def _on_diagonal(array: Array, offset: int, dim1: int, dim2: int) -> tuple[int, 
 
 @writes("diag_embed", "diagonal_scatter")
 def _diagonal_stored(
-    out: Sequence[Array], self: Value, *args: Any, offset: int = 0, dim1: int | None = None, dim2: int | None = None
+    out: Sequence[Array],
+    self: Value,
+    *args: Any,
+    offset: int | None = None,
+    dim1: int | None = None,
+    dim2: int | None = None,
 ) -> Expression:
     source = args[0] if args and isinstance(args[0], Value) else None
-    numbers = list(args[1:] if source is not None else args)
-    offset, dim1, dim2 = (numbers[at] if at < len(numbers) else one for at, one in enumerate((offset, dim1, dim2)))
-    usual = (0, 1) if source is not None else (-2, -1)
-    dim1, dim2 = (default if one is None else one for one, default in zip((dim1, dim2), usual, strict=True))
+    numbers = [*args[0 if source is None else 1 :]]
+    usual = (0, -2, -1) if source is None else (0, 0, 1)
+    named = (offset, dim1, dim2)
+    begin, rows, columns = (
+        numbers[at] if at < len(numbers) else default if named[at] is None else named[at]
+        for at, default in enumerate(usual)
+    )
     values, below = (self, "0.0") if source is None else (source, str(self))
-    first, second, mask = _on_diagonal(out[0], offset, dim1, dim2)
+    first, second, mask = _on_diagonal(out[0], begin, rows, columns)
     # An element of the diagonal has the number of its row, or of its column if the diagonal begins below.
-    axis, other = (second, first) if offset < 0 else (first, second)
+    axis, other = (second, first) if begin < 0 else (first, second)
     widths = [(0, 0)] * (values.rank - 1) + [(0, out[0].shape[axis] - values.shape[-1])]
     text = f"padded({values}, {widths!r}, 0.0)" if any(widths[-1]) else str(values)
     places = [at for at in range(len(out[0].shape)) if at not in (first, second)]
