@@ -777,13 +777,10 @@ def _diagonal_stored(
     dim2: int | None = None,
 ) -> Expression:
     source = args[0] if args and isinstance(args[0], Value) else None
-    numbers = [*args[0 if source is None else 1 :]]
+    numbers: list[Any] = [*args[0 if source is None else 1 :]]
+    numbers += (offset, dim1, dim2)[len(numbers) :]
     usual = (0, -2, -1) if source is None else (0, 0, 1)
-    named = (offset, dim1, dim2)
-    begin, rows, columns = (
-        numbers[at] if at < len(numbers) else default if named[at] is None else named[at]
-        for at, default in enumerate(usual)
-    )
+    begin, rows, columns = (default if one is None else int(one) for one, default in zip(numbers, usual, strict=True))
     values, below = (self, "0.0") if source is None else (source, str(self))
     first, second, mask = _on_diagonal(out[0], begin, rows, columns)
     # An element of the diagonal has the number of its row, or of its column if the diagonal begins below.
