@@ -159,7 +159,8 @@ kernel = list(to_kernel(inputs)) if to_kernel else inputs
 def facts(value):
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
-    two = np.size(value) > 2 and np.unique(np.asarray(value)).size <= 2
+    flat = np.asarray(value).reshape(-1)
+    two = flat.size > 2 and all(np.unique(part).size <= 2 for part in (flat[:64], flat))  # sorting all of it takes long
     return {"two_valued": bool(two), "shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
 def kind(value):
     return np.asarray(value).dtype.name

@@ -30,6 +30,14 @@ _NORM = '''def normalized(x, g):
 
 
 '''
+_LAYER_NORM = '''def normalized(x, g, c):
+    """Return x with mean 0 and variance 1, scaled by g and shifted by c, all computed in float32."""
+    wide = cast(x, "float32")
+    wide = wide - wide.mean(axis=-1, keepdims=True)
+    return {layered}
+
+
+'''
 _ROTATED = '''def rotated(x, cos, sin):
     """Return rotary positions of heads: each element of the first half is rotated with one of the second half."""
     half = x.shape[-1] // 2
@@ -164,10 +172,26 @@ class _Regions:
         s, names = self.shape, ", ".join(one.name for one in operands)
         ratio = f"wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + {s.eps!r})"
         shifted = f'cast({ratio} * (1.0 + cast(g, "float32")), "{s.dtype}")'
+        factor = f'({"1.0 + " if s.shifted_norms else ""}cast(g, "float32"))'
+        helpers = helpers.replace("{layered}", f'cast({ratio} * {factor} + cast(c, "float32"), "{s.dtype}")')
         helpers = helpers.replace("{bare}", f'cast({ratio}, "{s.dtype}")')
         helpers = helpers.replace("{normed}", shifted if s.shifted_norms else f'cast({ratio}, "{s.dtype}") * g')
         forward = f'def forward({names}):\n    """{title}"""\n' + "".join(f"    {line}\n" for line in body.splitlines())
         return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
+
+    @property
+    def _norm(self) -> tuple[str, str]:
+        """Return the name of the model's norm for docstrings, and the source of the function that computes it."""
+        return ("Layer norm", _LAYER_NORM) if self.shape.layer_norms else ("Root-mean-square norm", _NORM)
+
+    @property
+    def _normed(self) -> str:
+        """Return the source text of the norm of a layer's input ``x``."""
+        return "normalized(x, g, c)" if self.shape.layer_norms else "normalized(x, g)"
+
+    def _norm_weights(self) -> list[Operand]:
+        """Return the arguments of the norm of a layer's input: its weight, and its bias in a layer norm."""
+        return [self._values(name, self.shape.hidden) for name in ("gc" if self.shape.layer_norms else "g")]
 
     def _weights(self, name: str, rows: int, columns: int) -> Operand:
         """Return an argument of a region: a matrix of weights of ``rows`` x ``columns``."""
@@ -208,7 +232,8 @@ class _Regions:
     def _activated(self, gate: str, up: str) -> str:
         """Return the source text of statements that set ``b`` to the activation of ``gate`` times ``up``.
 
-        ``gate`` and ``up`` are the source texts of two matrix products.
+        ``gate`` and ``up`` are the source texts of two matrix products. ``up`` is not read in a layer without a gate, whose
+        up product is ``gate``.
         """
         s = self.shape
         if s.activation == "clamped_silu":
@@ -216,15 +241,19 @@ class _Regions:
                 f"a = np.minimum({gate}, {s.limit!r})\nu = np.clip({up}, {-s.limit!r}, {s.limit!r})\n"
                 "b = a / (1.0 + np.exp(-1.702 * a)) * (u + 1.0)"
             )
-        if s.activation == "gelu_tanh":
-            curve = "0.5 * a * (1.0 + np.tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))"
-            return f"a = {gate}\nb = {curve} * ({up})"
-        return f"a = {gate}\nb = a / (1.0 + np.exp(-a)) * ({up})"
+        curve = {
+            "silu": "a / (1.0 + np.exp(-a))",
+            "gelu_tanh": "0.5 * a * (1.0 + np.tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))",
+            "relu2": "np.square(np.maximum(a, 0.0))",
+        }[s.activation]
+        return f"a = {gate}\nb = {curve}" + (f" * ({up})" if s.gated else "")
 
     @property
     def _gate(self) -> str:
         """Return the name of the model's activation for docstrings, such as ``SiLU``."""
-        return {"silu": "SiLU", "gelu_tanh": "GELU", "clamped_silu": "clamped SiLU"}[self.shape.activation]
+        return {"silu": "SiLU", "gelu_tanh": "GELU", "relu2": "Squared ReLU", "clamped_silu": "clamped SiLU"}[
+            self.shape.activation
+        ]
 
     def attending(self) -> list[Region]:
         """Return the regions of attention, from the norm before it to its output product."""
@@ -260,9 +289,9 @@ class _Regions:
         s = self.shape
         made = [f"{'h' if s.pre_norms else 'x'} @ w{one}.T" + (f" + b{one}" if s.qkv_bias else "") for one in "qkv"]
         if s.pre_norms:
-            name, title = "norm_qkv", "Root-mean-square norm, then queries, keys and values."
-            norms = [self._values("g", s.hidden)]
-            body = "h = normalized(x, g)\nreturn " + ", ".join(made)
+            name, title = "norm_qkv", f"{self._norm[0]}, then queries, keys and values."
+            norms = self._norm_weights()
+            body = f"h = {self._normed}\nreturn " + ", ".join(made)
         else:
             name, title = "qkv", "Queries, keys and values, and the norms of queries and of keys."
             norms = [self._values("gq", s.heads * s.head), self._values("gk", s.kv_heads * s.head)]
@@ -270,7 +299,7 @@ class _Regions:
         return self._region(
             name,
             title,
-            _NORM,
+            self._norm[1],
             body,
             s.layers,
             self._values("x", self.step.tokens, s.hidden),
@@ -474,9 +503,22 @@ class _Regions:
         )
 
     def gated(self) -> Region:
-        """Return the region of the norm before the feed-forward layer and of its gate and up products."""
+        """Return the region of the norm before the feed-forward layer and of its products: gate and up, or up alone."""
         s, width = self.shape, self.dense_width
         bias = s.layer_bias and not s.experts
+        if not s.gated:
+            made = self._activated(f"h @ wu.T{' + bu' if bias else ''}", "")
+            return self._region(
+                "norm_up",
+                f"{self._norm[0]}, then {self._gate} of the up product.",
+                self._norm[1],
+                f"h = {self._normed}\n{made}\nreturn b",
+                self.dense_layers,
+                self._values("x", self.step.tokens, s.hidden),
+                *self._norm_weights(),
+                self._weights("wu", width, s.hidden),
+                *self._biases(bias, bu=width),
+            )
         more, title = (
             (" + bg", " + bu") if bias else ("", ""),
             f"{self._gate} of the gate product times the up product.",
@@ -485,12 +527,12 @@ class _Regions:
         body = f"{self._activated(f'{given} @ wg.T{more[0]}', f'{given} @ wu.T{more[1]}')}\nreturn b"
         return self._region(
             "norm_gate_up" if s.pre_norms else "gate_up",
-            f"Root-mean-square norm, then {title}" if s.pre_norms else title,
-            _NORM if s.pre_norms else "",
-            f"h = normalized(x, g)\n{body}" if s.pre_norms else body,
+            f"{self._norm[0]}, then {title}" if s.pre_norms else title,
+            self._norm[1] if s.pre_norms else "",
+            f"h = {self._normed}\n{body}" if s.pre_norms else body,
             self.dense_layers,
             self._values("x", self.step.tokens, s.hidden),
-            *([self._values("g", s.hidden)] if s.pre_norms else []),
+            *(self._norm_weights() if s.pre_norms else []),
             self._weights("wg", width, s.hidden),
             self._weights("wu", width, s.hidden),
             *self._biases(bias, bg=width, bu=width),
@@ -801,18 +843,18 @@ class _Regions:
     def logits(self) -> Region:
         """Return the region of the final norm and of the product with the vocabulary, for each sequence's last token."""
         s = self.shape
-        product = "normalized(x, g) @ w.T"
+        product = f"{self._normed} @ w.T"
         body = f"return {product}" + (f" * {1 / s.logits!r}" if s.logits != 1.0 else "")
         if s.logits_softcap:
             body = f"z = {product}\nreturn {s.logits_softcap!r} * np.tanh(z * {1 / s.logits_softcap!r})"
         return self._region(
             "logits",
-            "Root-mean-square norm, then the product with the vocabulary.",
-            _NORM,
+            f"{self._norm[0]}, then the product with the vocabulary.",
+            self._norm[1],
             body,
             1,
             self._values("x", self.step.batch, s.hidden),
-            self._values("g", s.hidden),
+            *self._norm_weights(),
             self._weights("w", s.vocabulary, s.hidden),
         )
 

@@ -18,12 +18,17 @@ from acceld.errors import UsageError, no_file
 FORM = "give the model's config.json, as Hugging Face has it"
 """Hint of the error for a file that is not a config.json."""
 
-Activation = Literal["silu", "gelu_tanh", "clamped_silu"]
-"""Activation of the gate product in a gated feed-forward layer.
+Activation = Literal["silu", "gelu_tanh", "relu2", "clamped_silu"]
+"""Activation of the gate product in a gated feed-forward layer, or of the up product in a layer without a gate.
 
-``clamped_silu`` is the activation of gpt-oss: the gate and up products are clamped, and 1 is added to the up product.
+``relu2`` is the square of ReLU. ``clamped_silu`` is the activation of gpt-oss: the gate and up products are clamped, and 1 is added to the up product.
 """
-_ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu2": "relu2",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,18 @@ class Family:
     head_norms: bool = False
     gemma: bool = False
     """True if norms multiply by 1 + g, and the config key ``hidden_activation`` names the activation."""
+    layer_norms: bool = False
+    """True if norms subtract the mean and add a bias (layer norm). Else they are root-mean-square norms."""
+    shifted: bool = False
+    """True if norms multiply by 1 + g, as Nemotron's do."""
+    eps: str = "rms_norm_eps"
+    """Config key that has the number which norms add to the variance."""
+    gated: bool = True
+    """True if the feed-forward layer has a gate product beside its up product."""
+    bias_keys: tuple[str, str] = ("attention_bias", "mlp_bias")
+    """Config keys that give biases to the products of attention, and to those of the feed-forward layer."""
+    unsupported: tuple[str, ...] = ()
+    """Config keys that change a layer's work in a way which regions can not express if they are true."""
     post_norms: bool = False
     """True if the results of attention and of the feed-forward layer are normed before the residual is added."""
     qkv_bias: bool = False
@@ -110,7 +127,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "deepseek_v3": Family(experts="n_routed_experts", latent=True, scores="sigmoid", defaults=_LATENT),
     "kimi_k2": Family(experts="n_routed_experts", latent=True, scores="sigmoid", defaults=_LATENT),
-    "glm4": Family(post_norms=True, output_bias=False, pairs=True, defaults=_GLM),
+    "glm4": Family(post_norms=True, output_bias=False, pairs=True, defaults={**_GLM, "attention_bias": True}),
     "glm4_moe": Family(
         experts="n_routed_experts",
         scores="sigmoid",
@@ -122,6 +139,30 @@ FAMILIES: dict[str, Family] = {
     "olmo3": Family(post_norms=True, bare=True, period=4, defaults={"sliding_window": 4096}),
     "granite": Family(granite=True),
     "granitemoe": Family(granite=True, experts="num_local_experts", defaults={"norm_topk_prob": True}),
+    "glm": Family(output_bias=False, pairs=True, defaults={**_GLM, "attention_bias": True}),
+    "nemotron": Family(
+        layer_norms=True,
+        shifted=True,
+        gated=False,
+        eps="norm_eps",
+        defaults={"partial_rotary_factor": 0.5, "hidden_act": "relu2"},
+    ),
+    "stablelm": Family(
+        layer_norms=True,
+        output_bias=False,
+        eps="layer_norm_eps",
+        bias_keys=("use_qkv_bias", "mlp_bias"),
+        unsupported=("use_parallel_residual", "qk_layernorm"),
+        defaults={"partial_rotary_factor": 0.25},
+    ),
+    "starcoder2": Family(
+        layer_norms=True,
+        gated=False,
+        always_windowed=True,
+        eps="norm_epsilon",
+        bias_keys=("use_bias", "use_bias"),
+        defaults={"use_bias": True, "num_key_value_heads": 2, "hidden_act": "gelu_pytorch_tanh"},
+    ),
     "smollm3": Family(defaults={"num_key_value_heads": 4, "no_rope_layer_interval": 4}),
     "llama4_text": Family(
         experts="num_local_experts",
@@ -245,6 +286,10 @@ class Shape:
     """Limit to which the activation ``clamped_silu`` clamps its products."""
     shifted_norms: bool = False
     """True if norms multiply by 1 + g instead of g."""
+    layer_norms: bool = False
+    """True if norms subtract the mean and add a bias (layer norm)."""
+    gated: bool = True
+    """True if the feed-forward layer has a gate product beside its up product."""
     post_norms: bool = False
     scale: float = 0.0
     """Factor by which attention scores are multiplied; 0 for one over the square root of a head's width."""
@@ -387,7 +432,11 @@ class _Reading:
             raise self._error(f"num_experts_per_tok {active} is more than the {experts} experts")
         dense_layers = self._dense_layers(layers) if narrow or family.llama4 else 0
         window, windowed = (0, 0) if deep else self._windows(layers)
-        bias = self.truth("attention_bias")
+        bias = self.truth(family.bias_keys[0])
+        for key, refused in (dict.fromkeys(family.unsupported, True) | _NOT_CAUSAL).items():
+            if raw.get(key) is refused:
+                hint = "Divide the model's class, which needs no config: acceld model FILE.py:CLASS."
+                raise self._error(f"{key} {json.dumps(refused)} is not supported", hint)
         if bias and deep:
             raise self._error("attention_bias true is not supported for latent attention")
         self._quantization()
@@ -408,7 +457,7 @@ class _Reading:
             head,
             self.divided("moe_intermediate_size" if narrow else "intermediate_size"),
             math.ceil(self.whole("vocab_size") / parts),
-            self.number("rms_norm_eps", 1e-6),
+            self.number(family.eps, 1e-5 if family.layer_norms else 1e-6),
             self._dtype(),
             experts,
             active,
@@ -421,16 +470,18 @@ class _Reading:
             normed,
             family.qkv_bias or bias,
             bias and family.output_bias,
-            family.oss or self.truth("mlp_bias"),
+            family.oss or self.truth(family.bias_keys[1]),
             family.oss,
             self._activation(),
             self.number("swiglu_limit", 7.0),
-            family.gemma,
-            family.post_norms,
-            self._score_factor(head),
-            self._cap("attn_logit_softcapping"),
-            self._cap("final_logit_softcapping"),
-            self.truth("norm_topk_prob"),
+            family.gemma or family.shifted,
+            post_norms=family.post_norms,
+            scale=self._score_factor(head),
+            softcap=self._cap("attn_logit_softcapping"),
+            logits_softcap=self._cap("final_logit_softcapping"),
+            renormalized=self.truth("norm_topk_prob"),
+            layer_norms=family.layer_norms,
+            gated=family.gated,
             rotated=0 if rotated == head else rotated,
             pairs=family.pairs,
             still_layers=still,
@@ -527,7 +578,8 @@ class _Reading:
                 raise self._error(f"max_window_layers must be a number of layers, not {first!r}")
             count = max(0, layers - first) if self.truth("use_sliding_window") else 0
         elif self.family.period:
-            period = self.whole("sliding_window_pattern", self.family.period)
+            key = "_sliding_window_pattern" if "_sliding_window_pattern" in raw else "sliding_window_pattern"
+            period = self.whole(key, self.family.period)
             count = layers - layers // period
         else:  # models such as Llama ignore the config's window
             count = layers if self.family.always_windowed else 0
@@ -621,6 +673,8 @@ class _Reading:
         )
 
 
+_NOT_CAUSAL = {"use_bidirectional_attention": True, "is_causal": False}
+"""Config keys of models in which a token attends to later ones, with the value that says so."""
 _EMPTY_MEANS = frozenset(
     {"sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "q_lora_rank", "attention_chunk_size"}
 )

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
@@ -55,6 +56,8 @@ seconds.
 _ON_CHIP = {"float64": "float32", "int64": "int32"}
 """The 32-bit dtype in which a chip holds an array of a 64-bit dtype, by the name of the 64-bit dtype."""
 _WORDS = OPERATORS | RANDOM
+_NOT_USERS = (os.path.dirname(torch.__file__), os.path.dirname(os.__file__), str(Path(__file__).parent), "<")
+"""Beginnings of the names of files that are not a user's: PyTorch's, Python's and acceld's."""
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
 """Greatest number of elements of arguments and weights together with which a module is run to check its reference."""
@@ -184,6 +187,10 @@ def exported_of(subject: Subject) -> ExportedProgram:
                     operator: how for operator, how in default_decompositions().items() if _word(operator) not in _WORDS
                 }
                 exported = exported.run_decompositions(table)
+                if table := _further_decompositions(exported):
+                    further = exported.run_decompositions(table)
+                    # A name that the module's author did not write tells less of what is not lowered.
+                    exported = further if _has_words(further) else exported
     except Exception as error:  # torch.export runs the module's code, so any exception is possible
         words = [line for line in str(error).splitlines() if line.strip()]
         if isinstance(error, GuardOnDataDependentSymNode):
@@ -192,8 +199,34 @@ def exported_of(subject: Subject) -> ExportedProgram:
                 f"forward branches on a value of an array{f' at {place[1]}' if place else ''}: compute both branches, and "
                 "choose by torch.where"
             ) from error
-        raise _NotMade(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
+        line = _line("", error)
+        what = words[0] if words else type(error).__name__
+        raise _NotMade(f"torch.export refuses the module{f' at {line}' if line else ''}: {what}") from error
     return exported
+
+
+def _line(text: str, error: BaseException | None = None) -> str:
+    """Return FILE:LINE of the last frame of a traceback that is code of neither PyTorch nor Python; "" if there is none.
+
+    ``text`` is the traceback as PyTorch writes it for a node of a graph. It is not read if there is an ``error``.
+    """
+    frames = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)] if error else []
+    frames = frames or [(name, int(line)) for name, line in re.findall(r'File "([^"]+)", line (\d+)', text)]
+    own = [(name, line) for name, line in frames if not name.startswith(_NOT_USERS)]
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+
+
+def _further_decompositions(exported: ExportedProgram) -> dict[Any, Callable[..., Any]]:
+    """Return PyTorch's decompositions of the operators of a recorded module that acceld does not lower.
+
+    These are core operators, such as ``grid_sampler_2d``, which ``torch.export`` keeps.
+    """
+    called = {node.target for node in exported.graph.nodes if node.op == "call_function"}
+    return {
+        one: decomposition_table[one]
+        for one in called
+        if isinstance(one, torch._ops.OpOverload) and _word(one) not in _WORDS and one in decomposition_table
+    }
 
 
 def _word(operator: Any) -> str:
@@ -264,7 +297,13 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
                 )
             constants.append(_constant(node.name, held))
     arrays = {one.name: one.array for one in inputs} | {one.name: one.results[0] for one in calls if one.results}
-    inputs = [_reaching(one, calls, arrays) for one in inputs]
+    sought = {one for call in calls for one in _sought(call)}
+    inputs = [_reaching(replace(one, ordered=one.name in sought), calls, arrays) for one in inputs]
+    if complexes := [one.path for one in inputs if one.array.dtype.startswith("complex")]:
+        raise NotLowered(
+            f"forward's argument {complexes[0]} has complex numbers, which are not lowered: take real and imaginary parts "
+            "as one array, and call torch.view_as_complex"
+        )
     # The reference takes forward's arguments first, and then the weights.
     inputs.sort(key=lambda one: one.role != "argument")
     specs = exported.graph_signature.output_specs
@@ -285,6 +324,8 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
         raise NotLowered("the module returns no array: let forward return one")
     if empty := [place for place, one in enumerate(outputs, 1) if one in arrays and 0 in arrays[one].shape]:
         raise NotLowered(f"output {empty[0]} of the module has no elements: leave it out")
+    if any(one in arrays and arrays[one].dtype.startswith("complex") for one in outputs):
+        raise NotLowered("the module returns complex numbers, which are not lowered: return torch.view_as_real of them")
     program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
     needed = needed_inputs(program)
     read = {one.place[0] for one in needed if one.place}
@@ -296,6 +337,13 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
         results=_structure(exported),
         training=subject.module.training,
     )
+
+
+def _sought(call: Call) -> list[str]:
+    """Return the name of the array that a call expects to be sorted; none for most operators."""
+    at = {"searchsorted": 0, "bucketize": 1}.get(call.operator)
+    found = call.args[at] if at is not None and at < len(call.args) else None
+    return [found.of] if isinstance(found, Named) else []
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
@@ -329,7 +377,7 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
             named = args[1]
         at = {"cross_entropy_loss": 1, **dict.fromkeys(("embedding", *_BAGS), 0)}.get(call.operator, named)
         if isinstance(at, int):
-            extents.append(table.shape[at])
+            extents.append(table.shape[min(at, len(table.shape) - 1)])  # logits of one element have classes alone
     if extents:
         return replace(one, low=0.0, high=float(min(extents) - 1))
     return replace(one, low=0.0, high=_COMMON) if one.role == "argument" and _is_number(one.name, calls) else one
@@ -474,7 +522,9 @@ def _call(node: Any) -> Call:
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
     if node.target.__name__ == "with_effects":
         what = next((one for one in node.args if isinstance(one, str)), str(node.args[1]))
-        raise NotLowered(f"torch.{what} is not lowered; pass its result as an argument of forward")
+        raise NotLowered(
+            f"torch.{what.removeprefix('torch.')} is not lowered; pass its result as an argument of forward"
+        )
     if not hasattr(node.target, "_schema"):
         raise NotLowered(f"{node.target.__name__} is not lowered; call functions of torch on arrays instead")
     value = node.meta.get("val")  # None for a node that only checks metadata
@@ -492,7 +542,9 @@ def _call(node: Any) -> Call:
         raise NotLowered(f"aten.{packet}: {what}{place}; {hint}") from error
     skipped = ("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking", "copy", "out_dtype")
     named = {key: _argument(one) for key, one in node.kwargs.items() if key not in skipped}
-    return Call(node.name, packet, tuple(map(_argument, node.args)), named, results, where, overload or "default")
+    line = _line(node.meta.get("stack_trace") or "")
+    arguments = tuple(map(_argument, node.args))
+    return Call(node.name, packet, arguments, named, results, where, overload or "default", line)
 
 
 def _argument(value: Any) -> Argument:
@@ -630,7 +682,7 @@ def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    images = bool(assigned & _EXTENTS)
+    images = bool(assigned & _EXTENTS) or any(map(_makes_images, ast.walk(tree)))
     for statement in tree.body:
         if not isinstance(statement, ast.Assign):
             continue
@@ -650,6 +702,13 @@ def reduced(text: str, least: int = _SMALL, *, numbers: bool = True) -> str:
                 else:
                     statement.value = smaller
     return ast.unparse(tree)
+
+
+def _makes_images(node: ast.AST) -> bool:
+    """Tell whether an expression is a shape of images: a batch by its name, channels, and extents as numbers."""
+    sizes = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
+    batch = sizes[0] if len(sizes) in (4, 5) else None
+    return isinstance(batch, ast.Name) and batch.id in _BATCHES and all(_whole(one) for one in sizes[2:])
 
 
 def _whole(value: ast.expr) -> int | None:

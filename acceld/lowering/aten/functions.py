@@ -167,6 +167,39 @@ def pooled_mean(x, kernel, stride, padding, divisor):
     return windows(x, kernel, stride, (1,) * rank).sum(axis=tuple(range(-rank, 0))) * (1.0 / divisor)
 
 
+def pooled_mean_within(x, kernel, stride, padding, reach):
+    """Return the mean of each sliding window over the last axes, without the elements that are outside.
+
+    padding has the border (before, after) of each axis, and reach how many places of the border (before, after) count as
+    inside.
+    """
+    rank = len(kernel)
+    wide = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], 0.0)
+    total = windows(wide, kernel, stride, (1,) * rank).sum(axis=tuple(range(-rank, 0)))
+    for place in range(rank):
+        axis = total.ndim - rank + place
+        begins = np.arange(total.shape[axis]) * stride[place] - padding[place][0]
+        last = np.minimum(begins + kernel[place], x.shape[x.ndim - rank + place] + reach[place][1])
+        counts = (last - np.maximum(begins, -reach[place][0])).astype(x.dtype)
+        total = total / counts.reshape((-1, *(1,) * (rank - 1 - place)))
+    return total
+
+
+def pooled_places(x, kernel, stride, padding, dilation):
+    """Return the position of the greatest element of each sliding window, counted over the last axes of x together."""
+    rank = len(kernel)
+    wide = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], -1e30)
+    seen = windows(wide, kernel, stride, dilation)
+    taps = seen.reshape((*seen.shape[:-rank], math.prod(kernel))).argmax(axis=-1)
+    found: Any = 0
+    for place in range(rank):
+        axis = x.ndim - rank + place
+        within = taps // math.prod(kernel[place + 1 :]) % kernel[place] * dilation[place]
+        begins = np.arange(seen.shape[axis]) * stride[place] - padding[place][0]
+        found = found * x.shape[axis] + within + begins.reshape((-1, *(1,) * (rank - 1 - place)))
+    return found
+
+
 def adaptively_pooled(x, extents, fold):
     """Return the mean or max (fold) of each part of x. extents has how many parts each of the last axes is divided into."""
     for place, wanted in enumerate(extents):
@@ -195,6 +228,44 @@ def interpolated(x, axis, count, step, aligned):
     places = np.clip(np.arange(count) * step + first, 0.0, n - 1.0)
     weights = np.maximum(1.0 - np.abs(places[:, None] - np.arange(n)[None, :]), 0.0).astype(x.dtype)
     return np.moveaxis(np.moveaxis(x, axis, -1) @ weights.T, -1, axis)
+
+
+def smoothed(x, axis, count, step, cubic):
+    """Return x resized to count places along an axis, where each new place is a mean of the old places around it.
+
+    step is the distance between new places, in old places. The weights of the mean are a triangle, or a cubic curve if
+    cubic is True. They spread over more old places if step is above 1.
+    """
+    n = x.shape[axis]
+    centers = (np.arange(count) + 0.5) * step - 0.5
+    away = np.abs(centers[:, None] - np.arange(n)[None, :]) * (1.0 / max(step, 1.0))
+    if cubic:
+        near = (1.5 * away - 2.5) * away * away + 1.0
+        far = ((-0.5 * away + 2.5) * away - 4.0) * away + 2.0
+        weights = np.where(away < 1.0, near, np.where(away < 2.0, far, 0.0))
+    else:
+        weights = np.maximum(1.0 - away, 0.0)
+    weights = (weights / weights.sum(axis=1, keepdims=True)).astype(x.dtype)
+    return np.moveaxis(np.moveaxis(x, axis, -1) @ weights.T, -1, axis)
+
+
+def folded(x, extents, kernel, dilation, padding, stride):
+    """Return an image of these extents: the sum of sliding windows, each added where it was taken.
+
+    x is [batch, channels of all places of a window, windows].
+    """
+    counts = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, d, p, s in zip(extents, kernel, dilation, padding, stride, strict=True)
+    ]
+    parts = x.reshape((x.shape[0], x.shape[1] // (kernel[0] * kernel[1]), *kernel, *counts))
+    made = np.zeros((*parts.shape[:2], *(n + 2 * p for n, p in zip(extents, padding, strict=True))), x.dtype)
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            rows = slice(i * dilation[0], i * dilation[0] + (counts[0] - 1) * stride[0] + 1, stride[0])
+            columns = slice(j * dilation[1], j * dilation[1] + (counts[1] - 1) * stride[1] + 1, stride[1])
+            made[:, :, rows, columns] += parts[:, :, i, j]
+    return made[:, :, padding[0] : padding[0] + extents[0], padding[1] : padding[1] + extents[1]]
 
 
 def distances(x, y, p):
@@ -234,6 +305,31 @@ def least(x, count, axis):
     return -found, places
 
 
+def most_frequent(x, axis):
+    """Return the most frequent value along an axis; the least of several."""
+    x = np.moveaxis(x, axis, -1)
+    counts = (x[..., :, None] == x[..., None, :]).sum(axis=-1)
+    frequent = counts == counts.max(axis=-1, keepdims=True)
+    return np.where(frequent, x, x.max(axis=-1, keepdims=True)).min(axis=-1)
+
+
+def running_extreme(x, axis, by):
+    """Return the extreme (by: maximum or minimum) of the elements up to each place of an axis, and its last position."""
+    x = np.moveaxis(x, axis, -1)
+    found = getattr(np, by).accumulate(x, axis=-1)
+    places = np.maximum.accumulate(np.where(x == found, np.arange(x.shape[-1]), 0), axis=-1)
+    return np.moveaxis(found, -1, axis), np.moveaxis(places, -1, axis)
+
+
+def running_log_sum_exp(x, axis):
+    """Return the logarithm of the sum of exp(x) over the elements up to each place of an axis."""
+    x = np.moveaxis(x, axis, -1)
+    places = np.arange(x.shape[-1])
+    terms = np.where(places[None, :] <= places[:, None], x[..., None, :], -1e30)
+    top = terms.max(axis=-1, keepdims=True)
+    return np.moveaxis(top[..., 0] + np.log(np.exp(terms - top).sum(axis=-1)), -1, axis)
+
+
 def truncated_quotient(x, y):
     """Return the quotient of whole numbers, rounded towards 0."""
     return np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))
@@ -255,18 +351,21 @@ def widened(x, values):
     return x.astype(np.float64) if getattr(values, "dtype", None) == np.float64 else x
 
 
-def with_rows(x, axis, index, rows, add):
-    """Return a copy of x with rows stored at the positions in index along an axis; added there if add is True."""
+def with_rows(x, axis, index, rows, by):
+    """Return a copy of x with rows stored at the positions in index along an axis.
+
+    by is "" to replace what is there, else the function that combines both: add, maximum or minimum.
+    """
     made = np.moveaxis(widened(x, rows), axis, 0).copy()
-    if add:
-        np.add.at(made, index, np.moveaxis(rows, axis, 0))
+    if by:
+        getattr(np, by).at(made, index, np.moveaxis(rows, axis, 0))
     else:
         made[index] = np.moveaxis(rows, axis, 0)
     return np.moveaxis(made, 0, axis)
 
 
-def with_places(x, lead, indices, values, add):
-    """Return a copy of x with values stored at the positions in indices; added there if add is True.
+def with_places(x, lead, indices, values, by):
+    """Return a copy of x with values stored at the positions in indices. by is that of with_rows.
 
     The indices belong to the axes of x after the first lead axes.
     """
@@ -281,24 +380,34 @@ def with_places(x, lead, indices, values, add):
     rows = np.broadcast_to(values, (*kept[:lead], *places.shape, *kept[lead:])).transpose(order)
     count = math.prod(extents)
     table = np.moveaxis(x.reshape((*kept[:lead], count, *kept[lead:])), lead, 0)
-    made = with_rows(table, 0, places.reshape(-1), rows.reshape((-1, *kept)), add)
+    made = with_rows(table, 0, places.reshape(-1), rows.reshape((-1, *kept)), by)
     return np.moveaxis(made, 0, lead).reshape(x.shape)
 
 
-def cross_entropy(x, target, label_smoothing, reduction):
+def cross_entropy(x, target, weight, ignored, label_smoothing, reduction):
     """Return the cross entropy of logits x [batch, classes, ...]. target has class numbers or class probabilities.
 
-    reduction is that of folded_loss.
+    weight has a factor for each class, or is None. Elements whose class is ignored count nothing; None ignores none.
+    reduction is that of folded_loss. A mean of class numbers is divided by the sum of the factors.
     """
     top = x.max(axis=1, keepdims=True)
     logs = x - top - np.log(np.exp(x - top).sum(axis=1, keepdims=True))
+    scaled = logs if weight is None else logs * weight.reshape((1, -1, *(1,) * (x.ndim - 2)))
     if target.ndim == x.ndim:
-        losses = -(logs * target).sum(axis=1)
-    else:
-        losses = -np.take_along_axis(logs, np.expand_dims(target, 1), axis=1).sum(axis=1)
-        if label_smoothing:
-            losses = (1.0 - label_smoothing) * losses - label_smoothing * logs.mean(axis=1)
-    return folded_loss(losses, reduction)
+        shares = target if not label_smoothing else target * (1.0 - label_smoothing) + label_smoothing / x.shape[1]
+        losses = -(scaled * shares).sum(axis=1)
+        return losses.sum() / losses.size if reduction == 1 else folded_loss(losses, reduction)
+    kept = None if ignored is None else target != ignored
+    classes = target if kept is None else np.where(kept, target, 0)
+    losses = -np.take_along_axis(scaled, np.expand_dims(classes, 1), axis=1).sum(axis=1)
+    if label_smoothing:
+        losses = (1.0 - label_smoothing) * losses - label_smoothing * scaled.sum(axis=1) * (1.0 / x.shape[1])
+    if weight is None and kept is None:
+        return folded_loss(losses, reduction)
+    factors = np.ones(classes.shape, x.dtype) if weight is None else weight[classes]
+    if kept is not None:
+        losses, factors = np.where(kept, losses, 0.0), np.where(kept, factors, 0.0)
+    return losses.sum() / factors.sum() if reduction == 1 else folded_loss(losses, reduction)
 
 
 def folded_loss(losses, reduction):
@@ -356,3 +465,65 @@ def recurrent(kind, x, states, cells, weights, biased, layers, both_ways, batch_
     if batch_first:
         x = np.swapaxes(x, 0, 1)
     return x, np.stack(last_states, 0), None if cells is None else np.stack(last_cells, 0)
+
+
+def as_pairs(x, imaginary):
+    """Return complex numbers as an array whose last axis has the real and the imaginary part."""
+    x, imaginary = np.broadcast_arrays(x, imaginary)
+    return np.stack([x, imaginary], axis=-1)
+
+
+def pair_product(x, y):
+    """Return the product of complex numbers, whose last axis has the real and the imaginary part."""
+    a, b, c, d = x[..., 0], x[..., 1], y[..., 0], y[..., 1]
+    return np.stack([a * c - b * d, a * d + b * c], axis=-1)
+
+
+def pair_quotient(x, y):
+    """Return the quotient of complex numbers, whose last axis has the real and the imaginary part."""
+    turned = np.stack([y[..., 0], -y[..., 1]], axis=-1)
+    return pair_product(x, turned) / np.square(y).sum(axis=-1, keepdims=True)
+
+
+def pair_matrix_product(x, y):
+    """Return the matrix product of complex numbers, whose last axis has the real and the imaginary part."""
+    a, b, c, d = x[..., 0], x[..., 1], y[..., 0], y[..., 1]
+    return np.stack([a @ c - b @ d, a @ d + b @ c], axis=-1)
+
+
+def waves(rows, columns, count, dtype):
+    """Return cosines and sines of the angle 2 pi i j / count, for i below rows and j below columns."""
+    turns = np.arange(rows)[:, None] * np.arange(columns)[None, :] % count
+    angles = turns * (2.0 * math.pi / count)
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def fourier_of_real(x, axis, kept, factor):
+    """Return the first places (kept) of the Fourier transform of x along an axis, times factor, as complex numbers.
+
+    The transform is a product with a matrix of cosines and sines.
+    """
+    n = x.shape[axis]
+    cosines, sines = waves(n, kept, n, x.dtype)
+    x = np.moveaxis(x, axis, -1) * factor
+    return np.stack([np.moveaxis(x @ cosines, -1, axis), np.moveaxis(-(x @ sines), -1, axis)], axis=-1)
+
+
+def fourier(x, axis, sign, factor):
+    """Return the Fourier transform of complex x along an axis, times factor. sign is that of the angles."""
+    n = x.shape[axis]
+    cosines, sines = waves(n, n, n, x.dtype)
+    a, b = (np.moveaxis(x[..., part], axis, -1) * factor for part in (0, 1))
+    parts = [a @ cosines - b @ (sines * sign), b @ cosines + a @ (sines * sign)]
+    return np.stack([np.moveaxis(part, -1, axis) for part in parts], axis=-1)
+
+
+def fourier_to_real(x, axis, count, factor):
+    """Return count real numbers along an axis from the first half of their Fourier transform x, times factor."""
+    kept = count // 2 + 1
+    cosines, sines = waves(kept, count, count, x.dtype)
+    places = np.arange(kept)[:, None]
+    # A place that is no mirror of itself stands for two, because the second half is not given.
+    twice = np.where((places == 0) | (2 * places == count), 1.0, 2.0).astype(x.dtype) * factor
+    a, b = (np.moveaxis(x[..., part], axis, -1)[..., :kept] for part in (0, 1))
+    return np.moveaxis(a @ (cosines * twice) - b @ (sines * twice), -1, axis)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from acceld.lowering.aten import functions
 from acceld.lowering.aten.program import Array
@@ -53,6 +56,10 @@ _MOST_ROWS_BY_DIFFERENCE = 25
 
 With more rows, torch.cdist uses a matrix product.
 """
+_MOST_COMPARED = 512
+"""Greatest number of elements along an axis of which a kernel combines every two."""
+_LONGEST_FOURIER = 2048
+"""Greatest extent of a Fourier transform, which is computed as a product with a square matrix."""
 _LINEAR_SOFTPLUS = 18.0
 """Least argument from which float32 rounds softplus(x) to x, so that a threshold beyond it changes nothing."""
 Writer = Callable[..., Expression]
@@ -65,6 +72,9 @@ A writer takes the shapes and dtypes of the results (``out``), then the operands
 _FORMS = {
     "__lshift__": "{0} << {1}",
     "__rshift__": "{0} >> {1}",
+    "__and__": "{0} & {1}",
+    "__or__": "{0} | {1}",
+    "__xor__": "{0} ^ {1}",
     "abs": "np.abs({0})",
     "acos": "np.arccos({0})",
     "acosh": "np.arccosh({0})",
@@ -94,6 +104,8 @@ _FORMS = {
     "expm1": "np.expm1({0})",
     "floor": "np.floor({0})",
     "fmod": "np.fmod({0}, {1})",
+    "fmax": "np.where(np.isnan({0}), {1}, np.where(np.isnan({1}), {0}, np.maximum({0}, {1})))",
+    "fmin": "np.where(np.isnan({0}), {1}, np.where(np.isnan({1}), {0}, np.minimum({0}, {1})))",
     "frac": "{0} - np.trunc({0})",
     "ge": "{0} >= {1}",
     "gt": "{0} > {1}",
@@ -112,6 +124,7 @@ _FORMS = {
     "logical_not": "np.logical_not({0})",
     "logical_or": "np.logical_or({0}, {1})",
     "logical_xor": "np.logical_xor({0}, {1})",
+    "ldexp": "{0} * 2.0 ** {1}",
     "logaddexp": "np.logaddexp({0}, {1})",
     "lt": "{0} < {1}",
     "matmul": "{0} @ {1}",
@@ -130,7 +143,6 @@ _FORMS = {
     "relu": "np.maximum({0}, 0.0)",
     "relu6": "np.clip({0}, 0.0, 6.0)",
     "remainder": "np.remainder({0}, {1})",
-    "round": "np.rint({0})",
     "rsqrt": "1.0 / np.sqrt({0})",
     "selu": "1.0507009873554805 * np.where({0} > 0.0, {0}, 1.6732632423543772 * (np.exp(np.minimum({0}, 0.0)) - 1.0))",
     "sigmoid": "sigmoid({0})",
@@ -495,6 +507,26 @@ def _xlogy(out: Sequence[Array], self: Any, other: Any) -> Expression:
     return f"np.where({times} == 0, 0.0, {times} * np.log(np.where({times} == 0, 1.0, {word(other)})))"
 
 
+@writes("special_xlog1py")
+def _xlog1py(out: Sequence[Array], self: Any, other: Any) -> Expression:
+    times = word(self)
+    return f"np.where({times} == 0, 0.0, {times} * np.log1p(np.where({times} == 0, 0.0, {word(other)})))"
+
+
+@writes("round")
+def _round(out: Sequence[Array], self: Value, decimals: int = 0) -> Expression:
+    by = 10.0**decimals
+    return f"np.rint({self})" if not decimals else f"np.rint({self} * {by!r}) / {by!r}"
+
+
+@writes("addbmm")
+def _addbmm(
+    out: Sequence[Array], self: Value, batch1: Value, batch2: Value, beta: float = 1, alpha: float = 1
+) -> Expression:
+    product = f"np.einsum('bij,bjk->ik', {batch1}, {batch2}, optimize=True)"
+    return f"{'' if beta == 1 else f'{beta!r} * '}{self} + {'' if alpha == 1 else f'{alpha!r} * '}{product}"
+
+
 @writes("softmax", "_softmax")
 def _softmax(out: Sequence[Array], self: Value, dim: int, *_: Any, **__: Any) -> Expression:
     return f"softmax({self}, {dim!r})"
@@ -507,9 +539,21 @@ def _log_softmax(out: Sequence[Array], self: Value, dim: int, *_: Any, **__: Any
 
 OPERATORS["cumsum"] = lambda out, self, dim, dtype=None: f"np.cumsum({self}, axis={dim!r})"
 OPERATORS["cumprod"] = lambda out, self, dim, dtype=None: f"np.cumprod({self}, axis={dim!r})"
-OPERATORS["cummax"] = lambda out, self, dim: (
-    [f"np.maximum.accumulate({self}, axis={dim!r})"] + ["None"] * (len(out) - 1)
-)
+OPERATORS["cummax"] = lambda out, self, dim: f'running_extreme({self}, {dim!r}, "maximum")'
+OPERATORS["cummin"] = lambda out, self, dim: f'running_extreme({self}, {dim!r}, "minimum")'
+
+
+@writes("logcumsumexp")
+def _logcumsumexp(out: Sequence[Array], self: Value, dim: int) -> Expression:
+    _compares_all("logcumsumexp", self, dim, "add the logarithms of shorter parts by torch.logaddexp")
+    return f"running_log_sum_exp({self}, {dim!r})"
+
+
+def _compares_all(name: str, value: Value, dim: int, remedy: str) -> None:
+    """Raise NotLowered, with ``remedy``, if axis ``dim`` has too many elements to combine every two of them."""
+    extent = value.shape[dim] if value.rank else 1
+    if extent > _MOST_COMPARED:
+        raise NotLowered(f"{name} of {extent} elements is not lowered; up to {_MOST_COMPARED} are: {remedy}")
 
 
 @writes("norm", "linalg_vector_norm", "frobenius_norm")
@@ -548,6 +592,28 @@ def _sorting(self: Value, dim: int, descending: bool) -> str:
     Equal elements keep their order.
     """
     return f'np.argsort({"-" if descending else ""}{self}, axis={dim!r}, kind="stable")'
+
+
+@writes("kthvalue")
+def _kthvalue(out: Sequence[Array], self: Value, k: int, dim: int = -1, keepdim: bool = False) -> Expression:
+    axis, extent = dim % self.rank, self.shape[dim]
+    place = ":, " * axis + str(k - 1)
+    found = f"np.sort({self}, axis={axis})[{place}].reshape({out[0].shape!r})"
+    where = f'np.argsort({self}, axis={axis}, kind="stable")[{place}].reshape({out[0].shape!r})'
+    return [found, where if extent <= _MOST_COMPARED else "None"]
+
+
+@writes("median")
+def _median(out: Sequence[Array], self: Value, dim: int | None = None, keepdim: bool = False) -> Expression:
+    if dim is not None:
+        return _kthvalue(out, self, (self.shape[dim] + 1) // 2, dim)
+    return f"np.sort({self}.reshape(-1))[{(math.prod(self.shape) - 1) // 2}]"
+
+
+@writes("mode")
+def _mode(out: Sequence[Array], self: Value, dim: int = -1, keepdim: bool = False) -> Expression:
+    _compares_all("torch.mode", self, dim, "compare the elements with each possible value, and count")
+    return [f"most_frequent({self}, {dim!r}).reshape({out[0].shape!r})", "None"]
 
 
 @writes("cross", "linalg_cross")
@@ -690,14 +756,51 @@ OPERATORS["tril"] = lambda out, self, diagonal=0: f"np.tril({self}, {diagonal})"
 OPERATORS["triu"] = lambda out, self, diagonal=0: f"np.triu({self}, {diagonal})"
 
 
-@writes("diag_embed")
-def _diag_embed(out: Sequence[Array], self: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Expression:
-    if offset or (dim1, dim2) != (-2, -1):
-        raise NotLowered(
-            "diag_embed with offset, dim1 or dim2 is not lowered; choose by torch.where and positions of torch.arange"
-        )
-    n = self.shape[-1]
-    return f"np.where(np.arange({n})[:, None] == np.arange({n})[None, :], {self}[..., None], 0.0)"
+def _on_diagonal(array: Array, offset: int, dim1: int, dim2: int) -> tuple[int, int, str]:
+    """Return the two axes of a diagonal of a result, and the text of a mask that is True on the diagonal."""
+    rank = len(array.shape)
+    first, second = dim1 % rank, dim2 % rank
+    rows, columns = (
+        f"np.arange({array.shape[axis]}).reshape({tuple(-1 if at == axis else 1 for at in range(rank))!r})"
+        for axis in (first, second)
+    )
+    return first, second, f"({columns} - {rows} == {offset})"
+
+
+@writes("diag_embed", "diagonal_scatter")
+def _diagonal_stored(
+    out: Sequence[Array],
+    self: Value,
+    *args: Any,
+    offset: int | None = None,
+    dim1: int | None = None,
+    dim2: int | None = None,
+) -> Expression:
+    source = args[0] if args and isinstance(args[0], Value) else None
+    numbers: list[Any] = [*args[0 if source is None else 1 :]]
+    numbers += (offset, dim1, dim2)[len(numbers) :]
+    usual = (0, -2, -1) if source is None else (0, 0, 1)
+    begin, rows, columns = (default if one is None else int(one) for one, default in zip(numbers, usual, strict=True))
+    values, below = (self, "0.0") if source is None else (source, str(self))
+    first, second, mask = _on_diagonal(out[0], begin, rows, columns)
+    # An element of the diagonal has the number of its row, or of its column if the diagonal begins below.
+    axis, other = (second, first) if begin < 0 else (first, second)
+    widths = [(0, 0)] * (values.rank - 1) + [(0, out[0].shape[axis] - values.shape[-1])]
+    text = f"padded({values}, {widths!r}, 0.0)" if any(widths[-1]) else str(values)
+    places = [at for at in range(len(out[0].shape)) if at not in (first, second)]
+    lead = sum(at < axis for at in places)
+    moved = f"np.moveaxis({text}, -1, {lead})" if lead != values.rank - 1 else text
+    return f"np.where({mask}, np.expand_dims({moved}, {other}), {below})"
+
+
+@writes("as_strided", "as_strided_copy")
+def _as_strided(
+    out: Sequence[Array], self: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Expression:
+    # PyTorch's views of views name places of the first array, which is the operand only if its rows are dense.
+    flat = f"{self}.reshape(-1)" + (f"[{storage_offset}:]" if storage_offset else "")
+    steps = ", ".join(f"{one} * {self}.itemsize" for one in stride)
+    return f"np.lib.stride_tricks.as_strided({flat}, {tuple(size)!r}, ({steps},))"
 
 
 @writes("unfold")
@@ -790,7 +893,8 @@ def _new(value: str) -> Writer:
     return written
 
 
-OPERATORS["zeros"] = OPERATORS["new_zeros"] = OPERATORS["empty"] = OPERATORS["new_empty"] = _new("0.0")
+for _name in ("zeros", "new_zeros", "empty", "new_empty", "empty_like", "empty_permuted", "empty_strided"):
+    OPERATORS[_name] = _new("0.0")
 OPERATORS["ones"] = OPERATORS["new_ones"] = _new("1.0")
 
 
@@ -841,6 +945,12 @@ RANDOM: dict[str, Writer] = {
 Functions that draw inputs may use these operators. A module that calls such an operator is not lowered.
 """
 RANDOM["randn_like"] = RANDOM["randn"]
+RANDOM["exponential"] = lambda out, self, lambd=1.0, **_: (
+    f'np.random.exponential({1.0 / lambd!r}, {out[0].shape!r}).astype("{out[0].dtype}")'
+)
+RANDOM["multinomial"] = lambda out, self, count, replacement=False, **_: (
+    f"np.random.randint(0, {self.shape[-1]}, {out[0].shape!r})"
+)
 
 
 def _randint(out: Sequence[Array], *args: Any, **named: Any) -> Expression:
@@ -887,28 +997,63 @@ def _among(self: Value, dim: int, index: Value) -> str:
 
 @writes("scatter", "scatter_add")
 def _scatter(
-    out: Sequence[Array], self: Value, dim: int, index: Value, src: Any, reduce: str | None = None, *, add: bool = False
+    out: Sequence[Array], self: Value, dim: int, index: Value, src: Any, reduce: str | None = None, *, by: str = ""
 ) -> Expression:
-    if reduce is not None:
-        raise NotLowered("a scatter with reduce is not lowered; for sums, call scatter_add")
+    if reduce not in (None, "add"):
+        raise NotLowered(f"a scatter with reduce={reduce!r} is not lowered; {_BY_PRODUCTS}")
     if isinstance(src, Value) and src.shape != index.shape:
         src = f"{src}[{', '.join(f':{extent}' for extent in index.shape)}]"
-    return f"with_places({self}, 0, {_among(self, dim, index)}, {word(src) if not isinstance(src, str) else src}, add={add!r})"
+    return f"with_places({self}, 0, {_among(self, dim, index)}, {word(src) if not isinstance(src, str) else src}, by={(by or reduce or '')!r})"
 
 
-OPERATORS["scatter_add"] = functools.partial(_scatter, add=True)
+OPERATORS["scatter_add"] = functools.partial(_scatter, by="add")
+_COMBINED = {"sum": "add", "mean": "add", "amax": "maximum", "amin": "minimum"}
+"""The numpy function that combines values at equal positions, by PyTorch's name of the reduction."""
+_BY_PRODUCTS = "sums, means, amax and amin are: for products of positive values, add their logarithms"
+
+
+def _combined(out: Array, self: Value, reduce: str, include_self: bool, stored: Callable[[str, str, str], str]) -> str:
+    """Return the numpy expression for an array in which values at equal positions are combined by ``reduce``.
+
+    ``stored`` returns the expression of a store, from the texts of the array, of the values, and of the numpy function
+    that combines both. Empty values stand for PyTorch's operand.
+    """
+    if reduce not in _COMBINED:
+        raise NotLowered(f"a reduction of equal positions by {reduce!r} is not lowered; {_BY_PRODUCTS}")
+    if reduce == "mean" and not out.dtype.startswith(("float", "bfloat")):
+        raise NotLowered("a mean of whole numbers at equal positions is not lowered; convert them to float32")
+    by, begun = _COMBINED[reduce], str(self)
+    counts = stored(f"np.zeros({self.shape!r}, {self}.dtype)", "1.0", "add")
+    if not include_self:
+        own = {"add": "0.0", "maximum": "-np.inf", "minimum": "np.inf"}[by]
+        begun = f"np.where({counts} > 0, {own}, {self})"
+    found = stored(begun, "", by)
+    if reduce != "mean":
+        return found
+    return f"{found} / np.maximum({counts}{' + 1.0' if include_self else ''}, 1.0)"
 
 
 @writes("scatter_reduce")
 def _scatter_reduce(
     out: Sequence[Array], self: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Expression:
-    if reduce != "sum" or not include_self:
-        raise NotLowered(
-            f"scatter_reduce by {reduce!r}, or without the array's own values, is not lowered; it is lowered for sums that include them: "
-            "else compare the index with torch.arange, and reduce over torch.where"
-        )
-    return _scatter(out, self, dim, index, src, add=True)
+    values = str(src) if src.shape == index.shape else f"{src}[{', '.join(f':{extent}' for extent in index.shape)}]"
+
+    def stored(begun: str, given: str, by: str) -> str:
+        return f"with_places({begun}, 0, {_among(self, dim, index)}, {given or values}, by={by!r})"
+
+    return _combined(out[0], self, reduce, include_self, stored)
+
+
+@writes("index_reduce")
+def _index_reduce(
+    out: Sequence[Array], self: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
+) -> Expression:
+    def stored(begun: str, given: str, by: str) -> str:
+        rows = str(source) if not given else f"np.full({source.shape!r}, {given}, {self}.dtype)"
+        return f"with_rows({begun}, {dim!r}, {index}, {rows}, by={by!r})"
+
+    return _combined(out[0], self, reduce, include_self, stored)
 
 
 @writes("_embedding_bag", "_embedding_bag_forward_only")
@@ -933,19 +1078,36 @@ def _embedding_bag(
     return [f"bags({weight}, {indices}, {starts}, {scale}, {mode == 1!r})"] + ["None"] * (len(out) - 1)
 
 
-@writes("bucketize", "searchsorted")
-def _searched(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
-    raise NotLowered(
-        "a search in sorted values is not lowered; count the bounds below each value: (bounds < x[..., None]).sum(-1)"
-    )
+@writes("searchsorted")
+def _searched(
+    out: Sequence[Array],
+    sorted_sequence: Value,
+    self: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Expression:
+    if sorter is not None:
+        raise NotLowered("searchsorted with sorter is not lowered; sort the values first: values.gather(-1, sorter)")
+    compared = "<=" if right or side == "right" else "<"
+    # The place of a value is the number of bounds below.
+    bounds = f"{sorted_sequence}[..., None, :]" if sorted_sequence.rank > 1 else str(sorted_sequence)
+    value = f"{self}[..., None]" if isinstance(self, Value) else word(self)
+    return f'({bounds} {compared} {value}).sum(axis=-1).astype("{out[0].dtype}")'
+
+
+@writes("bucketize")
+def _bucketize(
+    out: Sequence[Array], self: Any, boundaries: Value, out_int32: bool = False, right: bool = False
+) -> Expression:
+    return _searched(out, boundaries, self, right=right)
 
 
 OPERATORS["gather"] = lambda out, self, dim, index, **_: f"np.take_along_axis({self}, {index}, axis={dim!r})"
-OPERATORS["index_copy"] = lambda out, self, dim, index, source: (
-    f"with_rows({self}, {dim!r}, {index}, {source}, add=False)"
-)
+OPERATORS["index_copy"] = lambda out, self, dim, index, source: f"with_rows({self}, {dim!r}, {index}, {source}, by='')"
 OPERATORS["index_add"] = lambda out, self, dim, index, source, alpha=1: (
-    f"with_rows({self}, {dim!r}, {index}, {source if alpha == 1 else f'{source} * {alpha!r}'}, add=True)"
+    f"with_rows({self}, {dim!r}, {index}, {source if alpha == 1 else f'{source} * {alpha!r}'}, by='add')"
 )
 
 
@@ -965,7 +1127,22 @@ def _index_put(
             "a store by index arrays on axes that are not neighbors is not lowered; "
             "permute the array first, so that these axes are neighbors"
         )
-    return f"with_places({self}, {lead}, {word(given)}, {values}, add={accumulate!r})"
+    return f"with_places({self}, {lead}, {word(given)}, {values}, by={('add' if accumulate else '')!r})"
+
+
+@writes("put")
+def _put(out: Sequence[Array], self: Value, index: Value, source: Value, accumulate: bool = False) -> Expression:
+    by = "add" if accumulate else ""
+    rows = f"{self}.reshape(-1), 0, {index}.reshape(-1), {source}.reshape(-1)"
+    return f"with_rows({rows}, by={by!r}).reshape({self.shape!r})"
+
+
+@writes("masked_scatter")
+def _masked_scatter(out: Sequence[Array], self: Value, mask: Value, source: Value) -> Expression:
+    # The n-th True of the mask gets the n-th element of the source.
+    seen = f"np.broadcast_to({mask}, {out[0].shape!r}).reshape(-1)"
+    places = f'np.maximum(np.cumsum({seen}.astype("int32")) - 1, 0)'
+    return f"np.where({mask}, {source}.reshape(-1)[{places}].reshape({out[0].shape!r}), {self})"
 
 
 @writes("one_hot")
@@ -1214,8 +1391,8 @@ def _max_pool(rank: int) -> Writer:
         kernel = _every(kernel_size, rank)
         steps, apart = _every(stride or kernel, rank), _every(dilation, rank)
         borders = _borders(self, kernel, steps, padding, apart, out[0])
-        text = f"pooled_max({self}, {kernel!r}, {steps!r}, {borders!r}, {apart!r})"
-        return [text] + ["None"] * (len(out) - 1)
+        how = f"({self}, {kernel!r}, {steps!r}, {borders!r}, {apart!r})"
+        return f"pooled_max{how}" if len(out) == 1 else [f"pooled_max{how}", f"pooled_places{how}"]
 
     return written
 
@@ -1235,11 +1412,12 @@ def _avg_pool(rank: int) -> Writer:
     ) -> Expression:
         kernel = _every(kernel_size, rank)
         steps = _every(stride or kernel, rank)
-        if ceil_mode or (not count_include_pad and any(_every(padding, rank))):
-            raise NotLowered(
-                "an average over windows that the border cuts is not lowered; set ceil_mode=False and count_include_pad=True"
-            )
-        borders = [(edge, edge) for edge in _every(padding, rank)]
+        edges = _every(padding, rank)
+        if divisor_override is None and (ceil_mode or (not count_include_pad and any(edges))):
+            borders = _borders(self, kernel, steps, padding, (1,) * rank, out[0])
+            reach = [(edge, edge) if count_include_pad else (0, 0) for edge in edges]
+            return f"pooled_mean_within({self}, {kernel!r}, {steps!r}, {borders!r}, {reach!r})"
+        borders = _borders(self, kernel, steps, padding, (1,) * rank, out[0])
         return f"pooled_mean({self}, {kernel!r}, {steps!r}, {borders!r}, {divisor_override or math.prod(kernel)})"
 
     return written
@@ -1262,26 +1440,73 @@ for _rank in (1, 2, 3):
     OPERATORS[f"adaptive_max_pool{_rank}d"] = _adaptive(_rank, "max")
 
 
-@writes("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def _upsample(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+def _scale_factors(value: Value, given: Sequence[Any]) -> list[Any]:
+    """Return the factor by which each axis of an image is enlarged. None stands for the ratio of the sizes.
+
+    ``given`` are the operands for factors: a list of them, or one for each axis.
+    """
+    each = next((one for one in given if isinstance(one, list | tuple)), given)
+    return [*each, *[None] * (value.rank - 2 - len(each))]
+
+
+def _nearest(
+    out: Sequence[Array], self: Value, output_size: Any, *scales: Any, middle: bool, **named: Any
+) -> Expression:
+    """Return the numpy expression for an image in which each new place has the value of the nearest old one.
+
+    If ``middle`` is True, places are compared by their middles, else by their first borders.
+    """
     text = str(self)
-    for axis in range(2, self.rank):
-        times, rest = divmod(out[0].shape[axis], self.shape[axis])
-        if rest:
-            raise NotLowered(
-                "an enlargement by a factor that is not a whole number is not lowered; choose a multiple of the input's size"
-            )
-        text = f"np.repeat({text}, {times}, axis={axis})" if times != 1 else text
+    factors = _scale_factors(self, [*scales, *named.values()])
+    for axis, factor in zip(range(2, self.rank), factors, strict=True):
+        old, new = self.shape[axis], out[0].shape[axis]
+        # PyTorch computes the places in float32.
+        step = np.float32(1.0 / factor) if factor else np.float32(old) / np.float32(new)
+        places = [min(int((np.float32(at) + np.float32(0.5 * middle)) * step), old - 1) for at in range(new)]
+        if places == list(range(old)):
+            continue
+        if new % old == 0 and places == [at // (new // old) for at in range(new)]:
+            text = f"np.repeat({text}, {new // old}, axis={axis})"
+        elif len(apart := {b - a for a, b in itertools.pairwise(places)}) == 1 and apart != {0}:
+            text = f"{text}[{':, ' * axis}{places[0]}:{places[-1] + 1}:{apart.pop()}]"
+        else:
+            text = f"np.take({text}, {places!r}, axis={axis})"
     return text
+
+
+for _rank in (1, 2, 3):
+    OPERATORS[f"upsample_nearest{_rank}d"] = functools.partial(_nearest, middle=False)
+    OPERATORS[f"_upsample_nearest_exact{_rank}d"] = functools.partial(_nearest, middle=True)
+
+
+def _antialiased(cubic: bool) -> Writer:
+    """Return the writer of a resized image without aliases, by cubic curves if ``cubic`` is True, else by triangles."""
+
+    def written(
+        out: Sequence[Array], input: Value, output_size: Any, align_corners: bool, *scales: Any, **named: Any
+    ) -> Expression:
+        if align_corners:
+            raise NotLowered("an antialiased image with align_corners=True is not lowered; set align_corners=False")
+        text = str(input)
+        factors = _scale_factors(input, [*scales, *named.values()])
+        for axis, factor in zip(range(2, input.rank), factors, strict=True):
+            old, new = input.shape[axis], out[0].shape[axis]
+            step = 1.0 / factor if factor else old / new
+            if old != new or step != 1.0:
+                text = f"smoothed({text}, {axis}, {new}, {step!r}, {cubic!r})"
+        return text
+
+    return written
+
+
+OPERATORS["_upsample_bilinear2d_aa"], OPERATORS["_upsample_bicubic2d_aa"] = _antialiased(False), _antialiased(True)
 
 
 @writes("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _interpolated(
     out: Sequence[Array], input: Value, output_size: Any, align_corners: bool, *scales: Any, **named: Any
 ) -> Expression:
-    given = [*scales, *named.values()]
-    each = next((one for one in given if isinstance(one, list | tuple)), given)
-    factors = [*each, *[None] * (input.rank - 2 - len(each))]
+    factors = _scale_factors(input, [*scales, *named.values()])
     text = str(input)
     for axis, factor in zip(range(2, input.rank), factors, strict=True):
         old, new = input.shape[axis], out[0].shape[axis]
@@ -1303,6 +1528,48 @@ def _cdist(out: Sequence[Array], x1: Value, x2: Value, p: Any = 2.0, compute_mod
     if p == 2.0 and (compute_mode == 1 or (many and compute_mode != 2)):
         return f"distances_by_products({x1}, {x2})"
     return f"distances({x1}, {x2}, {word(p)})"
+
+
+@writes("_pdist_forward")
+def _pdist(out: Sequence[Array], self: Value, p: float = 2.0) -> Expression:
+    _compares_all("pdist", Value("", Array(self.shape[:1], self.dtype)), 0, "call torch.cdist")
+    rows = ", ".join(f"apart[{at}, {at + 1}:]" for at in range(self.shape[0] - 1))
+    return f"(lambda apart: np.concatenate(({rows},), axis=0))(distances({self}, {self}, {word(float(p))}))"
+
+
+@writes("col2im")
+def _col2im(
+    out: Sequence[Array],
+    self: Value,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Expression:
+    given = self if self.rank == 3 else f"{self}[None]"
+    each = ", ".join(repr(_every(one, 2)) for one in (output_size, kernel_size, dilation, padding, stride))
+    return f"folded({given}, {each}).reshape({out[0].shape!r})"
+
+
+@writes("_trilinear")
+def _trilinear(
+    out: Sequence[Array],
+    i1: Value,
+    i2: Value,
+    i3: Value,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Expression:
+    letters = "abcdefghijklmnopqrstuvwxyz"[: i1.rank + len(expand1)]
+    spelled = [
+        "".join(one for at, one in enumerate(letters) if at not in apart)
+        for apart in (expand1, expand2, expand3, sumdim)
+    ]
+    return _einsum(out, f"{','.join(spelled[:3])}->{spelled[3]}", [i1, i2, i3])
 
 
 @writes("pixel_shuffle")
@@ -1397,28 +1664,22 @@ def _cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Expression:
-    if weight is not None:
-        raise NotLowered(
-            "a cross entropy with weights is not lowered; multiply the losses (reduction='none') by weight[target]"
-        )
-    if ignore_index >= 0:
-        raise NotLowered(
-            "a cross entropy that ignores a class is not lowered; multiply the losses (reduction='none') by a mask"
-        )
-    if label_smoothing and not target.dtype.startswith(("int", "uint")):
-        raise NotLowered(
-            "a cross entropy with label_smoothing of probabilities is not lowered; smooth the target in forward"
-        )
-    return f"cross_entropy({self}, {target}, {label_smoothing!r}, {reduction})"
+    # A class below 0 is not drawn, so that it need not be looked for.
+    ignored = ignore_index if ignore_index >= 0 else None
+    if self.rank == 1:
+        self, target = (Value(f"{one}[None]", Array((1, *one.shape), one.dtype)) for one in (self, target))
+        reduction = reduction or 2  # the loss of one element is the sum
+    return f"cross_entropy({self}, {target}, {weight}, {ignored!r}, {label_smoothing!r}, {reduction})"
 
 
 @writes("binary_cross_entropy_with_logits")
 def _binary(
     out: Sequence[Array], self: Value, target: Value, weight: Any = None, pos_weight: Any = None, reduction: int = 1
 ) -> Expression:
-    if weight is not None or pos_weight is not None:
-        raise NotLowered("a binary cross entropy with weights is not lowered; write the loss with functional.softplus")
-    return f"folded_loss(softplus({self}) - {self} * {target}, {reduction})"
+    text = f"softplus({self}) - {self} * {target}"
+    if pos_weight is not None:
+        text = f"(1.0 - {target}) * {self} + (1.0 + ({pos_weight} - 1.0) * {target}) * softplus(-{self})"
+    return f"folded_loss({text if weight is None else f'({text}) * {weight}'}, {reduction})"
 
 
 def _recurrent(kind: str) -> Writer:
@@ -1452,6 +1713,183 @@ OPERATORS |= {"lstm": _recurrent("lstm"), "gru": _recurrent("gru")}
 OPERATORS |= {"rnn_tanh": _recurrent("rnn_tanh"), "rnn_relu": _recurrent("rnn_relu")}
 
 
+# complex numbers: arrays whose last axis has the real and the imaginary part
+
+COMPLEX: dict[str, Writer] = {}
+"""The writer of each operator with complex operands or results, by the operator's name.
+
+The text of a complex operand is that of a real array with one more axis: real and imaginary part. Its shape is that of
+PyTorch, without this axis.
+"""
+_LAYOUT = (
+    "view reshape _unsafe_view flatten unflatten squeeze unsqueeze permute transpose swapaxes expand slice select narrow "
+    "split split_with_sizes chunk unbind cat stack flip roll clone contiguous detach alias sum mean index_select "
+    "slice_scatter select_scatter neg resolve_conj resolve_neg lift_fresh_copy t".split()
+)
+"""Operators that treat both parts of a complex number alike."""
+
+
+def _of_complex(*names: str) -> Callable[[Writer], Writer]:
+    """Return a decorator that registers a writer for operators ``names`` of complex numbers."""
+
+    def entered(writer: Writer) -> Writer:
+        for name in names:
+            COMPLEX[name] = writer
+            OPERATORS.setdefault(name, writer)
+        return writer
+
+    return entered
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, Value) and value.dtype.startswith("complex")
+
+
+def _by_parts(name: str) -> Writer:
+    """Return the writer of the operator ``name``, which treats both parts of a complex number alike."""
+
+    def pairs(array: Array) -> Array:
+        return Array((*array.shape, 2), "float32")
+
+    def wide(one: Any) -> Any:
+        if isinstance(one, list):
+            return [wide(each) for each in one]
+        return Value(one.name, pairs(one.array)) if isinstance(one, Value) and _is_complex(one) else one
+
+    def written(out: Sequence[Array], self: Any, *args: Any, **named: Any) -> Expression:
+        first = self[0] if isinstance(self, list) else self
+        rank = first.rank + (name in ("stack", "unsqueeze"))
+        writer = OPERATORS.get(name, _same)
+        if name == "t":
+            return f"{self}.swapaxes(0, 1)" if self.rank == 2 else str(self)
+        try:
+            given = inspect.signature(writer).bind(out, self, *args, **named)
+        except TypeError as error:
+            raise NotLowered(f"aten.{name} of complex numbers with these operands is not lowered ({error})") from error
+        held = {key: wide(one) for key, one in given.arguments.items() if key != "out"}
+        for key in held.keys() & {"dim", "dim0", "dim1", "dims"}:
+            axes = held[key]
+            if axes is None and name in ("sum", "mean"):
+                axes = list(range(rank))
+            held[key] = [one % rank for one in axes] if isinstance(axes, list | tuple) else axes % rank
+        if name in ("sum", "mean") and not held.get("dim"):
+            held["dim"] = list(range(rank))
+        if name == "permute":
+            held["dims"] = [*held["dims"], rank]
+        rest = held.pop("_", ())
+        extra = held.pop("__", {})
+        return writer([pairs(one) for one in out], *held.values(), *rest, **extra)
+
+    return written
+
+
+for _name in _LAYOUT:
+    COMPLEX[_name] = _by_parts(_name)
+    OPERATORS.setdefault(_name, _same)
+
+
+def _pairs(one: Any) -> str:
+    """Return the text of an operand as complex numbers. A real array or number gets an imaginary part of 0."""
+    return str(one) if _is_complex(one) else f"as_pairs({word(one)}, 0.0)"
+
+
+@_of_complex("view_as_real", "view_as_complex")
+def _viewed(out: Sequence[Array], self: Value) -> Expression:
+    return str(self)
+
+
+COMPLEX |= {
+    "real": lambda out, self: f"{self}[..., 0]",
+    "imag": lambda out, self: f"{self}[..., 1]",
+    "abs": lambda out, self: f"np.hypot({self}[..., 0], {self}[..., 1])",
+    "angle": lambda out, self: f"np.arctan2({self}[..., 1], {self}[..., 0])",
+    "polar": lambda out, abs, angle: f"as_pairs({abs} * np.cos({angle}), {abs} * np.sin({angle}))",
+    "complex": lambda out, real, imag: f"as_pairs({real}, {imag})",
+    "exp": lambda out, self: f"np.exp({self}[..., :1]) * as_pairs(np.cos({self}[..., 1]), np.sin({self}[..., 1]))",
+    "div": lambda out, self, other: (
+        f"pair_quotient({_pairs(self)}, {other})" if _is_complex(other) else f"{self} / {_real_factor(other)}"
+    ),
+    "matmul": lambda out, self, other: f"pair_matrix_product({_pairs(self)}, {_pairs(other)})",
+}
+COMPLEX["mm"] = COMPLEX["bmm"] = COMPLEX["matmul"]
+for _name in ("real", "imag", "angle", "polar", "complex"):
+    OPERATORS.setdefault(_name, COMPLEX[_name])
+
+
+def _real_factor(one: Any) -> str:
+    """Return the text of a real operand that multiplies or divides both parts of complex numbers."""
+    return f"{one}[..., None]" if isinstance(one, Value) else word(one)
+
+
+@_of_complex("mul")
+def _complex_mul(out: Sequence[Array], self: Any, other: Any) -> Expression:
+    if _is_complex(self) and _is_complex(other):
+        return f"pair_product({self}, {other})"
+    one, factor = (self, other) if _is_complex(self) else (other, self)
+    return f"{one} * {_real_factor(factor)}"
+
+
+@_of_complex("add", "sub")
+def _complex_add(out: Sequence[Array], self: Any, other: Any, alpha: Any = 1) -> Expression:
+    return f"{_pairs(self)} + {_pairs(other)}" + (f" * {word(alpha)}" if alpha != 1 else "")
+
+
+COMPLEX["sub"] = lambda out, self, other, alpha=1: _complex_add(out, self, other, -alpha)
+
+
+@_of_complex("_conj", "conj", "_conj_physical", "conj_physical")
+def _conjugate(out: Sequence[Array], self: Value) -> Expression:
+    return f"np.stack([{self}[..., 0], -{self}[..., 1]], axis=-1)"
+
+
+@_of_complex("to", "_to_copy")
+def _complex_cast(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+    return _pairs(self) if out[0].dtype.startswith("complex") else f"{self}[..., 0]"
+
+
+def _fourier_factor(count: int, normalization: int) -> float:
+    """Return the factor of a Fourier transform of ``count`` places: for PyTorch's number 0 none, 1 the root's, 2 the mean's.
+
+    Raise NotLowered if the transform is too long for a matrix.
+    """
+    if count > _LONGEST_FOURIER:
+        raise NotLowered(
+            f"a Fourier transform of {count} places is not lowered: it is a product with a square matrix, of up to "
+            f"{_LONGEST_FOURIER} rows; transform shorter parts, such as the windows of torch.stft"
+        )
+    return (1.0, count**-0.5, 1.0 / count)[normalization]
+
+
+@_of_complex("_fft_r2c")
+def _fft_r2c(out: Sequence[Array], self: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Expression:
+    *others, last = (one % self.rank for one in dim)
+    factor = _fourier_factor(self.shape[last], normalization)
+    text = f"fourier_of_real({self}, {last}, {out[0].shape[last]}, {factor!r})"
+    return _fft_steps(text, self.shape, others, normalization, -1.0)
+
+
+def _fft_steps(text: str, shape: Sequence[int], axes: Sequence[int], normalization: int, sign: float) -> str:
+    """Return the text of ``text`` transformed along each of ``axes``. ``shape`` is that of the complex numbers."""
+    for axis in axes:
+        text = f"fourier({text}, {axis}, {sign!r}, {_fourier_factor(shape[axis], normalization)!r})"
+    return text
+
+
+@_of_complex("_fft_c2c")
+def _fft_c2c(out: Sequence[Array], self: Value, dim: Sequence[int], normalization: int, forward: bool) -> Expression:
+    axes = [one % self.rank for one in dim]
+    return _fft_steps(str(self), self.shape, axes, normalization, -1.0 if forward else 1.0)
+
+
+@_of_complex("_fft_c2r")
+def _fft_c2r(
+    out: Sequence[Array], self: Value, dim: Sequence[int], normalization: int, last_dim_size: int
+) -> Expression:
+    *others, last = (one % self.rank for one in dim)
+    text = _fft_steps(str(self), self.shape, others, normalization, 1.0)
+    return f"fourier_to_real({text}, {last}, {last_dim_size}, {_fourier_factor(last_dim_size, normalization)!r})"
+
+
 def written(
     operator: str, out: Sequence[Array], args: Sequence[Any], named: dict[str, Any], *, drawing: bool
 ) -> Expression:
@@ -1463,6 +1901,12 @@ def written(
     if narrow := next((one.dtype for one in out if one.dtype.startswith("float8")), ""):
         raise NotLowered(f"{narrow} is not lowered; compute in bfloat16 or float32")
     writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
+    if any(map(_is_complex, _flat([*args, *named.values()]))) or any(one.dtype.startswith("complex") for one in out):
+        writer = COMPLEX.get(operator)
+        if writer is None:
+            raise NotLowered(
+                f"aten.{operator} of complex numbers is not lowered; compute with torch.view_as_real(x)[..., 0] and [..., 1]"
+            )
     if writer is None:
         if operator in RANDOM:
             raise NotLowered(f"aten.{operator} is random: it is not lowered; pass its result as an argument of forward")
@@ -1486,10 +1930,14 @@ narrow float in PyTorch, and a wider one in numpy.
 """
 
 
+def _flat(args: Sequence[Any]) -> list[Any]:
+    """Return operands with the elements of lists in place of the lists."""
+    return [one for arg in args for one in (arg if isinstance(arg, list) else [arg])]
+
+
 def _as_narrow(dtype: str, args: Sequence[Any]) -> list[Any]:
     """Return operands in which arrays of integers of 16 or more bits have the dtype of the first operand of ``dtype``."""
-    flat = [one for arg in args for one in (arg if isinstance(arg, list) else [arg])]
-    like = next((one for one in flat if isinstance(one, Value) and one.dtype == dtype), None)
+    like = next((one for one in _flat(args) if isinstance(one, Value) and one.dtype == dtype), None)
     if like is None:
         return list(args)
 

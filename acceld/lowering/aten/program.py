@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
@@ -45,6 +45,9 @@ class Input:
     The indices and keys are those of lists and dicts that contain the array.
     """
 
+    ordered: bool = False
+    """True if an operator expects that the values along the last axis are sorted."""
+
     @property
     def variance(self) -> bool:
         """Tell whether the input is the running variance of a norm, whose values are never negative."""
@@ -77,6 +80,8 @@ class Call:
     """Path and class of the submodule in which the call stands."""
 
     overload: str = "default"
+    line: str = field(default="", compare=False)
+    """FILE:LINE of the module's author that calls the operator; empty if nothing tells."""
 
     @property
     def reads(self) -> list[str]:

@@ -154,8 +154,8 @@ class _Body:
         try:
             found = written(call.operator, call.results, args, named, drawing=drawing)
         except NotLowered as error:
-            where = f"in {call.module}: " if call.module else ""
-            raise NotLowered(f"{where}{error.what}") from error
+            places = [*([f"in {call.module}"] if call.module else []), *([f"at {call.line}"] if call.line else [])]
+            raise NotLowered(f"{' '.join(places)}: {error.what}" if places else error.what) from error
         if len(call.results) == 1 and isinstance(found, str):
             self._assign(name, found)
             self.values[call.name] = Value(name, call.results[0])
@@ -250,6 +250,8 @@ def _draw(one: Input) -> str:
         return f"np.random.random_sample({shape!r}) < 0.5"
     if dtype.startswith(("int", "uint")):
         low, high = int(one.low or 0), int(one.high) if one.high is not None else 1
+        if one.ordered:
+            return f'np.sort(np.random.randint({low}, {high + 1}, {shape!r})).astype("{dtype}")'
         return f'np.random.randint({low}, {high + 1}, {shape!r}).astype("{dtype}")'
     if one.role == "argument":
         text = normal
@@ -262,4 +264,4 @@ def _draw(one: Input) -> str:
         for extent in shape[1:]:
             fan *= extent
         text = f"{normal} * {fan**-0.5:.6g}"
-    return f'({text}).astype("{dtype}")'
+    return f'np.sort({text}).astype("{dtype}")' if one.ordered else f'({text}).astype("{dtype}")'

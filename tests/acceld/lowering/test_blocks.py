@@ -110,6 +110,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "qwen2": {**SMALL, "model_type": "qwen2"},
     "qwen3": {**SMALL, "model_type": "qwen3"},
     "qwen3_moe": {**SMALL, "model_type": "qwen3_moe", **EXPERTS},
+    "nemotron": {**SMALL, "model_type": "nemotron", "hidden_act": "relu2"},
+    "stablelm": {**SMALL, "model_type": "stablelm", "use_qkv_bias": True},
+    "starcoder2": {**SMALL, "model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh", "sliding_window": 24},
+    "glm": {**SMALL, "model_type": "glm"},
 }
 LLAMA_8B = Shape("llama", 4096, 32, 32, 8, 128, 14336, 128256, 1e-5, "bfloat16")
 
@@ -283,6 +287,25 @@ def test_granite_multiplies_scores_residuals_and_logits(tmp_path: Path) -> None:
     assert np.allclose(forward["attention"](q, k, v), np.einsum("bkgqs,bksd->bkgqd", e / e.sum(-1, keepdims=True), v))
 
 
+def test_layer_norms_subtract_the_mean_and_layers_without_a_gate_have_one_product(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, g, c, b = (rng.standard_normal(size) for size in ((12, 160), 160, 160, 224))
+    w, y, d = rng.standard_normal((224, 160)), rng.standard_normal((160, 224)), rng.standard_normal(160)
+    normed = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3)
+    for kind, key, biases in (("nemotron", "norm_eps", 0), ("starcoder2", "norm_epsilon", 1)):
+        config = {**KINDS[kind], key: 1e-3, "intermediate_size": 224}
+        regions = {one.name: one for one in regions_of(shape_of(tmp_path, config), StepSize(1, 12, False))}
+        forward = {name: loaded(one, tmp_path)[0]["forward"] for name, one in regions.items()}
+        assert "gate_up" not in " ".join(regions) and len(regions["norm_qkv"].operands) == 6 + 3 * biases
+        up = (normed * (g if biases else 1.0 + g) + c) @ w.T + biases * b
+        bent = 0.5 * up * (1.0 + np.tanh((2.0 / np.pi) ** 0.5 * (up + 0.044715 * up**3)))
+        wanted = bent if biases else np.maximum(up, 0.0) ** 2
+        assert np.allclose(forward["norm_up"](x, g, c, w, *[b] * biases), wanted)
+        assert np.allclose(forward["down"](x, wanted, y, *[d] * biases), x + wanted @ y.T + biases * d)
+        scaled = (1.0 + g if kind == "nemotron" else g) * normed + c
+        assert np.allclose(forward["logits"](x, g, c, w), scaled @ w.T)
+
+
 def test_olmo_norms_queries_over_all_heads_and_results_alone(tmp_path: Path) -> None:
     regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["olmo2"]), StepSize(1, 12, False))}
     assert list(regions) == ["qkv", "rope", "attention", "attention_output", "gate_up", "down", "post_norm", "logits"]
@@ -369,6 +392,10 @@ SCOUT: dict[str, Any] = {
     "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
     "vocab_size": 202048,
 }  # fmt: skip
+MINI: dict[str, Any] = {
+    "model_type": "nemotron", "hidden_size": 3072, "intermediate_size": 9216, "num_hidden_layers": 32,
+    "num_attention_heads": 24, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 256000,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -395,6 +422,11 @@ SCOUT: dict[str, Any] = {
             SCOUT,
             48 * (2 * 5120 * 5120 + 2 * 5120 * 1024 + 16 * 5120 + 2 * 3 * 5120 * 8192) + 5120 * 202048,
             48 * 40 * 2 * 128,
+        ),
+        (
+            MINI,
+            32 * (2 * 3072 * 3072 + 2 * 3072 * 1024 + 2 * 3072 * 9216) + 3072 * 256000,
+            32 * 24 * 2 * 128,
         ),
     ],
 )
@@ -545,6 +577,10 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
         ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0, 1]}, "no layer has experts"),
         ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "layer_types must name each of the 2 layers"),
         ({"model_type": "qwen3", "layer_types": ["linear_attention"] * 2}, "'linear_attention' is not supported"),
+        ({"model_type": "stablelm", "qk_layernorm": True}, "qk_layernorm true is not supported"),
+        ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "use_bidirectional_attention true is not"),
+        ({"is_causal": False}, "is_causal false is not supported"),
+        ({"model_type": "nemotron", "norm_eps": "0"}, "norm_eps must be a number above 0, not '0'"),
         ({"model_type": "qwen3_next"}, "'qwen3_next': its layers with linear attention"),
         (
             {"model_type": "clip", "text_config": {"model_type": "clip_text_model"}},

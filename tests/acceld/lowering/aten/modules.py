@@ -437,3 +437,77 @@ class Turns(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.outer(self.places, self.rates).cos()
+
+
+class Ordered(nn.Module):
+    """Values by their rank along an axis, their places among sorted bounds, and extremes so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bounds", torch.tensor([-1.0, 0.25, 0.5]))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        rows = x.sort(-1).values
+        found = [*x.median(1), x.median(0, keepdim=True).values, x.median(), *x.kthvalue(3, 0), torch.mode(y, 1).values]
+        found += [torch.searchsorted(rows, x.flip(1), right=True), torch.bucketize(x, self.bounds)]
+        return *found, *x.cummax(1), *x.cummin(0), x.logcumsumexp(1), torch.fmax(x, x.flip(0))
+
+
+class Combined(nn.Module):
+    """Values at equal positions by their greatest, least and mean; stores by a mask and on a diagonal."""
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        kinds = [("amax", True), ("amin", False), ("mean", True), ("mean", False), ("sum", False)]
+        found = [x.scatter_reduce(1, y, z, kind, include_self=own) for kind, own in kinds]
+        found += [x.index_reduce(0, y[:, 0], z, "amax"), x.index_reduce(0, y[:, 0], z, "mean", include_self=False)]
+        found += [x.masked_scatter(z > 0.0, z), x.put(y, z, accumulate=True), torch.diag_embed(x[0], -1)]
+        found += [torch.diag_embed(x, 2, 0, 2), x.diagonal_scatter(z[:3, 0], 5), x.as_strided((3, 2, 2), (8, 3, 1), 1)]
+        return tuple(found)
+
+
+class Spectra(nn.Module):
+    """Fourier transforms, there and back, and arithmetic of complex numbers."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        waves = torch.fft.rfft(x, dim=1, norm="ortho")
+        plane = torch.fft.fft2(x) / torch.complex(x, y).exp()
+        turned = torch.view_as_complex(x.reshape(4, 4, 2)) * torch.polar(y[:, :4] ** 2, y[:, 4:])
+        sums = (turned.conj() - 2.0 * turned.flip(0)).sum(-1, keepdim=True) + y[:, :1]
+        mixed = torch.stack([plane, plane.T.reshape(4, 8)]).transpose(-1, 0)[1:, :, -1]
+        odd = torch.fft.irfft(torch.fft.rfft(x[:, :7]) * torch.fft.rfft(y[:, :7]), n=7)
+        back = torch.fft.irfft(waves * waves, n=8, dim=1), odd, torch.fft.ifft(plane, dim=0).imag
+        product = torch.complex(x, y) @ turned.T.reshape(8, 2)
+        return *back, waves.abs(), torch.view_as_real(turned), sums.real, mixed.angle(), torch.view_as_real(product)
+
+
+class Sampled(nn.Module):
+    """Images at places between their elements, resized by neighbors and without aliases, pooled, and put back."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        found = [
+            F.grid_sample(x, y, mode, border, align_corners=False)
+            for mode, border in (("bilinear", "zeros"), ("nearest", "border"), ("bilinear", "reflection"))
+        ]
+        found += [F.interpolate(x, size=(11, 5), mode=mode) for mode in ("nearest", "nearest-exact")]
+        found += [F.interpolate(x, scale_factor=0.5), F.interpolate(x, scale_factor=3)]
+        found += [F.interpolate(x, size=(3, 9), mode=mode, antialias=True) for mode in ("bilinear", "bicubic")]
+        found += [F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)]
+        most, places = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+        found += [places, F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[2:])]
+        found.append(F.fold(F.unfold(x, (3, 2), padding=1, stride=(1, 2)), x.shape[2:], (3, 2), 1, 1, (1, 2)))
+        return (
+            *found,
+            F.pdist(x[0, 0]),
+            F.bilinear(x, most[..., :1, :].expand(2, 3, 7, 3), x[:, :, :6, :3].reshape(6, 6, 3)),
+        )
+
+
+class Weighted(nn.Module):
+    """Losses with weights of classes, without some classes, and of smoothed probabilities."""
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        w = z[0].abs()
+        found = [F.cross_entropy(x, y, w, reduction=kind) for kind in ("none", "mean", "sum")]
+        found += [F.cross_entropy(x, y, w, ignore_index=2, label_smoothing=0.1), F.cross_entropy(x, y, ignore_index=1)]
+        found += [F.cross_entropy(x, z.softmax(1), w, label_smoothing=0.1), F.cross_entropy(x[0], y[0])]
+        return *found, F.binary_cross_entropy_with_logits(x, z.sigmoid(), z.abs(), pos_weight=w)

@@ -61,13 +61,18 @@ def test_modules_become_references_that_agree_with_them() -> None:
         ModuleRequest(f"{MODULES}:Stores", ({"name": "ids", "shape": (3, 6), "dtype": "int64"},)),
         asked("Resized", ((2, 3, 7, 6), f)),
         asked("Distances", ((2, 28, 8), f), ((2, 30, 8), f)),
+        asked("Ordered", ((6, 8), f), ((6, 8), "int64")),
+        asked("Combined", ((6, 8), f), ((6, 8), "int64"), ((6, 8), f)),
+        asked("Spectra", ((4, 8), f), ((4, 8), f)),
+        asked("Sampled", ((2, 3, 7, 6), f), ((2, 4, 5, 2), f)),
+        asked("Weighted", ((5, 4), f), ((5,), "int64"), ((5, 4), f)),
         asked("Casts", ((4, 8), f)),
         asked("Turns", ((2, 24, 4), f)),
         asked("Bags", ((6, 5), "int64"), ((12,), "int64"), ((3,), "int64")),
         asked("Wholes", ((4, 8), "int32"), ((4, 8), "float16")),
     ]
     wrong = [
-        (asked("Unique", ((4, 8), f)), r"aten\.special_bessel_j0 is not lowered"),
+        (asked("Unique", ((4, 8), f)), r"at modules\.py:\d+: aten\.special_bessel_j0 is not lowered"),
         (asked("Keeps", ((4, 8), f)), "writes its buffer cache: take it as an argument"),
         (asked("Chosen", ((4, 8), f)), r"aten\.\w+: a shape that depends on values is not lowered; keep all rows"),
         (asked("Drops", ((4, 8), f), training=True), "random"),
@@ -443,6 +448,10 @@ def test_extents_of_images_and_their_batch_are_reduced_whatever_they_are_called(
         "text = 'batch_size = 64\\nin_channels = 96\\nwidth_in = 513\\nheight_in = 64\\ndepth_in = 20\\nkernel = (3, 5)'\n"
         "wanted = 'batch_size = 2\\nin_channels = 96\\nwidth_in = 129\\nheight_in = 24\\ndepth_in = 20\\nkernel = (3, 5)'\n"
         "assert reduced(text) == wanted, reduced(text)\n"
+        "text = 'batch_size = 64\\nx = torch.rand(batch_size, 3, 224, 224)'\n"
+        "assert reduced(text) == text.replace('64', '2', 1), reduced(text)\n"
+        "text = 'batch_size = 64\\nx = torch.rand(batch_size, 8, heads, 224)'\n"
+        "assert reduced(text) == text, reduced(text)\n"
     )
 
 
