@@ -239,7 +239,9 @@ def test_a_row_that_is_no_record_is_named_with_what_to_do(kept: tuple[Store, asy
     with sqlite3.connect(store.path) as other:
         other.execute("UPDATE evaluations SET status = 'odd' WHERE id = ?", (number,))
     other.close()
-    with pytest.raises(StoreError, match=f"^evaluation {number} can not be read: 'odd' is not a valid Status") as caught:
+    with pytest.raises(
+        StoreError, match=f"^evaluation {number} can not be read: 'odd' is not a valid Status"
+    ) as caught:
         runner.run(store.read(load_candidate, child.id))
     assert "acceld db restore" in caught.value.hint
 
