@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,9 @@ def measured(path: Path) -> dict[str, list[float]]:
         "runs, --model": {"model": "model-3"},
     }
     asked: dict[str, Callable[[sqlite3.Connection], object]] = {
-        f"--saved {name}": lambda c, name=name: history.saved(c, name) for name in history.SAVED
+        f"--saved {name}": partial(history.saved, name=name) for name in history.SAVED
     }
-    asked |= {name: lambda c, words=words: history.run_query(c, **words) for name, words in where.items()}
+    asked |= {name: partial(history.run_query, **words) for name, words in where.items()}
     asked["--search words"] = lambda c: listing.search(c, "tile 97", 50)
     found: dict[str, list[float]] = {}
     for name, ask in asked.items():
