@@ -23,7 +23,7 @@ from typing import Any
 
 from acceld import origins
 from acceld.errors import AcceldError, DaemonError, UsageError
-from acceld.private_files import private_folder, user_folder, write_private
+from acceld.private_files import other_owner, private_folder, user_folder, write_private
 
 FOLDER = ".acceld"
 DATASETS = "datasets"
@@ -134,8 +134,10 @@ class Home:
             for folder in (self.log_file.parent, self.backups):
                 folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
+            other = other_owner(self.path)
             raise UsageError(
-                f"can not use {self.path} as state folder: {error.strerror}",
+                f"can not use {self.path} as state folder: {error.strerror}"
+                + (f"; it belongs to {other}" if other else ""),
                 hint="acceld needs a folder that it may write: --home DIR.",
             ) from error
         return self.path
@@ -162,11 +164,13 @@ class Home:
 
     def daemon(self) -> dict[str, Any] | None:
         """Return what the running daemon wrote about itself; None if no daemon runs. The call never delays a
-        daemon's start.
+        daemon's start. Raises PermissionError if this user can not look into the folder, so that nobody knows.
         """
         try:
             record: dict[str, Any] = json.loads(self.daemon_file.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if isinstance(error, PermissionError) and not os.access(self.path, os.X_OK):
+                raise
             return None
         return record if self.is_served() else None
 

@@ -40,15 +40,22 @@ def adopt(folder: Path) -> None:
 
     Raises UsageError if a file can not be written.
     """
-    secret, record = secrets.token_hex(32), _record_of(folder)
-    with contextlib.suppress(OSError):  # the next line reports the failure
-        record.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not private_folder(record.parent):
+    if not can_adopt():
         raise UsageError(
-            f"{record.parent} can not be made, or is not yours alone", hint="XDG_STATE_HOME=DIR names another place."
+            f"{records()}, where acceld notes which state folders are yours, can not be made or is not yours alone",
+            hint="XDG_STATE_HOME=DIR names another place.",
         )
+    secret, record = secrets.token_hex(32), _record_of(folder)
     write_private(record, json.dumps({"folder": os.path.realpath(folder), "sha256": _digest(secret)}) + "\n")
     write_private(folder / MARK, secret + "\n")
+
+
+def can_adopt() -> bool:
+    """Make the folder that holds the records, and tell whether it is this user's alone."""
+    folder = records()
+    with contextlib.suppress(OSError):  # the next line reports the failure
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return private_folder(folder)
 
 
 def disown(folder: Path) -> bool:

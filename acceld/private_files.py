@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import pwd
 import stat
 from pathlib import Path
 
 from acceld.errors import UsageError
+
+NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors of the system that say that this user may not read or write a file."""
 
 
 def write_private(path: Path, text: str) -> None:
@@ -58,6 +64,36 @@ def private_folder(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def no_access(error: OSError) -> UsageError:
+    """Return the error that says which file or folder this user may not use, whose it is and what to do. ``error`` is one
+    of NO_ACCESS and names the file.
+    """
+    other = other_owner(Path(os.fsdecode(error.filename)))
+    who = f"Run the command as {other}, to whom it belongs, or name" if other else "Change its permissions, or name"
+    return UsageError(
+        f"no access to {os.fsdecode(error.filename)}: {error.strerror}",
+        hint=f"{who} a place that you may use; --home DIR names another state folder.",
+    )
+
+
+def other_owner(path: Path) -> str:
+    """Return the name of the user to whom a path belongs, or its nearest folder that can be looked at; an empty text if it
+    is this process's user.
+    """
+    for place in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            owner = place.stat().st_uid
+            return "" if owner == os.geteuid() else _user_name(owner)
+    return ""
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # a container's user often has no entry
+        return f"user {number}"
 
 
 def user_folder(variable: str, default: str) -> Path:

@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ SELECT i, 'run ' || i, 'workload_' || (i % 40), '', CASE i % 3 WHEN 0 THEN 'trn1
 
 PLANS = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :plans)
-INSERT INTO plans SELECT i, (i - 1) / (:each / 2) + 1, i % 8 + 1, ((i - 1) / (:each / 2)) * :each + 1, i,
+INSERT INTO plans (id, run, iteration, parent, number, title, text, change_class, rule, line, insights, data, created_at)
+SELECT i, (i - 1) / (:each / 2) + 1, i % 8 + 1, ((i - 1) / (:each / 2)) * :each + 1, i,
   'plan ' || i, 'hoist load ' || (i % 997) || ' of tile ' || (i % 31), 'mixed',
-  CASE ((i - 1) / (:each / 2) + 1) % 2 WHEN 0 THEN 'rule_' || (i % 19) ELSE '' END, i % 60, '[]', '{}', 1.7e9 + i, NULL FROM n"""
+  CASE ((i - 1) / (:each / 2) + 1) % 2 WHEN 0 THEN 'rule_' || (i % 19) ELSE '' END, i % 60, '[]', '{}', 1.7e9 + i FROM n"""
 
 CANDIDATES = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :candidates)
@@ -72,7 +74,9 @@ FROM n WHERE ((i - 1) / :each + 1) % 2 = 1"""
 
 INSIGHTS = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :runs * 4)
-INSERT INTO insights SELECT i, (i - 1) / 4 + 1, 1, 1, 2, 'positive', 'insight ' || i, 'widen tiles ' || (i % 211), '',
+INSERT INTO insights (id, run, iteration, slow_candidate, fast_candidate, kind, title, strategy, slow, fast, speedup,
+  chip, api, sdk, dtype, bound, tags, source, novelty, uses, wins, losses, pinned, muted, withdrawn, created_at, changed_at)
+SELECT i, (i - 1) / 4 + 1, 1, 1, 2, 'positive', 'insight ' || i, 'widen tiles ' || (i % 211), '',
   '', 1.2, 'trn1', 'nki_legacy', '', 'float32', '', '[]', 'simulated', 1.0, i % 13, i % 7, i % 5, 0, 0, 0, 1.7e9, 1.7e9
 FROM n"""
 
@@ -119,9 +123,9 @@ def measured(path: Path) -> dict[str, list[float]]:
         "runs, --model": {"model": "model-3"},
     }
     asked: dict[str, Callable[[sqlite3.Connection], object]] = {
-        f"--saved {name}": lambda c, name=name: history.saved(c, name) for name in history.SAVED
+        f"--saved {name}": partial(history.saved, name=name) for name in history.SAVED
     }
-    asked |= {name: lambda c, words=words: history.run_query(c, **words) for name, words in where.items()}
+    asked |= {name: partial(history.run_query, **words) for name, words in where.items()}
     asked["--search words"] = lambda c: listing.search(c, "tile 97", 50)
     found: dict[str, list[float]] = {}
     for name, ask in asked.items():

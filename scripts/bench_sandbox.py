@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from acceld.evaluate.sandbox import process
+from acceld.child import PATH
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.evaluate.sandbox.process import Zygote
@@ -51,8 +51,7 @@ async def main() -> int:
     arguments = parser.parse_args()
     report = await probe_level()
     level = Level[arguments.level] if arguments.level else report.level
-    path = f"import json, sys; sys.path.append({str(HOSTILE)!r})"
-    process._BOOT = process._BOOT.replace("import json, sys", path)
+    os.environ[PATH] = os.pathsep.join([str(HOSTILE), *filter(None, [os.environ.get(PATH)])])
     zygote = Zygote(TASKS, level=level, cgroup_folder=report.cgroup_folder)
     began = time.monotonic()
     _, reply = await zygote.run("echo", b"x", Jail(), modules=LOADED)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from acceld.events import Event
-from acceld.store.connection import WriterLock, connect_writer, refuse_emptied
+from acceld.store.connection import WriterLock, connect_writer, opening_error, refuse_emptied
 from acceld.store.hub import Hub
 from acceld.store.reader import Readers
 from acceld.store.reads.records import last_seq, load_events
@@ -74,6 +74,9 @@ class Store:
                 store = cls(
                     path, connection, lock, {"reserve": reserve, "reserve_bytes": reserve_bytes, "redact": redact}
                 )
+            except sqlite3.OperationalError as error:  # such as a disk or a limit on files that leaves no room
+                connection.close()
+                raise opening_error(path, error) from error
             except BaseException:
                 connection.close()
                 raise

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import cache
-from typing import Any, TypeVar
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from acceld.errors import StoreError
 from acceld.events import Event, from_json
@@ -143,6 +143,33 @@ def _record(kind: type[_Record], row: Row, /, **others: Any) -> _Record:
     return kind(**{name: row[name] for name in names if name not in others}, **others)
 
 
+_Rest = ParamSpec("_Rest")
+
+
+def _readable(
+    kind: str, number: str = "id"
+) -> Callable[[Callable[Concatenate[Row, _Rest], _Record]], Callable[Concatenate[Row, _Rest], _Record]]:
+    """Return a decorator for a function that makes a record of a row. The function then raises StoreError, which names the
+    row by ``kind`` and its column ``number``, if the row's values are not those of a record.
+    """
+
+    def decorate(make: Callable[Concatenate[Row, _Rest], _Record]) -> Callable[Concatenate[Row, _Rest], _Record]:
+        @wraps(make)
+        def made(row: Row, /, *others: _Rest.args, **named: _Rest.kwargs) -> _Record:
+            try:
+                return make(row, *others, **named)
+            except (ValueError, TypeError, KeyError) as error:
+                raise StoreError(
+                    f"{kind} {row[number]} can not be read: {error}",
+                    hint="Another program changed the database: `acceld db restore FILE` replaces the database by a copy.",
+                ) from error
+
+        return made
+
+    return decorate
+
+
+@_readable("run")
 def run_of(row: Row, root: Kernel | None) -> Run:
     """Return a row of ``runs`` as a record. ``root`` is the kernel that the run starts from; None for the
     workload's own.
@@ -151,12 +178,14 @@ def run_of(row: Row, root: Kernel | None) -> Run:
     return _record(Run, row, spec=spec, state=RunState(row["state"]), basis=Basis(**mapping(row["basis"])))
 
 
+@_readable("plan")
 def plan_of(row: Row) -> Plan:
     """Return a row of ``plans`` as a record."""
     insights = tuple(load(row["insights"]))
     return _record(Plan, row, index=row["number"], insights=insights, data=mapping(row["data"]))
 
 
+@_readable("attempt")
 def attempt_of(row: Row, text: str | None) -> Attempt:
     """Return a row of ``attempts`` as a record. ``text`` is its code; None if the attempt gave no code."""
     return _record(Attempt, row, index=row["number"], text=text)
@@ -178,12 +207,14 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
     return kernel
 
 
+@_readable("candidate")
 def candidate_of(row: Row, kernel: Kernel, evaluation: Evaluation | None) -> Candidate:
     """Return a row of ``candidates`` as a record."""
     order = (row["place"], row["plan_number"], row["attempt_number"], row["fix_number"])
     return _record(Candidate, row, kernel=kernel, order=order, evaluation=evaluation)
 
 
+@_readable("evaluation")
 def evaluation_of(row: Row, checks: tuple[Check, ...], profile: Profile | None) -> Evaluation:
     """Return a row of ``evaluations`` as a record, with its checks and profile."""
     failure = None
@@ -216,6 +247,7 @@ def check_of(row: Row) -> Check:
     return Check(row["name"], bool(row["passed"]), row["rel_l2"], row["tolerance"], row["detail"])
 
 
+@_readable("the profile of evaluation", number="evaluation")
 def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any]) -> Profile:
     """Return a row of ``profiles`` as a record."""
     return _record(
@@ -230,6 +262,7 @@ def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any])
     )
 
 
+@_readable("insight")
 def insight_of(row: Row) -> Insight:
     """Return a row of ``insights`` as a record."""
     return _record(

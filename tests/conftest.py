@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ os.environ |= {name: os.path.join(_USER.name, name.lower()) for name in ("XDG_ST
 from acceld.devices.neuron.tools import detection
 from acceld.nki.frontend import shims
 from acceld.store.database import Store
+from acceld.workloads import load_workload
 
 # A Neuron package found on this machine would change which kernels are refused.
 detection.VENVS = Path(os.devnull) / "none"
@@ -45,10 +47,14 @@ detection.HOME = lambda: detection.VENVS
 def pytest_collection() -> Iterator[None]:
     """Collect tests with the garbage collector off, because it takes as long as the collection of tests, and keep it from
     these objects later. Let it look for garbage less often: a traced kernel makes many objects that live as long as it.
+
+    Read each workload once meanwhile: a dozen modules of tests list all workloads for their parameters.
     """
     gc.disable()
     try:
-        return (yield)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("acceld.workloads.discovery.load_workload", cache(load_workload))
+            return (yield)
     finally:
         gc.set_threshold(20_000, 20, 20)
         gc.enable()

@@ -99,7 +99,7 @@ def _show(found: Sequence[Calibration]) -> None:
             one.sdk or "—",
             str(one.kernels),
             *(f"{one.factors[name]:.3f}" for name in calibration.FACTORS),
-            *(f"{one.constants[name]:+.2f} us" for name in calibration.CONSTANTS),
+            *(f"{one.constants[name]:+.2f} µs" for name in calibration.CONSTANTS),
             f"{one.error_before_percent:.1f} %",
             f"{one.error_after_percent:.1f} %",
         )

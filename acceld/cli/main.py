@@ -19,6 +19,7 @@ from typing import NoReturn
 from acceld.cli.former import current_words
 from acceld.cli.streams import NO_ROOM, print_anything, print_no_more
 from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.private_files import NO_ACCESS, no_access
 
 INTERRUPTED = 130
 _COLLECTED = 50_000
@@ -228,6 +229,12 @@ def _run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except OSError as error:
+        if error.errno not in NO_ACCESS or error.filename is None:
+            raise
+        refused = no_access(error)
+        print(f"acceld {name}: {refused}", file=sys.stderr)
+        return refused.exit_code
     except Exception as error:
         if type(error).__module__ != "sqlite3":
             raise

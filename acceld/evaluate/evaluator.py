@@ -342,7 +342,7 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
     """Return the failure ``below_floor``, for a latency that is less than the time ``least_us`` that ``work``
     takes.
     """
-    message = f"{latency_us:.4g} us is less than the {least_us:.4g} us that {work} at least"
+    message = f"{latency_us:.4g} µs is less than the {least_us:.4g} µs that {work} at least"
     hint = "Either the kernel leaves out work, or the workload declares too much. Check the latency by another method."
     return Failure("below_floor", message, hint=hint)
 

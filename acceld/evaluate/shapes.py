@@ -118,7 +118,7 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
         for shape, one_us in zip(shapes, latencies, strict=True)
     ]
     latencies_text = ", ".join(
-        f"{one['shape']} {one['latency_us']:.4g} us (weight {one['weight']:g})" for one in listed
+        f"{one['shape']} {one['latency_us']:.4g} µs (weight {one['weight']:g})" for one in listed
     )
     notes = [f"weighted geometric mean over shapes: {latencies_text}"] if latency_us is not None else []
     scale = (latency_us or 0.0) / sum(weights)

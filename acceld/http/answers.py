@@ -93,7 +93,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         )
     except Exception as error:  # a fault in one route must not end the others
         log.exception("%s %s", request.method, request.path)
-        text = f"the daemon failed at this request ({type(error).__name__})"
+        text = f"the daemon failed at this request ({type(error).__name__}: {error})"
         return refusal(AcceldError(text, hint="the details are in the log: acceld logs"), 500)
 
 

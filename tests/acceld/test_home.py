@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
+import pwd
+import re
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from acceld import origins
 from acceld.child import child
+from acceld.cli.diagnosis.machine import _state
 from acceld.errors import DaemonError, UsageError
 from acceld.home import SOCKET_LIMIT, DaemonLock, Home, file_system, find_home, process_start
+from acceld.private_files import other_owner
+from acceld.store.database import Store
 
 WORKLOADS = Path(__file__).parents[1] / "adversarial" / "workloads"
 
@@ -183,3 +190,97 @@ def test_every_command_makes_the_same_private_folder_that_git_ignores(
         if made.daemon() is not None:
             stop = child("acceld", "stop", "--now")
             subprocess.run(stop.command, env=stop.environment, check=True, capture_output=True)
+
+
+ORDINARY = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if os.geteuid() == 0 else []
+"""Begins a command that obeys the permissions of files, which root's commands would not."""
+RUN_ALL = """
+import sys
+from acceld.cli.main import main
+for command in sys.argv[2:]:
+    code = main([*command.split(","), "--home", sys.argv[1]])
+    sys.stdout.flush()
+    print(f"code {code}", flush=True)
+"""
+
+
+def as_ordinary_user(folder: Path, *commands: str) -> list[tuple[int, str]]:
+    """Run commands of a state folder in one process, as a user whom permissions bind. Return the exit code of each, and all
+    that it prints. Commas separate the words of a command.
+    """
+    done = subprocess.run(
+        [*ORDINARY, sys.executable, "-c", RUN_ALL, str(folder), *commands],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    *said, end = re.split(r"code ([0-9]+)\n", done.stdout)
+    assert (end, len(said)) == ("", 2 * len(commands))
+    return [(int(code), text) for text, code in zip(said[::2], said[1::2], strict=True)]
+
+
+def test_a_folder_that_can_not_be_looked_into_is_named_with_what_to_do(tmp_path: Path) -> None:
+    home = Home(tmp_path / ".acceld")
+    home.prepare()
+    home.path.chmod(0)
+    commands = ("runs", "query,SELECT 1", "status", "stop", "logs", "clean,--all", "doctor,database")
+    try:
+        *refused, (code, examined) = as_ordinary_user(home.path, *commands, "doctor")
+    finally:
+        home.path.chmod(0o700)
+    for name, (exit_code, said) in zip(commands, refused, strict=True):
+        assert exit_code == 2, name
+        assert f"no access to {home.path}/" in said, name
+        assert "Permission denied\n  Change its permissions, or name a place that you may use" in said, name
+    assert code == 1
+    assert f"no access to {home.database}" in examined
+    assert "✓ sqlite" not in examined
+    assert "sandbox" in examined, "the doctor goes on"
+
+
+def test_a_history_that_can_not_be_written_is_read(tmp_path: Path) -> None:
+    home = Home(tmp_path / ".acceld")
+    home.prepare()
+    Store.open(home.database).close_now()
+    floors = home.path / "floors"
+    floors.mkdir()
+    (floors / "one.json").write_text("{}")
+    floors.chmod(0o500)
+    home.path.chmod(0o500)
+    try:
+        counted, listed, (code, said) = as_ordinary_user(
+            home.path, "query,SELECT count(*) AS runs FROM runs,--csv", "runs,--json", "clean,--all"
+        )
+    finally:
+        home.path.chmod(0o700)
+        floors.chmod(0o700)
+    assert counted == (0, "runs\n0\n")
+    assert listed[0] == 0
+    assert '"runs": []' in listed[1]
+    assert code == 2
+    assert f"no access to {floors}: Permission denied" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+def test_the_owner_of_somebody_elses_folder_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / ".acceld"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+    owner = pwd.getpwuid(65534).pw_name
+    assert other_owner(folder / "acceld.db") == owner
+    ((code, said),) = as_ordinary_user(folder, "start")
+    assert code == 2
+    assert f"can not use {folder} as state folder: " in said
+    assert f"; it belongs to {owner}\n" in said
+
+
+def test_the_doctor_says_that_a_user_without_a_folder_can_own_no_state_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    (finding,) = [one for one in _state(argparse.Namespace(home=str(tmp_path))) if one.name == "state folder"]
+    assert finding.state == "fail"
+    assert "/proc/nowhere/acceld/histories" in finding.text
+    assert finding.todo.startswith("XDG_STATE_HOME=DIR")

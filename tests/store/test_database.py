@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -397,3 +398,15 @@ async def test_the_calls_behind_a_candidate_are_found_whatever_the_ids_of_plans(
     for one in candidates:
         found = (await store.read(listing.candidate_row, one.id))["calls"]
         assert [row["id"] for row in found] == asked[one.id]
+
+
+def test_a_new_database_without_room_is_named_with_what_to_do(database: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StoreError, match=r"can not open .*acceld\.db: disk I/O error") as caught:
+            Store.open(database)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "free space" in caught.value.hint
+    Store.open(database).close_now()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from acceld.errors import StoreError
 from acceld.model import (
     Candidate,
     Check,
@@ -226,3 +228,24 @@ def test_json_holds_only_finite_numbers(value: Any) -> None:
 @given(text=some.text())
 def test_any_text_is_kept(text: str) -> None:
     assert text_of(text_value(text)) == text
+
+
+def test_a_row_that_is_no_record_is_named_with_what_to_do(kept: tuple[Store, asyncio.Runner, Candidate]) -> None:
+    store, runner, baseline = kept
+    child = runner.run(
+        records.evaluate(store, runner.run(records.child_of(store, baseline, 0, iteration=8)), records.passed())
+    )
+    number = runner.run(store.read(_evaluation_of, child.id))
+    with sqlite3.connect(store.path) as other:
+        other.execute("UPDATE evaluations SET status = 'odd' WHERE id = ?", (number,))
+    other.close()
+    with pytest.raises(
+        StoreError, match=f"^evaluation {number} can not be read: 'odd' is not a valid Status"
+    ) as caught:
+        runner.run(store.read(load_candidate, child.id))
+    assert "acceld db restore" in caught.value.hint
+
+
+def _evaluation_of(connection: sqlite3.Connection, candidate: int) -> int:
+    (number,) = connection.execute("SELECT evaluation FROM candidates WHERE id = ?", (candidate,)).fetchone()
+    return int(number)

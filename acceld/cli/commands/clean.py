@@ -10,6 +10,7 @@ from acceld.cli.commands.status import size
 from acceld.cli.output import answer
 from acceld.errors import UsageError
 from acceld.home import DATASETS, find_home
+from acceld.private_files import no_access
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,12 @@ def run(arguments: argparse.Namespace) -> int:
     used = datasets.trim(place, 0)
     freed += before - used
     for folder in others:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:  # it may name a file without its folder
+            raise no_access(OSError(error.errno, error.strerror, str(folder))) from error
     where = " and ".join(str(one) for one in ((place, home.path) if arguments.all else (place,)))
     text = f"freed {size(freed)} in {where}" + (f"; {size(used)} are in use" if used else "")
     return answer(arguments, {"home": str(home.path), "freed_bytes": freed, "in_use_bytes": used}, text)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from acceld import config, figures, plugins
+from acceld import config, figures, origins, plugins
 from acceld.cli.commands.status import size
 from acceld.cli.connect import records
 from acceld.cli.output import print_json
@@ -23,6 +23,7 @@ from acceld.client import Client
 from acceld.device import Finding
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
+from acceld.private_files import no_access, other_owner
 from acceld.targets import nki_version
 
 SHOWN_OPINIONS = 5
@@ -86,6 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
             findings += look(arguments)
         except AcceldError as error:
             findings.append(Finding(look.__name__.strip("_"), "fail", error.message, error.hint))
+        except PermissionError as error:
+            refused = no_access(error)
+            findings.append(Finding(look.__name__.strip("_"), "fail", refused.message, refused.hint))
     return _show(findings, as_json=arguments.json)
 
 
@@ -257,7 +261,12 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     )
     folder = home.path if home.path.exists() else home.path.parent
     if not os.access(folder, os.W_OK):
-        yield Finding("state folder", "fail", f"{home.path} can not be written", "choose another: --home DIR")
+        other = other_owner(folder)
+        text = f"{home.path} can not be written" + (f"; {folder} belongs to {other}" if other else "")
+        yield Finding("state folder", "fail", text, "choose another: --home DIR")
+    elif not origins.can_adopt():
+        text = f"{origins.records()}, where acceld notes which state folders are yours, can not be made or is not yours alone"
+        yield Finding("state folder", "fail", text, "XDG_STATE_HOME=DIR names another place")
     else:
         free = shutil.disk_usage(folder).free / 2**30
         yield Finding("state folder", "ok" if free > 2 else "note", f"{home.path}, {free:.0f} GiB free")

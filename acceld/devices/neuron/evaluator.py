@@ -203,9 +203,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             await self._on_notice(
                 request.run,
                 "warning",
-                f"a win in this run can not be measured: its first kernel takes about {latency_us:.4g} us by the simulator, "
-                f"no kernel can take less than {least_us:.4g} us, and {clock.method} only shows differences of at least "
-                f"{clock.least_win_us:.4g} us. Use larger shapes, or nrtpy (SDK 2.32 and newer), which reads the device's clock",
+                f"a win in this run can not be measured: its first kernel takes about {latency_us:.4g} µs by the simulator, "
+                f"no kernel can take less than {least_us:.4g} µs, and {clock.method} only shows differences of at least "
+                f"{clock.least_win_us:.4g} µs. Use larger shapes, or nrtpy (SDK 2.32 and newer), which reads the device's clock",
             )
 
     def _holds(self) -> str:

@@ -140,7 +140,7 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
     if latency_us < 2 * overhead.resolution_us:
         return Failure(
             RESOLUTION,
-            f"a call takes {latency_us:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
+            f"a call takes {latency_us:.3g} µs, which the clock (resolution {overhead.resolution_us:.3g} µs) "
             "can not distinguish from an empty call",
             hint="Time the kernel again on an idle machine, or by another method.",
         )
@@ -151,7 +151,7 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
     if overhead.clock == "claimed" and latency_us > max(wall_us, 0.0) + overhead.wall_us:
         return Failure(
             "clocks",
-            f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us",
+            f"the kernel's own clock says {latency_us:.4g} µs, the judge's {wall_us:.4g} µs",
             hint="Leave clocks and counters alone in the kernel; the judge times each call.",
         )
     return None

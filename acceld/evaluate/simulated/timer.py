@@ -88,7 +88,7 @@ class Timer:
             latency = case.profile.latency_us or 0.0
             if latency <= _LIKE * guessed:
                 return None
-            message = f"timed in full the program takes {latency:.4g} us, but {guessed:.4g} us if extrapolated from its first executions"
+            message = f"timed in full the program takes {latency:.4g} µs, but {guessed:.4g} µs if extrapolated from its first executions"
         hint = "Give the kernel's loops fewer iterations that each do more."
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 

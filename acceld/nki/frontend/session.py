@@ -111,6 +111,10 @@ class Session:
     """Reasons, by name, why a statement that defines the name was not executed."""
     samples: bool = True
     """False if the kernel's file may tell a sampled loop's index from a number, so that every iteration is traced."""
+    bare: bool = False
+    """True if the kernel's file imports nothing, so that the API's modules are provided."""
+    code: CodeType | None = None
+    """The compiled file, once all its statements were executed."""
     reload: Callable[[], Any] | None = None
     """Loads the kernel's file again and returns the kernel function. Each attempt to trace starts from a fresh
     file, so that the attempt does not see variables that an earlier attempt changed.

@@ -94,7 +94,7 @@ def _traced(
         front_end.read(tree)
         module, notices = _load(tree, source, session, front_end)
         function = _entry_of(module, session.entry)
-        session.reload = lambda: _entry_of(_load(parse(source, filename), source, session, front_end)[0], session.entry)
+        session.reload = lambda: _entry_of(_loaded_again(source, session, front_end), session.entry)
         noted = tuple(session.builder.notices)  # keep the notices, because the front end starts with a new builder
         return front_end.run(function, _named(function, arguments)), (*noted, *notices)
     except KernelFailure as failure:
@@ -320,13 +320,10 @@ def _load(
     ``tree`` is the parsed ``source``, and is changed.
     """
     filename = session.filename
-    module = ModuleType(MODULE_NAME)
-    module.__file__ = filename
-    if session.options.source_root is not None:
-        module.__package__ = _package(Path(filename), session.options.source_root)
+    session.bare = not any(isinstance(node, ast.Import | ast.ImportFrom) for node in module_statements(tree.body))
+    module = _fresh_module(session, front_end)
     notices: tuple[Notice, ...] = ()
-    if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in module_statements(tree.body)):
-        exec(compile(front_end.prelude, "<prelude>", "exec"), module.__dict__)  # noqa: S102  # our own lines
+    if session.bare:
         notices = (Notice(1, "the file imports nothing: np, nki, nl, nt, nisa, trace and par_dim are provided"),)
     sys.modules[MODULE_NAME] = module
     try:
@@ -351,6 +348,35 @@ def _load(
     return module, notices
 
 
+def _fresh_module(session: Session, front_end: FrontEnd) -> ModuleType:
+    """Return a module for the kernel's file, before its statements are executed."""
+    module = ModuleType(MODULE_NAME)
+    module.__file__ = session.filename
+    if session.options.source_root is not None:
+        module.__package__ = _package(Path(session.filename), session.options.source_root)
+    if session.bare:
+        exec(compile(front_end.prelude, "<prelude>", "exec"), module.__dict__)  # noqa: S102  # our own lines
+    return module
+
+
+def _loaded_again(source: str, session: Session, front_end: FrontEnd) -> ModuleType:
+    """Execute the kernel's file in a fresh module, and return the module. A file that ran to its end is not parsed and
+    compiled again.
+    """
+    if session.code is None:
+        return _load(parse(source, session.filename), source, session, front_end)[0]
+    module = _fresh_module(session, front_end)
+    sys.modules[MODULE_NAME] = module
+    try:
+        module.__dict__.update(front_end.statements)
+        if session.options.permitted is not None:
+            module.__dict__.update(Guard(session.options.permitted, session, MODULE_NAME).names())
+        exec(session.code, module.__dict__)  # noqa: S102  # as in _executed
+    finally:
+        sys.modules.pop(MODULE_NAME, None)
+    return module
+
+
 def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[Notice, ...]:
     """Execute the statements of the kernel's file in ``module``, and return notices of the statements that fail only in
     this process. A statement fails only here if it asks for a file (the sandbox has none), or if a package is missing.
@@ -365,7 +391,8 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
     while True:
         part = tree if left is tree.body else ast.Module([*future, *left], tree.type_ignores)
         try:
-            exec(compile(part, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
+            code = compile(part, filename, "exec")
+            exec(code, module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
         except (KernelFailure, LaunchedWhileLoading, AcceldError, MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -391,6 +418,8 @@ def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[N
                 continue
         if failed is not None and entry not in module.__dict__:
             raise failed
+        if not notices:
+            session.code = code
         return tuple(notices)
 
 

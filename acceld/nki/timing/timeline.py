@@ -213,7 +213,7 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     whole = timeline(program, replace(params, eliminate_dead=False), max_events=max_events).latency_us
     count = len(dropped)
     text = f"{count} instruction{'s' * (count > 1)} whose results reach no output {'are' if count > 1 else 'is'} left out: "
-    warning = f"{text}{found.latency_us:.4g} us, {whole:.4g} us with them"
+    warning = f"{text}{found.latency_us:.4g} µs, {whole:.4g} µs with them"
     return replace(found, dropped=dropped, with_dropped_us=whole, warnings=(warning, *found.warnings))
 
 
@@ -331,7 +331,7 @@ def _side_by_side(ran: Sequence[_Run], slowest: int) -> str:
     if len(ran) == 1:
         return "timed as on one core: a core reads what the other writes, or the launch is not one of two cores"
     times = " and ".join(f"{run.figures['total_us']:.4g}" for run in ran)
-    return f"the two cores take {times} us beside each other; every figure is core {slowest}'s"
+    return f"the two cores take {times} µs beside each other; every figure is core {slowest}'s"
 
 
 def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:

@@ -480,7 +480,7 @@ class TunedRules(RulesProposer):
             request,
             one.steps,
             one.rules,
-            f"Rewrites in this order, tuned by simulated latency ({one.latency_us:.4g} us)",
+            f"Rewrites in this order, tuned by simulated latency ({one.latency_us:.4g} µs)",
         )
 
     async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:

@@ -148,15 +148,15 @@ INSTRUCTIONS = frozenset(
 
 def in_dialect(source: str) -> None:
     """Check that a kernel keeps to what AWS's tool chain takes: few instructions, no division, no operator on a tile."""
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     tiles = {
         target.id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             assert node.attr not in ("divide", "mod", "broadcast", "broadcast_to")
             if isinstance(node.value, ast.Name) and node.value.id == "nisa":

@@ -83,7 +83,7 @@ class Clock:
                 f"timed by {self.method}, whose resolution here is not known: a win is compared with the spread alone"
             )
         return (
-            f"timed by {self.method}: resolution {self.resolution_us:g} us, least visible win {self.least_win_us:g} us"
+            f"timed by {self.method}: resolution {self.resolution_us:g} µs, least visible win {self.least_win_us:g} µs"
         )
 
     def plain(self) -> dict[str, object]:

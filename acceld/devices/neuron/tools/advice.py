@@ -74,8 +74,8 @@ def _running(results: Mapping[str, Mapping[str, Any]], report: Mapping[str, Any]
         elif kind == "time":
             timed.append(step["result"])
             least = step["result"].get("resolution_us")
-            seen = "of unknown resolution" if least is None else f"least visible win {2 * least:g} us"
-            yield Finding(name, "ok", f"{step['result']['latency_us']:.4g} us by {step['result']['method']}, {seen}")
+            seen = "of unknown resolution" if least is None else f"least visible win {2 * least:g} µs"
+            yield Finding(name, "ok", f"{step['result']['latency_us']:.4g} µs by {step['result']['method']}, {seen}")
     if not timed:
         yield Finding("timing", "fail", "nothing could be timed", "send the report with an issue")
         return

@@ -284,9 +284,9 @@ async def test_a_run_hears_first_how_it_is_timed_and_that_its_wins_could_not_be_
         await evaluator.evaluate(asking(KERNEL, Gate.TIMING, run=7))
     (_, level, first), (_, warned, second) = (one for one in heard if one[0] == 7)
     assert (level, warned) == ("info", "warning")
-    assert "neuron-profile total_time: resolution 55.56 us, least visible win 111.12 us" in first
+    assert "neuron-profile total_time: resolution 55.56 µs, least visible win 111.12 µs" in first
     assert "neuronxcc.nki.baremetal" in first
-    assert "a win in this run can not be measured" in second and "111.1 us" in second
+    assert "a win in this run can not be measured" in second and "111.1 µs" in second
 
 
 async def test_a_profiler_that_fails_ends_the_start_by_its_own_name(

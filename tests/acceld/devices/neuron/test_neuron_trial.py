@@ -69,7 +69,7 @@ async def test_the_trial_goes_on_after_a_failure_and_the_advice_names_it(tmp_pat
     assert "run, capture" in failed and not failed & {"run, nrtpy", "time, nrtpy"}
     reported = {one.name: one for one in advice(json.loads(trial.scrubbed(tried.report)))}
     assert "5 GiB of device memory" in reported["run, capture"].text
-    assert reported["time, nrtpy"].state == "ok" and "least visible win 0.002 us" in reported["time, nrtpy"].text
+    assert reported["time, nrtpy"].state == "ok" and "least visible win 0.002 µs" in reported["time, nrtpy"].text
     assert 'devices.compile_jail = "off"' in reported["compile"].todo
 
 
@@ -136,7 +136,7 @@ def test_the_command_that_people_send_the_report_of(compiler: str, lnc: int, ask
     assert {use["core"] for use in machine.uses()} == {0}
     read = acceld(machine, tmp_path, "--from", "report.json")
     assert read.returncode == 0, read.stderr
-    assert "devices.backend" in read.stdout and "least visible win 0.002 us" in read.stdout
+    assert "devices.backend" in read.stdout and "least visible win 0.002 µs" in read.stdout
     assert "a Neuron device (/dev/neuron*)" in read.stdout and "libnrt.so.1" in read.stdout
 
 

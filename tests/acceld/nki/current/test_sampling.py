@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from acceld.nki.errors import KernelCrash
+from acceld.nki.frontend import tracing
 from acceld.nki.frontend.current import sampling
 from acceld.nki.frontend.current.frontend import CurrentFrontEnd
 from acceld.nki.frontend.current.sampling import SampledLoop
 from acceld.nki.frontend.current.state import CurrentTrace
-from acceld.nki.frontend.session import SAMPLE_AFTER
+from acceld.nki.frontend.protocol import FrontEnd
+from acceld.nki.frontend.session import SAMPLE_AFTER, Session
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program, Space
@@ -560,3 +563,20 @@ def test_buffers_to_flatten_are_found_in_one_trace(monkeypatch: pytest.MonkeyPat
     flat = x.reshape(-1)
     found = ran(full, [x])
     assert np.array_equal(found[16:32, :48], np.stack([flat[4608 + 270 + 50 * p :][:48] for p in range(16)]))
+
+
+def test_each_trace_of_a_kernel_starts_from_a_fresh_file_that_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = list[object]()
+    fresh = tracing._fresh_module
+
+    def counted(session: Session, front_end: FrontEnd) -> ModuleType:
+        loads.append(session.code)
+        return fresh(session, front_end)
+
+    monkeypatch.setattr(tracing, "_fresh_module", counted)
+    body = ROWS.format(before="seen.append(1)", body=f"for _ in seen:\n                {DOUBLED}")
+    program = traced(f"seen = []\n{body}", (80, 96))
+    assert len(list(program.walk())) == 3, "the list has one element in the second trace too"
+    first, second = loads
+    assert first is None
+    assert isinstance(second, CodeType)

@@ -199,7 +199,7 @@ def test_a_core_that_comes_first_waits_at_an_exchange_for_the_other_one() -> Non
     work_us = 20 * (512 / 2 + 124) / 0.96 / 1000  # float32 from SBUF at double rate
     assert long.latency_us - short.latency_us == pytest.approx(work_us, rel=0.15)
     first, second = (
-        float(part) for part in long.warnings[0].split(" us ")[0].removeprefix("the two cores take ").split(" and ")
+        float(part) for part in long.warnings[0].split(" µs ")[0].removeprefix("the two cores take ").split(" and ")
     )
     assert first == pytest.approx(second, rel=0.1), "the idle core ends when the busy one has sent"
 
