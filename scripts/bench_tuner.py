@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import math
 import sys
@@ -25,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
+from acceld.daemon.process import COLLECTED
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.sandbox.process import Outcome, Zygote
 from acceld.evaluate.sandbox.reply import Reply
@@ -212,6 +214,7 @@ def main() -> None:
     parser.add_argument("--strategies", default=",".join(COMPARED))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    gc.set_threshold(COLLECTED)  # as in the daemon
     results = asyncio.run(every(arguments))
     print(json.dumps([asdict(one) for one in results], indent=1) if arguments.json else table(results))
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+COLLECTED = 50_000
+"""Number of new objects after which Python collects garbage. The number is high because rules keep the trees of the
+kernels that they read, which a collection would search in vain.
+"""
 _PR_SET_DUMPABLE = 4
 _OPEN_FILES = 256
 """Number of open files that a daemon needs: its own files, four for each child process and one for each client (an
@@ -94,6 +98,7 @@ def serve(
             from acceld.daemon.build import build_parts
 
             make_parts = build_parts
+        gc.set_threshold(COLLECTED)
         gc.enable()
         daemon = Daemon(
             home,

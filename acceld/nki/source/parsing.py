@@ -75,14 +75,13 @@ class SourceReader(ExpressionReader):
         facts = dict(zip(self.parameters, shapes, strict=False))
         self.shapes = {name: None if isinstance(one, int) else one for name, one in facts.items()}
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
-        bound, counted = _bound_names(self.function.body)
+        bound, counted, looped = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
         self._varying = {name for name, one in facts.items() if not isinstance(one, tuple)} & {*bound, *counted}
         numbers = {name for name, one in facts.items() if one is None and name not in self._varying}
         self.loop_variables |= numbers  # numbers of which only the name is known, as of a loop's variable
-        loops = (one for one in walked(self.function) if isinstance(one, ast.For))
-        self._looped = Counter(one.target.id for one in loops if isinstance(one.target, ast.Name))
+        self._looped = Counter(looped)
         # ``shapes`` has an entry for each argument that is passed, so the other parameters have their defaults
         if shapes:
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
@@ -425,7 +424,7 @@ class SourceReader(ExpressionReader):
         return any(
             isinstance(one, ast.NamedExpr)
             or (isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id not in _PURE)
-            for one in ast.walk(node)
+            for one in walked(node)
         )
 
     def _own_call(self, statement: Statement, name: str, call: ast.Call) -> bool:
@@ -542,17 +541,20 @@ def _by_lines(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
         yield group
 
 
-def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
-    """Return two lists: the names that statements bind, once for each binding, and the targets of augmented
-    assignments such as ``n += 1``.
+def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str], list[str]]:
+    """Return three lists: the names that statements bind, once for each binding, the targets of augmented assignments
+    such as ``n += 1``, and those of the bound names that are variables of ``for`` loops.
 
     An augmented assignment does not count as a binding.
     """
     bound: list[str] = []
     counted: list[str] = []
+    looped: list[str] = []
     stack = list(body)
     while stack:
         one = stack.pop()
+        if type(one) is ast.Name:  # has no parts
+            continue
         stack += below(one)
         if type(one) not in _BINDING:  # a fast exit, because most nodes are names and calls
             continue
@@ -562,6 +564,8 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
                     bound.extend(_plain_names(target))
             case ast.AnnAssign() | ast.For() | ast.NamedExpr() | ast.comprehension():
                 bound.extend(_plain_names(one.target))
+                if type(one) is ast.For and isinstance(one.target, ast.Name):
+                    looped.append(one.target.id)
             case ast.withitem(optional_vars=ast.expr() as target):
                 bound.extend(_plain_names(target))
             case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
@@ -574,7 +578,7 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
                 bound.extend(names)
             case ast.AugAssign():
                 counted.extend(_plain_names(one.target))
-    return bound, counted
+    return bound, counted, looped
 
 
 _BINDING = frozenset(
@@ -601,11 +605,16 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
     left: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(one, ()) for one in function.body]
     while left:
         node, around = left.pop()
+        if isinstance(node, ast.Name):
+            if type(node.ctx) is ast.Load:
+                read.add((node.id, around))
+            continue
+        if type(node) not in _BINDS_IN_LOOPS:  # a fast exit, because most nodes are parts of calls
+            left += [(child, around) for child in below(node)]
+            continue
         inside: tuple[ast.AST, ...] = around
         over: ast.AST | None = None
         match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                read.add((name, around))
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
                 inside = (*around, node)
                 bound |= {(name, node) for one in node.generators for name in _plain_names(one.target)}
@@ -620,6 +629,9 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
     return {name for name, around in read if name in everywhere and not any((name, one) in bound for one in around)}
 
 
+_BINDS_IN_LOOPS = frozenset({ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp, ast.Assign, ast.For})
+
+
 def _module_names(
     module: ast.Module, function: ast.FunctionDef, bound: Sequence[str]
 ) -> Iterator[tuple[str, ast.expr]]:
@@ -629,7 +641,7 @@ def _module_names(
     that ``global`` or an augmented assignment may change.
     """
     others = [one for one in module.body if one is not function]
-    once, counted = _bound_names(others)
+    once, counted, _ = _bound_names(others)
     count = Counter([*bound, function.name, *once, *counted])
     for one in module.body:
         match one:

@@ -405,8 +405,9 @@ def bindings(module: ast.Module) -> Counter[str]:
     """
     found = Counter[str]()
     for node in walked(module):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] += 1
+        if isinstance(node, ast.Name):
+            if type(node.ctx) is ast.Store:
+                found[node.id] += 1
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] += 1
         elif isinstance(node, ast.alias):

@@ -35,15 +35,15 @@ def line_share(profile: Profile | None, lines: Collection[int], engine: str) -> 
     return min(1.0, float(busy_us) / profile.latency_us)
 
 
-def awaited_share(profile: Profile | None, line: int, engine: str) -> float:
-    """Return the share of the latency (0 to 1) in which the busiest engine waits for what a source line does on
-    ``engine``; 0 without a simulated profile.
+def awaited_share(profile: Profile | None, lines: Collection[int], engine: str = "") -> float:
+    """Return the share of the latency (0 to 1) in which the busiest engine waits for what source lines do on ``engine``,
+    or on any engine if ``engine`` is empty; 0 without a simulated profile.
     """
     found = profile.details.get("binding") if profile is not None else None
     if not found or profile is None or not profile.latency_us:
         return 0.0
-    waits = (one["us"] for one in found["waits"] if one["for_line"] == line and one["for_engine"] == engine)
-    return float(sum(waits)) / profile.latency_us
+    waits = (one for one in found["waits"] if one["for_line"] in lines and engine in ("", one["for_engine"]))
+    return float(sum(one["us"] for one in waits)) / profile.latency_us
 
 
 def idle_share(profile: Profile) -> float:

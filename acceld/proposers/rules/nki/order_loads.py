@@ -12,6 +12,8 @@ Transfers start in the order of the source. Before, the transfer of ``rows`` wai
     for m in nl.sequential_range(15):
         ...
 
+Likewise in the body of a loop, whose first products may wait until all tiles of the iteration are loaded and made.
+
 If the products need only some columns of each tile at a time, the loads can also run in parts of 512 columns: the first
 part of all tiles is loaded first.
 """
@@ -22,6 +24,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from acceld.editing import Edits, reindent
 from acceld.model import Profile
@@ -29,7 +32,7 @@ from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import STEP, changed, comments, header, read, written
 from acceld.nki.source.effects import understood, undisturbed
 from acceld.nki.source.matching import one_name
-from acceld.nki.source.nests import first_line
+from acceld.nki.source.nests import around, first_line
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix, span
 from acceld.nki.source.syntax import (
@@ -45,7 +48,7 @@ from acceld.nki.source.syntax import (
     names_in,
 )
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
-from acceld.proposers.rules.profiles import start_share
+from acceld.proposers.rules.profiles import awaited_share, start_share
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _COLUMNS = 512
@@ -78,11 +81,11 @@ class OrderLoads(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield each load, or outermost loop with loads, that runs too early: before the loads of other work
-        that precedes its own first user.
+        """Yield each load, or loop with loads, that runs too early: before the loads of other work in the same body that
+        precedes its own first user.
         """
-        for at, item in enumerate(kernel.items):
-            early = _early(kernel, at) if _loads(kernel, [item]) else None
+        for at, item in ((at, item) for body in kernel.bodies for at, item in enumerate(body)):
+            early = _early(kernel, kernel.beside(item), at) if _loads(kernel, [item]) else None
             if early is None:
                 continue
             names = ", ".join(sorted(written(early.group)))
@@ -99,7 +102,7 @@ class OrderLoads(Rule):
                 "they are made",
                 plan=f"Line {item.line} loads {names}, which line {user} is the first to use. Load the tiles that earlier "
                 f"lines use first, and {names} after them.",
-                benefit=max(0.01, start_share(profile, {one.line for one in flatten(early.group)}, "dma")),
+                benefit=_benefit(profile, early),
                 gain_percent=(0.0, 10.0),
             )
 
@@ -112,19 +115,42 @@ def _loads(kernel: KernelModule, items: Sequence[Item]) -> bool:
     )
 
 
-def _early(kernel: KernelModule, at: int) -> _Early | None:
-    """Return the loads of item number ``at`` with their first user; None if no work between the two has loads of
-    its own.
+def _benefit(profile: Profile | None, early: _Early) -> float:
+    """Return the share of the latency (0 to 1) that the busiest engine may no longer wait: before its first work for the
+    loads, or in each iteration of a loop for the work that the loads pass.
     """
-    items, end = kernel.items, at + 1
+    if early.group[0].parent is None:
+        return max(0.01, start_share(profile, {one.line for one in flatten(early.group)}, "dma"))
+    return max(0.01, awaited_share(profile, {one.line for one in flatten(early.passed)}))
+
+
+def _early(kernel: KernelModule, items: Sequence[Item], at: int) -> _Early | None:
+    """Return the loads of item number ``at`` of a body with their first user; None if no work between the two has loads
+    of its own.
+    """
+    end = at + 1
     while end < len(items) and undisturbed(items[at:end], items[end : end + 1]) and _is_simple(kernel, items[end]):
         end += 1
     group = tuple(items[at:end])
     for place in range(end, len(items)):
         if undisturbed(group, [items[place]]):
             passed = tuple(items[end:place])
-            return _Early(group, passed, items[place]) if _is_awaited(kernel, passed) else None
+            is_less = items[at].parent is not None and _loaded(kernel, group) <= _loaded(kernel, passed)
+            return _Early(group, passed, items[place]) if _is_awaited(kernel, passed) and not is_less else None
     return None
+
+
+def _loaded(kernel: KernelModule, items: Sequence[Item]) -> int:
+    """Return the number of elements that ``items`` load in one iteration of the loop around them; loads of unknown size
+    count as nothing.
+    """
+    found = 0
+    for one in flatten(items):
+        shape = kernel.extents(one.made) if _loads(kernel, [one]) else None
+        between = [loop for loop in around(one) if loop not in around(items[0])]
+        if shape is not None:
+            found += prod(shape) * prod(loop.trips or 1 for loop in between)
+    return found
 
 
 def _is_awaited(kernel: KernelModule, items: Sequence[Item]) -> bool:

@@ -93,7 +93,7 @@ class PlaceEngine(Rule):
 def _benefit(profile: Profile | None, line: int) -> float:
     """Return the share of the latency (0 to 1) that may be saved if a line leaves the vector engine."""
     if profile is not None and profile.details.get("critical_path"):
-        return max(0.01, path_share(profile, line), awaited_share(profile, line, "vector"))
+        return max(0.01, path_share(profile, line), awaited_share(profile, {line}, "vector"))
     return 0.05 if busy_share(profile, "vector") > 0.7 else 0.01
 
 

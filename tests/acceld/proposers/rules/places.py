@@ -920,6 +920,49 @@ LOADED_FIRST_OLDER = tiled(
     nl.store(out[p, f], value=nl.copy(product))
 """,
 )
+LOADED_IN_BLOCKS = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=1.0)
+    for block in nl.sequential_range(2):
+        w_kept = nl.ndarray((128, 2, 512), dtype=nl.float32, buffer=nl.sbuf)
+        # a block of operands
+        for k in nl.affine_range(2):
+            loaded = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=loaded, src=w[0:128, k, nl.ds(512 * block, 512)])
+            nisa.tensor_scalar(dst=w_kept[0:128, k, 0:512], data=loaded, op0=nl.multiply, operand0=0.5)
+        first = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=first, src=x[block, 0:128, 0:2, 0:128])
+        small = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=small, op=nl.exp, data=first)
+        for row in nl.affine_range(2):
+            product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(2):
+                nisa.nc_matmul(dst=product, stationary=small[0:128, k, 0:128], moving=w_kept[0:128, k, 0:512], accumulate=k > 0)
+            result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_tensor(dst=result, data1=product, data2=total, op=nl.add)
+            nisa.dma_copy(dst=out[row, 0:128, nl.ds(512 * block, 512)], src=result)
+        nisa.tensor_scalar(dst=total, data=total, op0=nl.multiply, operand0=2.0)
+    return out
+""",
+)
+"""Operands of a block's products that are loaded before the rows of the first product, in a loop that carries a tile."""
+LOADED_IN_BLOCKS_OLDER = tiled(
+    "x, w",
+    (2, 128, 512),
+    c=128,
+    f=512,
+    body="""
+    for block in nl.sequential_range(2):
+        w_tile = nl.load(w[block, p, f])
+        x_tile = nl.load(x[block, p, c], mask=(p < 100))
+        small = nisa.activation(op=nl.exp, data=x_tile, mask=(p < 100))
+        product = nisa.nc_matmul(small[p, c], w_tile[p, f], mask=(p < 100))
+        nl.store(out[block, p, f], value=nl.copy(product))
+""",
+)
 TURNED_FIRST = current(
     "x, w",
     """
@@ -1978,6 +2021,18 @@ PLACES = [
         stays=[
         ("    small =", "    other = w_tile\n    small ="),
         ("    x_tile = nl.load(x[p, c])\n", "", "data=x_tile)", "data=w_tile[p, c])"),  # nothing else is loaded before
+        ], scale=0.1),
+    Example("order_loads", LOADED_IN_BLOCKS, [(2, 128, 2, 128), (128, 2, 1024)],
+        stays=[
+        ("        first = nl.ndarray", "        total = loaded\n        first = nl.ndarray"),  # alias
+        ("src=x[block, 0:128, 0:2, 0:128])", "src=w[0:128, 0:2, nl.ds(128 * block, 128)])", "dst=small, op=nl.exp, data=first", "dst=small, op=nl.exp, data=w_kept[0:128, 0:2, 0:128]"),  # the first user
+        ("        first = nl.ndarray", "        nisa.dma_copy(dst=w[0:128, 0, nl.ds(512 * block, 512)], src=total)\n        first = nl.ndarray"),  # what is loaded changes
+        ("for k in nl.affine_range(2):\n            loaded", "for k in nl.affine_range(1):\n            loaded", "(128, 2, 128)", "(128, 8, 128)", "0:2, 0:128]", "0:8, 0:128]"),  # loads less
+        ], what="later"),
+    Example("order_loads", LOADED_IN_BLOCKS_OLDER, [(2, 128, 128), (2, 128, 512)],
+        stays=[
+        ("        small =", "        other = w_tile\n        small ="),
+        ("w[block, p, f]", "w[block, p, c]", "w_tile[p, f]", "w_tile[p, c]"),  # loads as much
         ], scale=0.1),
     Example("turn_on_engine", TURNED_FIRST, [(2, 128, 256), (128, 2, 512)],
         stays=[
