@@ -87,6 +87,7 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
     """
     line, frame = trace.line(), caller()
     alone = not name or frame is None or frame.f_code.co_flags & inspect.CO_GENERATOR
+    del frame  # a kernel that keeps this iterator would otherwise keep its own frame, and the iterator with it
     if trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll and not alone:
         yield from _samples(trace, trace.samples, name, numbers, site)
         return
@@ -97,8 +98,7 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
         try:
             yield number
         finally:
-            if trace.scope and trace.scope[-1] == loop:
-                trace.close(loop)
+            trace.end_iteration(loop)
         if trace.leaves_loop():
             return
 
@@ -127,8 +127,7 @@ def _samples(
             try:
                 yield sampling.SampledIndex(numbers[position], ((run, position, numbers.step),))
             finally:
-                if trace.scope and trace.scope[-1] == loop:
-                    trace.close(loop)
+                trace.end_iteration(loop)
             if trace.leaves_loop():
                 return
             piece = run.piece
