@@ -560,3 +560,22 @@ def test_buffers_to_flatten_are_found_in_one_trace(monkeypatch: pytest.MonkeyPat
     flat = x.reshape(-1)
     found = ran(full, [x])
     assert np.array_equal(found[16:32, :48], np.stack([flat[4608 + 270 + 50 * p :][:48] for p in range(16)]))
+
+
+@pytest.mark.parametrize(
+    ("before", "around", "body"),
+    [
+        ("count = [0]", "class Body:", "count[0] += 1\n            if count[0] >= 40:\n                " + DOUBLED),
+        ("count = {}", "class Body:", "count[len(count)] = 0\n            if len(count) >= 40:\n                " + DOUBLED),
+        ("count = 0", "class Body:\n       nonlocal count", "count += 1\n            if count >= 40:\n                " + DOUBLED),
+        (
+            "def step(n=[0]):\n        n[0] += 1\n        return n[0]",
+            "class Body:\n     class Inner:",
+            "if step() >= 40:\n                " + DOUBLED,
+        ),
+    ],
+)  # fmt: skip
+def test_a_loop_in_the_body_of_a_class_runs_in_full(before: str, around: str, body: str) -> None:
+    head, loops = ROWS.format(before=before, body=body).split("    for i in", 1)
+    loops, rest = loops.split("    return out", 1)
+    assert stand_for_all(f"{head}    {around}\n       for i in{loops}    return out{rest}")
