@@ -2,8 +2,9 @@
 iterations.
 
 Four kinds of values can be equal: immutable values of the types listed here, tensors, objects with parts that are all
-equal (containers, functions, classes and their instances), and objects of libraries that a kernel does not change,
-which are equal only to themselves. Any other value counts as changed, so a loop that can reach it is traced in full.
+equal (containers, functions, classes and their instances), and objects of libraries, which are equal only to
+themselves, and only while the attributes that a kernel gave them are equal too. Any other value counts as changed, so a
+loop that can reach it is traced in full.
 """
 
 from __future__ import annotations
