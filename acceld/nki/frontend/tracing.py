@@ -178,9 +178,11 @@ _ASKING_OF_NUMPY = frozenset({"isscalar"})
 """Functions of numpy whose answer depends on an object's type."""
 _REACHING = frozenset(
     "__import__ __builtins__ open input seterr geterr errstate seterrcall geterrcall setbufsize getbufsize set_printoptions "
-    "get_printoptions printoptions".split()
+    "get_printoptions printoptions is_ is_not access declared overrun produced siblings no_operator dtype_name".split()
 )
-"""Names of functions of Python and numpy that keep something from one call to the next, or reach what does."""
+"""Names of functions of Python and numpy that keep something from one call to the next, reach what does, or compare objects by
+identity; and attributes of the simulator's tiles, which no chip's compiler has and which may count tiles.
+"""
 _KEEPING_NOTHING = frozenset(
     "abc collections copy dataclasses enum functools itertools math cmath numbers operator string textwrap typing __future__".split()
 )
@@ -304,7 +306,7 @@ class _Statements(ast.NodeTransformer):
         self.generic_visit(node)
         sides = [node.left, *node.comparators]
         asks = IS in self.names and len(node.ops) == 1 and isinstance(node.ops[0], ast.Is | ast.IsNot)
-        if not asks or any(isinstance(side, ast.Constant) for side in sides):
+        if not asks or any(isinstance(side, ast.Constant) and type(side.value) is not int for side in sides):
             return node
         asked = _placed(ast.Call(ast.Name(IS, ast.Load()), sides, []), node)
         return asked if isinstance(node.ops[0], ast.Is) else _placed(ast.UnaryOp(ast.Not(), asked), node)
