@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -175,6 +176,23 @@ _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 """Python's functions whose answer depends on an object's type, with the numbers of arguments that they may have."""
 _ASKING_OF_NUMPY = frozenset({"isscalar"})
 """Functions of numpy whose answer depends on an object's type."""
+_REACHING = frozenset(
+    "__import__ __builtins__ open input seterr geterr errstate seterrcall geterrcall setbufsize getbufsize set_printoptions "
+    "get_printoptions printoptions is_ is_not access declared overrun produced siblings no_operator dtype_name".split()
+)
+"""Names of functions of Python and numpy that keep something from one call to the next, reach what does, or compare objects by
+identity; and attributes of the simulator's tiles, which no chip's compiler has and which may count tiles.
+"""
+_KEEPING_NOTHING = frozenset(
+    "abc collections copy dataclasses enum functools itertools math cmath numbers operator string textwrap typing __future__".split()
+)
+"""Modules of Python whose functions keep nothing from one call to the next."""
+_REACHING_WORDS = re.compile(
+    rf"\b(?:{'|'.join(_REACHING)})\b"
+    rf"|\b(?:import|from)\s+(?!(?:{'|'.join(_KEEPING_NOTHING)}|numpy|ml_dtypes|nki|neuronxcc)\b)|^\s*import\b.*,",
+    re.MULTILINE,
+)
+"""Matches in each file that :func:`_reaches_beyond` has to read."""
 _ASKING_WORDS = re.compile(rf"\b(?:{'|'.join((*_ASKING, *_ASKING_OF_NUMPY, 'match'))})\b")
 """Matches a word without which a file asks for no object's type. Python reads some other letters as these (NFKC), so
 the words decide only in a file of ASCII.
@@ -236,6 +254,34 @@ def _asks_otherwise(tree: ast.Module, source: str) -> bool:
     return False
 
 
+def _reaches_beyond(tree: ast.Module, source: str) -> bool:
+    """Tell whether a file may keep values where nobody compares them from one iteration of a loop to the next.
+
+    Such places are modules of Python that keep something (the recursion limit of ``sys``), files, and numpy's settings.
+    ``source`` is the text of ``tree``.
+    """
+    text = source if source.isascii() else unicodedata.normalize("NFKC", source)
+    if not _REACHING_WORDS.search(text):
+        return False
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                modules = [one.name for one in names]
+            case ast.ImportFrom(module=str(name), names=names, level=0):
+                if any(one.name in _REACHING for one in names):
+                    return True
+                modules = [name]
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                if name in _REACHING:
+                    return True
+                continue
+            case _:
+                continue
+        if any(name.partition(".")[0] in sys.stdlib_module_names - _KEEPING_NOTHING for name in modules):
+            return True
+    return False
+
+
 class _Statements(ast.NodeTransformer):
     """Rewrite Python statements to which the API's compilers give another meaning.
 
@@ -260,7 +306,7 @@ class _Statements(ast.NodeTransformer):
         self.generic_visit(node)
         sides = [node.left, *node.comparators]
         asks = IS in self.names and len(node.ops) == 1 and isinstance(node.ops[0], ast.Is | ast.IsNot)
-        if not asks or any(isinstance(side, ast.Constant) for side in sides):
+        if not asks or any(isinstance(side, ast.Constant) and type(side.value) is not int for side in sides):
             return node
         asked = _placed(ast.Call(ast.Name(IS, ast.Load()), sides, []), node)
         return asked if isinstance(node.ops[0], ast.Is) else _placed(ast.UnaryOp(ast.Not(), asked), node)
@@ -328,7 +374,7 @@ def _load(
     sys.modules[MODULE_NAME] = module
     try:
         module.__dict__.update(front_end.statements)
-        session.samples = not _asks_otherwise(tree, source)
+        session.samples = not (_asks_otherwise(tree, source) or _reaches_beyond(tree, source))
         read = tree
         if not source.isascii() or _STATEMENT_WORDS.search(source):
             read = _Statements(front_end.statements).visit(tree)

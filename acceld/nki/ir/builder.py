@@ -88,6 +88,11 @@ class ProgramBuilder:
         """Return the ids of the open loops, outermost first."""
         return self._scope
 
+    @property
+    def open_loops(self) -> tuple[Loop, ...]:
+        """Return the open loops, outermost first."""
+        return tuple(self._open)
+
     def buffer(
         self,
         name: str,

@@ -10,6 +10,7 @@ import inspect
 import re
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -707,3 +708,81 @@ def test_a_file_without_the_words_has_nothing_to_rewrite() -> None:
     for text in texts:
         if not tracing._ASKING_WORDS.search(text):
             assert not tracing._asks_otherwise(ast.parse(text), f"{text}# \u00e9\n")
+
+
+_WITH_ITERATORS = """
+import {package} as nki
+import {package}.isa as nisa
+import {package}.language as nl
+
+kept = []
+
+def rows(count):
+    for row in nl.affine_range(count):
+        yield row
+
+def kernel(x):
+    out = nl.ndarray((8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+{body}
+    {store}
+    return out
+"""
+
+
+def _traced_with(body: str, api: str) -> Program:
+    package, store = {
+        "nki": ("nki", "nisa.dma_copy(dst=out, src=x)"),
+        "nki_legacy": ("neuronxcc.nki", "nl.store(out, nl.load(x))"),
+    }[api]
+    text = _WITH_ITERATORS.format(package=package, store=store, body=textwrap.indent(body, "    "))
+    chip = {"nki": "trn2", "nki_legacy": "trn1"}[api]
+    return trace(text, [TensorSpec((8, 8), "float32")], entry="kernel", api=api, chip=chip)
+
+
+@pytest.mark.parametrize("api", ["nki", "nki_legacy"])
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("for i, j in zip(nl.affine_range(4), nl.sequential_range(4)):\n    pass", 14),
+        ("for i, j in zip(nl.affine_range(9), rows(9)):\n    pass", 14),
+        ("one, other = iter(nl.affine_range(4)), iter(nl.affine_range(4))\nfor k in range(3):\n    next(one), next(other)", 16),
+        ("one, other = rows(3), rows(3)\nfor k in range(3):\n    next(one), next(other)", 9),
+        ("one = rows(3)\nnext(one)\nfor i in nl.sequential_range(4):\n    list(one)", 9),
+    ],
+)  # fmt: skip
+def test_loops_whose_iterations_take_turns_are_refused_with_their_line(api: str, body: str, line: int) -> None:
+    with pytest.raises(LegalityError, match=r"line \d+ ends while .*line \d+ is still open") as caught:
+        _traced_with(body, api)
+    assert (caught.value.rule, caught.value.line) == ("loop_order", line)
+    assert "nest the two loops" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("kept.append(iter(nl.affine_range(4)))\nnext(kept[0])", 15),
+        ("kept.append(zip(nl.affine_range(4), nl.affine_range(4)))\nnext(kept[0])", 15),
+        ("kept.append(rows(4))\nnext(kept[0])", 9),
+    ],
+)
+def test_a_loop_whose_iterator_outlives_the_kernel_is_refused_with_its_line(body: str, line: int) -> None:
+    with pytest.raises(LegalityError, match="is still open when the kernel ends") as caught:
+        _traced_with(body, "nki")
+    assert (caught.value.rule, caught.value.line) == ("loop_exit", line)
+    assert "for statement" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in nl.affine_range(4):\n    break",
+        "i = next(iter(nl.affine_range(4)))",
+        "some = iter(nl.affine_range(4))\nnext(some)",
+        "some = iter(nl.sequential_range(4))\nnext(some)\nfor i in some:\n    pass",
+        "for i, j in zip(nl.affine_range(4), range(4)):\n    pass",
+        "def first():\n    for i in nl.sequential_range(4):\n        return i\nfirst()",
+        "try:\n    for i in nl.affine_range(4):\n        for j in rows(3):\n            raise ValueError\nexcept ValueError:\n    pass",
+    ],
+)  # fmt: skip
+def test_a_loop_of_the_current_api_may_be_left_early(body: str) -> None:
+    assert [node.op for node in _traced_with(body, "nki").body if isinstance(node, Instruction)] == ["dma_copy"]

@@ -14,7 +14,7 @@ from acceld.chips import chip_spec
 from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import ProgramBuilder
-from acceld.nki.ir.program import LoopKind
+from acceld.nki.ir.program import Loop, LoopKind
 
 MAX_TRIPS = 10_000_000
 """Limit on the iterations of one loop."""
@@ -114,16 +114,38 @@ class LoopContext:
         return loop.id
 
     def close(self, number: int) -> None:
-        """Close loop ``number``. Raise KernelCrash if it is not the innermost open loop."""
+        """Close loop ``number``. Raise LegalityError if a loop that began later is still open."""
         if self.broken is not None:
             raise self.broken
         if not self.scope or self.scope[-1] != number:
-            raise KernelCrash(
-                "the kernel ends loops in another order than it began them: an outer loop ended before an inner one",
-                rule="loop_order",
-                line=self.line(),
-            )
+            raise self.out_of_order(number)
         self.builder.close_loop(number)
+
+    def out_of_order(self, number: int) -> LegalityError:
+        """Return the LegalityError that an iteration of loop ``number`` ends while a loop that began later is still open."""
+        loops = self.builder.open_loops
+        inner = f"the {_described(loops[-1])}" if loops and loops[-1].id != number else "a loop that began later"
+        outer = next((_described(loop) for loop in loops if loop.id == number), "loop")
+        return LegalityError(
+            f"an iteration of the {outer} ends while {inner} is still open: iterations of two loops can not take turns",
+            rule="loop_order",
+            line=self.line(),
+            hint="nest the two loops, or compute both indices from the variable of one loop (instead of zip or next)",
+        )
+
+    def check_closed(self) -> None:
+        """Raise LegalityError if a loop is still open when the kernel has ended, because the kernel keeps its iterator."""
+        for loop in self.builder.open_loops:
+            raise LegalityError(
+                f"the {_described(loop)} is still open when the kernel ends, because the file keeps its iterator",
+                rule="loop_exit",
+                line=loop.line,
+                hint="write the loop as a for statement, and do not keep its iterator in a variable outside of the kernel",
+            )
+
+
+def _described(loop: Loop) -> str:
+    return f"loop in line {loop.line}"
 
 
 _running: list[LoopContext] = []

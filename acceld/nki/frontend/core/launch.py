@@ -271,6 +271,7 @@ def finished(trace: Trace, inputs: tuple[int, ...], outputs: tuple[int, ...]) ->
     """Return the traced Program. ``inputs`` and ``outputs`` are the ids of the buffers of the kernel's arguments
     and results.
     """
+    trace.check_closed()
     session = trace.session
     return trace.builder.finish(
         api=session.api,

@@ -45,6 +45,8 @@ from acceld.nki.frontend.current.wrappers import WRAPPERS
 from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
+_HALF_SEEN = inspect.CO_OPTIMIZED | inspect.CO_GENERATOR
+"""Flags of code that tell whether Python shows all variables that the code uses: code of a function which is no generator."""
 PLAIN_VALUES = (bool, int, float, str, tuple)
 """Types of class attributes that are fields of an NKIObject although they have no annotation."""
 
@@ -82,11 +84,12 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
     """Yield each of ``numbers`` to a loop over ``name``, and mark the iteration in the program. If the loop is a long
     ``for`` statement, only sampled iterations may be run.
 
-    Samples need a ``for`` statement, because snapshots do not see what a list, a comprehension or a kernel's own
-    generator does with the numbers.
+    Samples need a ``for`` statement of a function, because snapshots do not see what a list, a comprehension or a
+    kernel's own generator does with the numbers, and which variables of functions around it the body of a class uses.
     """
     line, frame = trace.line(), caller()
-    alone = not name or frame is None or frame.f_code.co_flags & inspect.CO_GENERATOR
+    alone = not name or frame is None or frame.f_code.co_flags & _HALF_SEEN != inspect.CO_OPTIMIZED
+    del frame  # a kernel that keeps this iterator would otherwise keep its own frame, and the iterator with it
     if trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll and not alone:
         yield from _samples(trace, trace.samples, name, numbers, site)
         return
@@ -97,8 +100,7 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
         try:
             yield number
         finally:
-            if trace.scope and trace.scope[-1] == loop:
-                trace.close(loop)
+            trace.end_iteration(loop)
         if trace.leaves_loop():
             return
 
@@ -127,8 +129,7 @@ def _samples(
             try:
                 yield sampling.SampledIndex(numbers[position], ((run, position, numbers.step),))
             finally:
-                if trace.scope and trace.scope[-1] == loop:
-                    trace.close(loop)
+                trace.end_iteration(loop)
             if trace.leaves_loop():
                 return
             piece = run.piece

@@ -2,8 +2,9 @@
 iterations.
 
 Four kinds of values can be equal: immutable values of the types listed here, tensors, objects with parts that are all
-equal (containers, functions, classes and their instances), and objects of libraries that a kernel does not change,
-which are equal only to themselves. Any other value counts as changed, so a loop that can reach it is traced in full.
+equal (containers, functions, classes and their instances), and objects of libraries, which are equal only to
+themselves, and only while the attributes that a kernel gave them are equal too. Any other value counts as changed, so a
+loop that can reach it is traced in full.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from functools import partial
 from types import (
     BuiltinFunctionType,
     CellType,
+    ClassMethodDescriptorType,
     FrameType,
     FunctionType,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
     ModuleType,
+    WrapperDescriptorType,
 )
 from typing import Any, Optional, TypeVar
 
@@ -38,22 +42,42 @@ from acceld.nki.frontend.core.launch import Kernel
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.repeatable import FrozenSet, Set, members
 
+
+def _root(name: str) -> str:
+    """Return the top-level package of a module's name."""
+    return name.partition(".")[0]
+
+
 _VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)})
 """Types of immutable values."""
 _SINGLE = frozenset({type(None), bool, type(...), type(NotImplemented)})
 """Types that have a single object for each value, so that values can be compared by identity."""
 _CACHE = type(functools.cache(len))
-_STEADY = (np.dtype, np.ufunc, type(np.s_), type(np.sum), type(Optional), TypeVar)
+_STEADY = (np.ufunc, type(np.s_), type(np.sum), type(Optional), TypeVar)
 """Classes of libraries whose objects a kernel never changes."""
 _LIMITS = (np.finfo, np.iinfo)
 """Classes whose objects are fully determined by a dtype."""
 _PLACES = (GetSetDescriptorType, MemberDescriptorType)
 """Types of the class attributes through which Python reads a slot or another part of an object."""
 _CALLS = (property, staticmethod, classmethod)
+_OF_CLASSES = {
+    FunctionType,
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    ClassMethodDescriptorType,
+}
+_OF_CLASSES |= {*_PLACES, *_CALLS}
+"""Types of the attributes with which classes of libraries describe their objects."""
 _OF_API = frozenset("acceld ml_dtypes nki neuronxcc".split())
 """Packages whose objects a kernel never changes, unless they are dataclasses."""
 _FIXED = _OF_API | frozenset("numpy math cmath operator dataclasses enum typing functools itertools".split())
 """Packages whose modules, functions and classes a kernel never changes."""
+_WITHOUT_STATE = _FIXED | frozenset("builtins _operator _functools _collections".split())
+"""Packages whose functions in C keep nothing from one call to the next."""
+_AT_FIRST = {name: dict(vars(one)) for name, one in sys.modules.items() if _root(name) in _FIXED - _OF_API}
+"""What modules of libraries had, by name, before any kernel could change them. A kernel can not change the API's modules.
+"""
 _POINTER = object.__basicsize__ // 2
 """Bytes that a pointer, such as the one to an attribute's value, takes in the memory of an object."""
 _HEAP_TYPE = 1 << 9
@@ -247,7 +271,7 @@ class _Walk:
             self._all((value.__self__, value.__func__))
         elif kind is BuiltinFunctionType:
             if value.__self__ is None or isinstance(value.__self__, ModuleType):
-                self.seen.append(_Itself(value))
+                self.seen.append(_Itself(value)) if _root(value.__module__ or "") in _WITHOUT_STATE else self._unlike()
             else:  # a bound method: Python creates a new one at each access
                 self.seen.append(value.__qualname__)
                 self.value(value.__self__)
@@ -256,7 +280,8 @@ class _Walk:
         elif kind is _CACHE:
             self._unlike()
         elif kind in _CALLS:
-            self._all((value.fget, value.fset, value.fdel) if kind is property else (value.__func__,))
+            self._all((value.fget, value.fset, value.fdel) if kind is property else (value.__func__, vars(value)))
+            self.value(value.__doc__)
         elif kind is Kernel:
             self._all((value.func, vars(value)))
         elif kind is CellType:
@@ -267,8 +292,17 @@ class _Walk:
             self._class(value)
         elif isinstance(value, _LIMITS):
             self.seen.append(_Itself(value.dtype))
-        elif kind in _PLACES or isinstance(value, _STEADY) or self._is_of_api(value, kind):
+            self.names({name: one for name, one in vars(value).items() if not name.startswith("_")})
+        elif isinstance(value, np.dtype):
+            self._dtype(value)
+        elif isinstance(value, _STEADY):
+            self._steady(value)
+        elif kind in _PLACES:
             self.seen.append(_Itself(value))
+        elif self._is_of_api(value, kind):
+            self.seen.append(_Itself(value))
+            held = getattr(value, "__dict__", {})
+            self.names({name: one for name, one in held.items() if not _is_part_of_api(one)})
         else:
             self._object(value, kind)
 
@@ -276,30 +310,42 @@ class _Walk:
         """Tell whether an object of a package in :data:`_OF_API` holds no values that a kernel gave it."""
         return _root(kind.__module__) in _OF_API and self._is_fixed(kind) and not is_dataclass(value)
 
+    def _steady(self, value: object) -> None:
+        """Record an object of a library, which equals only itself, and visit the attributes that a kernel may have set."""
+        self.seen.append(_Itself(value))
+        given = getattr(value, "__dict__", None)
+        if given:
+            self.names({name: one for name, one in given.items() if not name.startswith("__")})
+
     def _array(self, value: np.ndarray[Any, Any]) -> None:
         """Record the content of a numpy array. An array of objects is equal to no other value."""
         if value.dtype.hasobject:
             self._unlike()
         else:
             digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes()).digest()
-            self.seen.append((repr(value.dtype), value.shape, value.strides, digest))
+            self._dtype(value.dtype)
+            self.seen.append((value.shape, value.strides, value.flags.num, digest))
             if isinstance(value.base, np.ndarray):
                 self.seen.append(value.ctypes.data - value.base.ctypes.data)
             self.value(value.base)
 
+    def _dtype(self, value: np.dtype[Any]) -> None:
+        """Record a dtype. One that may have metadata, which a kernel can change, is equal to no other value."""
+        plain = value.metadata is None and value.fields is None and value.subdtype is None
+        self.seen.append(repr(value)) if plain else self._unlike()
+
     def _function(self, value: FunctionType) -> None:
         """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""
-        if value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__):
-            self.seen.append(_Itself(value))
-            return
-        # a function of the API, which may have a closure that no kernel changes
-        if _root(str(value.__globals__.get("__name__"))) in _OF_API:
-            self.seen.append(_Itself(value))
-            self.names({name: one for name, one in vars(value).items() if not name.startswith("__")})
+        # a function of a library, also one of the API, which may have a closure that no kernel changes
+        if (value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__)) or (
+            _root(str(value.__globals__.get("__name__"))) in _OF_API
+        ):
+            self._steady(value)
             return
         self.seen.append(id(value.__code__))
         self._kept.append(value.__code__)
         self._all((value.__closure__, value.__defaults__, value.__kwdefaults__, vars(value)))
+        self._all((value.__name__, value.__qualname__, value.__doc__, value.__annotations__))
         self.module(value.__globals__)
 
     def _module(self, value: ModuleType) -> None:
@@ -308,15 +354,24 @@ class _Walk:
         self.seen.append(_Itself(value))
         if _root(name) not in _FIXED:
             self._unlike() if _is_library(value) else self.module(vars(value))
-        elif name == "numpy" and "numpy.random" in sys.modules:
+            return
+        if name in _AT_FIRST:
+            before = _AT_FIRST[name]
+            changed = {key: one for key, one in vars(value).items() if before.get(key, value) is not one}
+            self.names({key: one for key, one in changed.items() if not isinstance(one, ModuleType)})  # loaded later
+        if name == "numpy" and "numpy.random" in sys.modules:
             # numpy's random state counts as a value, because a kernel could use it to count iterations
             self.seen.append(pickle.dumps(np.random.get_state(legacy=False)))
 
     def _class(self, value: type) -> None:
         """Visit the bases and attributes of a class that a kernel can change."""
         self.seen.append(_Itself(value))
-        if value.__flags__ & _HEAP_TYPE and not self._is_fixed(value):
-            self._all(value.__bases__)
+        if not value.__flags__ & _HEAP_TYPE:
+            return
+        if self._is_fixed(value):
+            self.names({name: one for name, one in vars(value).items() if type(one) not in _OF_CLASSES})
+        else:
+            self._all((*value.__bases__, value.__name__, value.__qualname__))
             self.names(vars(value))
 
     def _object(self, value: Any, kind: type) -> None:
@@ -343,11 +398,6 @@ class _Walk:
 def _bits(number: object) -> bytes:
     """Return the bytes of a number of Python or numpy, because not all numbers whose text is ``nan`` have the same bits."""
     return np.asarray(number).tobytes()
-
-
-def _root(name: str) -> str:
-    """Return the top-level package of a module's name."""
-    return name.partition(".")[0]
 
 
 def _is_named(value: object, name: str) -> bool:
@@ -377,6 +427,13 @@ def _hides_parts(kind: type) -> bool:
             type(place) is MemberDescriptorType or name in ("__dict__", "__weakref__") for name, place in names.items()
         )
     return kind.__basicsize__ > seen or kind.__itemsize__ > 0
+
+
+def _is_part_of_api(value: object) -> bool:
+    """Tell whether ``value`` is an object of the API, or a method of one, with which the API itself works."""
+    owner = value.__self__ if isinstance(value, MethodType) else value
+    home = value.__module__ if isinstance(value, FunctionType) else type(owner).__module__
+    return _root(home or "") in _OF_API
 
 
 def _is_library(module: ModuleType) -> bool:

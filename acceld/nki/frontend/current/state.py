@@ -82,6 +82,16 @@ class CurrentTrace(Trace):
             self._hiding.add(loop)
         return loop
 
+    def end_iteration(self, loop: int) -> None:
+        """Close the loop of one iteration. If a loop that began later is still open, the trace ends with a LegalityError.
+
+        Python may call this method while it deletes an iterator, where an exception would be lost.
+        """
+        if self.scope and self.scope[-1] == loop:
+            self.builder.close_loop(loop)
+        elif self.broken is None and loop in self.scope:
+            self.broken = self.out_of_order(loop)
+
     def leaves_loop(self) -> bool:
         """Tell whether the running loop ends after this iteration.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from itertools import pairwise
 from types import CodeType, ModuleType
 from typing import Any
@@ -580,3 +581,58 @@ def test_each_trace_of_a_kernel_starts_from_a_fresh_file_that_is_compiled_once(m
     first, second = loads
     assert first is None
     assert isinstance(second, CodeType)
+
+
+@pytest.mark.parametrize(
+    ("before", "around", "body"),
+    [
+        ("count = [0]", "class Body:", "count[0] += 1\n            if count[0] >= 40:\n                " + DOUBLED),
+        ("count = {}", "class Body:", "count[len(count)] = 0\n            if len(count) >= 40:\n                " + DOUBLED),
+        ("count = 0", "class Body:\n       nonlocal count", "count += 1\n            if count >= 40:\n                " + DOUBLED),
+        (
+            "def step(n=[0]):\n        n[0] += 1\n        return n[0]",
+            "class Body:\n     class Inner:",
+            "if step() >= 40:\n                " + DOUBLED,
+        ),
+    ],
+)  # fmt: skip
+def test_a_loop_in_the_body_of_a_class_runs_in_full(before: str, around: str, body: str) -> None:
+    head, loops = ROWS.format(before=before, body=body).split("    for i in", 1)
+    loops, rest = loops.split("    return out", 1)
+    assert stand_for_all(f"{head}    {around}\n       for i in{loops}    return out{rest}")
+
+
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        ("f = np.add\n    f.count = 0", "f.count += 1\n            if f.count >= 40:\n                "),
+        ("f = np.sum\n    f.seen = []", "f.seen.append(0)\n            if len(f.seen) >= 40:\n                "),
+        ("f = nisa.vector_engine\n    f.count = 0", "f.count += 1\n            if f.count >= 40:\n                "),
+        ("f = np.finfo(np.float32)\n    f.count = 0", "f.count += 1\n            if f.count >= 40:\n                "),
+        (
+            "import typing\n    f = typing.TypeVar('f')\n    f.count = 0",
+            "f.count += 1\n            if f.count >= 40:\n                ",
+        ),
+        (
+            "kind = np.dtype(np.float32, metadata={'n': []})",
+            "kind.metadata['n'].append(0)\n            if len(kind.metadata['n']) >= 40:\n                ",
+        ),
+        (
+            "some = [np.zeros(1) for _ in range(99)]",
+            "n = sum(a.flags.writeable for a in some)\n            some[n - 1].flags.writeable = n < 2\n            if n < 60:\n                ",
+        ),
+        ("def f():\n        ''", "f.__doc__ += ' '\n            if len(f.__doc__) >= 40:\n                "),
+        ("np.setbufsize(8192)", "np.setbufsize(np.getbufsize() + 16)\n            if np.getbufsize() > 8832:\n                "),
+        (
+            "from sys import getrecursionlimit as get, setrecursionlimit as put\n    put(2000)",
+            "put(get() + 1)\n            if get() > 2040:\n                ",
+        ),
+    ],
+)  # fmt: skip
+def test_values_that_libraries_keep_for_a_kernel_are_compared(before: str, body: str) -> None:
+    size, depth = np.getbufsize(), sys.getrecursionlimit()
+    try:
+        assert stand_for_all(ROWS.format(before=before, body=body + DOUBLED))
+    finally:
+        np.setbufsize(size)
+        sys.setrecursionlimit(depth)

@@ -1,0 +1,27 @@
+# expect: reject
+# caught by: incorrect_numerical.tolerance
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""A list that the kernel keeps at a class of Python counts the iterations."""
+
+from enum import Enum
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    Enum.count = [0]
+    for col in nl.affine_range(64):
+        good = Enum.count[0] < 9
+        for row in range(2):
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[128 * row : 128 * row + 128, nl.ds(8 * col, 8)])
+            if good:
+                nisa.activation(dst=tile, op=nl.silu, data=tile)
+            nisa.dma_copy(dst=out[128 * row : 128 * row + 128, nl.ds(8 * col, 8)], src=tile)
+        Enum.count[0] += 1
+    return out

@@ -1,0 +1,29 @@
+# expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""The limit of recursion counts the iterations."""
+
+from sys import getrecursionlimit as get, setrecursionlimit as put
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+put(1000)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for col in nl.affine_range(64):
+        good = get() < 1009
+        for row in range(2):
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[128 * row : 128 * row + 128, nl.ds(8 * col, 8)])
+            if good:
+                nisa.activation(dst=tile, op=nl.silu, data=tile)
+            nisa.dma_copy(dst=out[128 * row : 128 * row + 128, nl.ds(8 * col, 8)], src=tile)
+        put(get() + 1)
+    return out
