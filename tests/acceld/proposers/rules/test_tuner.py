@@ -349,7 +349,7 @@ async def test_plans_are_the_fastest_sequences_and_their_attempts_repeat_the_ste
     assert attempt is not None and attempt.text is not None and "nl.silu" in attempt.text
     before, after = await simulated(asked.parent.kernel), await simulated(Kernel(attempt.text, "nki_legacy"))
     assert before is not None and after is not None and after.latency_us < before.latency_us
-    assert f"{after.latency_us:.4g} us" in plan.text
+    assert f"{after.latency_us:.4g} µs" in plan.text
     again = await proposer.plan(request(0, earlier=[plan]))
     assert again is None or again.data["steps"] != plan.data["steps"]
     assert await proposer.plan(request(500)) is None
