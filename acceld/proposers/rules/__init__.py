@@ -36,6 +36,7 @@ MODULES = (
     "drain_once",
     "store_once",
     "merge_transfers",
+    "split_loads",
     "order_loads",
     "reduce_in_activation",
     "reduce_in_copy",

@@ -819,6 +819,29 @@ TWO_OPERATIONS = current(
     return out
 """,
 )
+WHOLE_LOADS = current(
+    "x, w",
+    """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    # the weights
+    w_tile = nl.ndarray((128, 8, 512), dtype=nl.float32, buffer=nl.sbuf)
+    # from HBM
+    nisa.dma_copy(dst=w_tile, src=w)
+    x_tile = nl.ndarray((128, 8, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(
+        dst=x_tile,
+        src=x[0:128, 8:16, 0:128],
+    )
+    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(8):
+        nisa.nc_matmul(dst=total, stationary=x_tile[0:128, k, 0:128], moving=w_tile[0:128, k, 0:512], accumulate=k > 0)
+    done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=done, src=total)
+    nisa.dma_copy(dst=out, src=done)
+    return out
+""",
+)
+WHOLE_LOADS_SHAPES = [(128, 16, 128), (128, 8, 512)]
 PIECES = current(
     "x, w",
     """
@@ -2001,6 +2024,18 @@ PLACES = [
     Example("merge_transfers", PIECES, [(2, 256, 512), (1, 512)],
         stays=[("dst=x_tile[0:128, 128 * c", "dst=x_tile[0:128, 64 * c"), ("src=x[b, 128:256, 128 * c:128 * c + 128]", "src=x[b, 128:256, 0:128]")],
         what=".*loop over c "),
+    Example("split_loads", WHOLE_LOADS, WHOLE_LOADS_SHAPES,
+        stays=[
+        ("dst=w_tile, src=w)", "dst=w_tile, src=w, dst_rmw_op=nl.add)"),  # adds to the tile
+        ("dst=w_tile, src=w)", "dst=w_tile[0:64, 0:8, 0:512], src=w[0:64, 0:8, 0:512])"),  # a part of the tile
+        ("moving=w_tile[0:128, k, 0:512]", "moving=w_tile[0:128, 0:8, 0:512]"),  # a product of all parts
+        ("dst=done, src=total)", "dst=done, src=total)\n    nisa.tensor_tensor(dst=w_tile, data1=w_tile, data2=w_tile, op=nl.add)"),
+        ("(128, 8, 512)", "(128, 8, 32)"),  # a small tile
+        ("dst=w_tile, src=w)", "dst=w_tile, src=w[0:128, out.shape, 0:512])"),  # an index that is not understood
+        ], what=".* loads w_tile"),
+    Example("split_loads", WHOLE_LOADS, WHOLE_LOADS_SHAPES,
+        stays=[("src=x[0:128, 8:16, 0:128]", "src=x[0:128, 0, 0:1024]")],  # other axes than the tile
+        what=".* loads x_tile"),
     Example("store_once", STORED_PARTS, STORED_PARTS_SHAPES,
         stays=[
         ("part in nl.affine_range", "part in nl.sequential_range"),
