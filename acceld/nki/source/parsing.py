@@ -198,7 +198,7 @@ class SourceReader(ExpressionReader):
         name = node.target.id
         loop = Loop(node, name, kind, trips, node.lineno, start, end, self.indentation(start), parent)
         self.loop_variables.add(name)
-        if self._bound[name] != self._looped[name] or name in self._counted:
+        if self._bound[name] != self._looped[name] or name in self._counted or _is_inside(name, parent):
             self.ambiguous.add(name)
         self.trips[name] = trips if self.trips.get(name, trips) == trips else None
         loop.items = self._body(node.body, loop)
@@ -515,6 +515,11 @@ class SourceReader(ExpressionReader):
             self._walk(child, found)
 
 
+def _is_inside(variable: str, loop: Loop | None) -> bool:
+    """Tell whether ``loop`` or a loop around it has the variable ``variable``, so that the variable has two meanings there."""
+    return loop is not None and (loop.variable == variable or _is_inside(variable, loop.parent))
+
+
 _PURE = frozenset({"abs", "float", "int", "isinstance", "len", "max", "min", "range"})
 """Python's builtin functions without side effects."""
 _COMPOUND = (
@@ -609,7 +614,7 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
                 inside = (*around, node)
                 bound |= {(name, node) for one in node.generators for name in _plain_names(one.target)}
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Constant() | ast.Name()):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _may_be_number(value):
                 bound |= {(name, loop) for loop in around}
             case ast.For(target=target, iter=over):
                 inside = (*around, node)
@@ -618,6 +623,15 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
         left += [(child, inside) for child in below(node) if inside is around or child is not over]
     everywhere = {name for name, _ in bound}
     return {name for name, around in read if name in everywhere and not any((name, one) in bound for one in around)}
+
+
+def _may_be_number(value: ast.expr) -> bool:
+    """Tell whether a number may differ in each iteration of a loop that computes ``value``, which is no call of ``nl`` or
+    ``nisa``.
+    """
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in _PURE
+    return isinstance(value, ast.BinOp | ast.UnaryOp | ast.IfExp | ast.Constant | ast.Name)
 
 
 def _module_names(

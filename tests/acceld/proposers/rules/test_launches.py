@@ -121,3 +121,63 @@ def test_a_barrier_keeps_the_order_of_what_the_cores_exchange() -> None:
     assert [loop.kind for loop in kernel.loops] == ["affine_range", "affine_range"]
     (barrier,) = (one for one in kernel.statements if one.op == "core_barrier")
     assert [access.name for access in barrier.results] == ["shared"] and "shared" not in kernel.ambiguous
+
+
+def _loops(body: str, programs: tuple[int, ...]) -> list[str]:
+    return [
+        loop.kind for loop in KernelModule(normalized(current("x", body)), "nki", SHAPES[:1], programs=programs).loops
+    ]
+
+
+SHIFTED = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    half = 512 * nl.program_id(axis=0)
+    for i in range(2):
+        p = nl.program_id(axis=0) if TEST else 0
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])
+        nisa.dma_copy(dst=out[128 * i + 128 * p:128 * i + 128 * p + 128, :], src=t)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "kind"),
+    [("nl.program_ndim() != 0", "affine_range"), ("half >= 0", "affine_range"), ("i < 1", "range"), ("x[i]", "range")],
+)
+def test_a_program_number_that_depends_on_the_iteration_is_not_fixed(test: str, kind: str) -> None:
+    assert _loops(SHIFTED.replace("TEST", test), (2,)) == [kind]
+
+
+@pytest.mark.parametrize(
+    "value", ["i if nl.num_programs(axes=0) == 1 else 0", "min(i, 3)", "abs(i)", "3 * i // 3", "+i"]
+)
+def test_a_number_that_a_loop_leaves_behind_does_not_move_with_the_next_loop(value: str) -> None:
+    body = f"""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        n = {value}
+    for i in range(4):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])
+        nisa.dma_copy(dst=out[128 * n:128 * n + 128, :], src=t)
+    return out
+"""
+    assert _loops(body, ())[1] == "range"
+
+
+def test_a_variable_of_two_loops_inside_each_other_proves_nothing_about_the_outer_loop() -> None:
+    body = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])
+        for i in range(4):
+            nisa.dma_copy(dst=out[128 * i:128 * i + 128, :], src=t)
+    return out
+"""
+    assert _loops(body, ())[0] == "range"
+    assert (
+        _loops(body.replace("for i in range(4):\n            nisa", "for j in range(1):\n            nisa"), ())[0]
+        == "affine_range"
+    )
