@@ -401,6 +401,8 @@ class SourceReader(ExpressionReader):
         if "reduce_op" in statement.args or "reduce_cmd" in statement.args:
             self._second_result(statement)
         self._reads(statement)
+        if destination is not None and statement.target is not None:
+            statement.mentions += self._positions(destination)
         if op == "nc_stream_shuffle" and not _is_whole_shuffle(statement.args.get("shuffle_mask")):
             statement.augmented = True  # a lane of 255 leaves the old values in a partition
         if destination is not None and statement.target is None:
@@ -509,10 +511,23 @@ class SourceReader(ExpressionReader):
         if isinstance(node, ast.Subscript | ast.Name):
             access = self.access(node)
             if access is not None:
-                found.append(access)
+                found += [access, *self._positions(node)]
                 return
         for child in below(node):
             self._walk(child, found)
+
+    def _positions(self, node: ast.expr) -> list[Access]:
+        """Return the tiles in which an access finds its positions, such as ``rows`` in ``x[rows[p, 0], f]`` and in
+        ``x.ap(..., vector_offset=rows)``.
+        """
+        match node:
+            case ast.Call(args=args, keywords=named):
+                given = [access for one in (*args, *(each.value for each in named)) for access in self._mentioned(one)]
+                return [access for access in given if access.name in self.buffers]
+            case ast.Subscript(slice=index):
+                inside = [one for one in walked(index) if isinstance(one, ast.Subscript)]
+                return [access for one in inside if (access := self.access(one)) is not None]
+        return []
 
 
 def _is_inside(variable: str, loop: Loop | None) -> bool:

@@ -181,3 +181,18 @@ def test_a_variable_of_two_loops_inside_each_other_proves_nothing_about_the_oute
         _loops(body.replace("for i in range(4):\n            nisa", "for j in range(1):\n            nisa"), ())[0]
         == "affine_range"
     )
+
+
+def test_a_tile_that_says_where_a_transfer_reads_or_writes_is_read() -> None:
+    body = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.iota(dst=rows, pattern=[[1, 1]], offset=0, channel_multiplier=1)
+    t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x.ap(pattern=[[512, 128], [1, 512]], offset=0, vector_offset=rows, indirect_dim=0))
+    nisa.dma_copy(dst=out.ap(pattern=[[512, 128], [1, 512]], offset=0, vector_offset=rows, indirect_dim=0), src=t)
+    nisa.dma_copy(dst=out[rows[0:128, 0:1], 0:512], src=x[rows[0:128, 0:1], 0:512])
+    return out
+"""
+    kernel = KernelModule(normalized(current("x", body)), "nki", SHAPES[:1])
+    assert [one.op for one in kernel.readers("rows")] == ["dma_copy"] * 3
