@@ -9,7 +9,7 @@ from math import prod
 
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.spans import ParsedText
-from acceld.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim, elements
+from acceld.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim, elements, names_in
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Eq: operator.eq,
@@ -215,9 +215,26 @@ class ExpressionReader(ParsedText):
                 return self.constant(axis)
             case ast.Call(func=ast.Attribute(attr="program_id"), args=[], keywords=[ast.keyword(value=axis)]):
                 return self.constant(axis)
-            case ast.IfExp(body=body, orelse=ast.Constant(value=0)):
+            case ast.IfExp(test=test, body=body, orelse=ast.Constant(value=0)) if self._is_steady(test):
                 return self.program_axis(body)
         return None
+
+    def _is_steady(self, node: ast.expr) -> bool:
+        """Tell whether an expression has one value in a whole launch, because no name in it stands for a tile or for a number
+        that changes, such as a loop's variable.
+        """
+        return all(
+            one.id in NO_TILES
+            or (
+                one.id not in self.ambiguous
+                and (
+                    one.id in self.constants
+                    or one.id in self.settings
+                    or (one.id in self.aliases and self._is_steady(self.aliases[one.id]))
+                )
+            )
+            for one in names_in(node)
+        )
 
     def _combined(self, node: ast.BinOp) -> Affine | None:
         left = self.affine(node.left)

@@ -97,7 +97,9 @@ class SourceReader(ExpressionReader):
         imports = (one for one in self.module.body if isinstance(one, ast.Import | ast.ImportFrom))
         imported = {(one.asname or one.name).partition(".")[0] for each in imports for one in each.names}
         self._imported = {name for name in imported if once[name] == 1} - set(self.parameters)
-        self.ambiguous |= _used_outside(self.function)
+        self.left_behind = _used_outside(self.function)
+        """Names of numbers that loops bind, and whose last value the function uses behind these loops."""
+        self.ambiguous |= self.left_behind
         self._summed: frozenset[str] = frozenset()
         """Tiles to which a product was written in the statements read so far."""
         self.items: list[Item] = self._body(self.function.body, None)
@@ -197,7 +199,7 @@ class SourceReader(ExpressionReader):
         name = node.target.id
         loop = Loop(node, name, kind, trips, node.lineno, start, end, self.indentation(start), parent)
         self.loop_variables.add(name)
-        if self._bound[name] != self._looped[name] or name in self._counted:
+        if self._bound[name] != self._looped[name] or name in self._counted or _is_inside(name, parent):
             self.ambiguous.add(name)
         self.trips[name] = trips if self.trips.get(name, trips) == trips else None
         loop.items = self._body(node.body, loop)
@@ -370,8 +372,8 @@ class SourceReader(ExpressionReader):
             return
         op = self.callee(call)
         if op == "core_barrier" and call.args and root(call.func) in NO_TILES:
-            # what the cores wrote before is read behind the barrier, as if the barrier read and wrote the whole tensor
-            statement.kind, statement.op, statement.target = "op", op, self.access(call.args[0])
+            # no statement may move across the barrier, behind which a core reads what the other one wrote before
+            statement.kind, statement.op, statement.target = "other", op, self.access(call.args[0])
             statement.args, statement.augmented = {"x": call.args[0]}, True
             self._reads(statement)
             return
@@ -400,6 +402,8 @@ class SourceReader(ExpressionReader):
         if "reduce_op" in statement.args or "reduce_cmd" in statement.args:
             self._second_result(statement)
         self._reads(statement)
+        if destination is not None and statement.target is not None:
+            statement.mentions += self._positions(destination)
         if op == "nc_stream_shuffle" and not _is_whole_shuffle(statement.args.get("shuffle_mask")):
             statement.augmented = True  # a lane of 255 leaves the old values in a partition
         if destination is not None and statement.target is None:
@@ -508,10 +512,28 @@ class SourceReader(ExpressionReader):
         if isinstance(node, ast.Subscript | ast.Name):
             access = self.access(node)
             if access is not None:
-                found.append(access)
+                found += [access, *self._positions(node)]
                 return
         for child in below(node):
             self._walk(child, found)
+
+    def _positions(self, node: ast.expr) -> list[Access]:
+        """Return the tiles in which an access finds its positions, such as ``rows`` in ``x[rows[p, 0], f]`` and in
+        ``x.ap(..., vector_offset=rows)``.
+        """
+        match node:
+            case ast.Call(args=args, keywords=named):
+                given = [access for one in (*args, *(each.value for each in named)) for access in self._mentioned(one)]
+                return [access for access in given if access.name in self.buffers]
+            case ast.Subscript(slice=index):
+                inside = [one for one in walked(index) if isinstance(one, ast.Subscript)]
+                return [access for one in inside if (access := self.access(one)) is not None]
+        return []
+
+
+def _is_inside(variable: str, loop: Loop | None) -> bool:
+    """Tell whether ``loop`` or a loop around it has the variable ``variable``, so that the variable has two meanings there."""
+    return loop is not None and (loop.variable == variable or _is_inside(variable, loop.parent))
 
 
 _PURE = frozenset({"abs", "float", "int", "isinstance", "len", "max", "min", "range"})
@@ -618,7 +640,7 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
                 inside = (*around, node)
                 bound |= {(name, node) for one in node.generators for name in _plain_names(one.target)}
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Constant() | ast.Name()):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _may_be_number(value):
                 bound |= {(name, loop) for loop in around}
             case ast.For(target=target, iter=over):
                 inside = (*around, node)
@@ -630,6 +652,15 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
 
 
 _BINDS_IN_LOOPS = frozenset({ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp, ast.Assign, ast.For})
+
+
+def _may_be_number(value: ast.expr) -> bool:
+    """Tell whether a number may differ in each iteration of a loop that computes ``value``, which is no call of ``nl`` or
+    ``nisa``.
+    """
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in _PURE
+    return isinstance(value, ast.BinOp | ast.UnaryOp | ast.IfExp | ast.Constant | ast.Name)
 
 
 def _module_names(

@@ -24,6 +24,8 @@ from acceld.nki.source.lives import new_name
 from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import bindings, blocks, is_straight, names_in, uncached_names_in, walked
 
+_BY_NAME = frozenset({"dir", "eval", "exec", "locals", "vars"})
+"""Functions of Python that use a function's names as texts."""
 _Scope = tuple[int, int]
 """Where a name has one meaning: offsets of the first character and of the character behind the last."""
 
@@ -112,11 +114,15 @@ def _outermost(scopes: list[_Scope]) -> list[_Scope]:
 
 
 def _fixed(function: ast.FunctionDef) -> set[str]:
-    """Return the names of a function that can not be changed: its parameters, and names in texts that are put together."""
+    """Return the names of a function that can not be changed: its parameters, names in texts that are put together, and names
+    that a generator reads only when it is asked for its next value. All names are fixed where a call asks for names.
+    """
     found = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
     for node in walked(function):
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.JoinedStr | ast.GeneratorExp):
             found |= {one.id for one in names_in(node)}
+        elif isinstance(node, ast.Name) and node.id in _BY_NAME:
+            return found | {one.id for one in names_in(function)}
     return found
 
 

@@ -75,8 +75,10 @@ def test_rules_find_the_same_places_as_with_names_of_their_own_and_write_the_nam
         BODY.replace(
             "        t = nl", "        if i:\n            pass\n        while i < 0:\n            i = 1\n        t = nl"
         ),
+        BODY.replace("src=x[0:128, 0:256]", "src=next(x[0:128, 0:t.shape[1]] for _ in range(1))"),
+        BODY.replace("    return out", "    return locals()['out']"),
     ],
-    ids=["used behind its scopes", "in an f-string", "jumps"],
+    ids=["used behind its scopes", "in an f-string", "jumps", "in a generator", "asked for by name"],
 )
 def test_a_name_with_a_meaning_that_depends_on_what_ran_before_stays(body: str) -> None:
     own = with_own_names(current("x", body))

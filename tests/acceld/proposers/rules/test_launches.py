@@ -121,3 +121,102 @@ def test_a_barrier_keeps_the_order_of_what_the_cores_exchange() -> None:
     assert [loop.kind for loop in kernel.loops] == ["affine_range", "affine_range"]
     (barrier,) = (one for one in kernel.statements if one.op == "core_barrier")
     assert [access.name for access in barrier.results] == ["shared"] and "shared" not in kernel.ambiguous
+
+
+def _loops(body: str, programs: tuple[int, ...]) -> list[str]:
+    return [
+        loop.kind for loop in KernelModule(normalized(current("x", body)), "nki", SHAPES[:1], programs=programs).loops
+    ]
+
+
+SHIFTED = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    half = 512 * nl.program_id(axis=0)
+    for i in range(2):
+        p = nl.program_id(axis=0) if TEST else 0
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])
+        nisa.dma_copy(dst=out[128 * i + 128 * p:128 * i + 128 * p + 128, :], src=t)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "kind"),
+    [("nl.program_ndim() != 0", "affine_range"), ("half >= 0", "affine_range"), ("i < 1", "range"), ("x[i]", "range")],
+)
+def test_a_program_number_that_depends_on_the_iteration_is_not_fixed(test: str, kind: str) -> None:
+    assert _loops(SHIFTED.replace("TEST", test), (2,)) == [kind]
+
+
+@pytest.mark.parametrize(
+    "value", ["i if nl.num_programs(axes=0) == 1 else 0", "min(i, 3)", "abs(i)", "3 * i // 3", "+i"]
+)
+def test_a_number_that_a_loop_leaves_behind_does_not_move_with_the_next_loop(value: str) -> None:
+    body = f"""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        n = {value}
+    for i in range(4):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])
+        nisa.dma_copy(dst=out[128 * n:128 * n + 128, :], src=t)
+    return out
+"""
+    assert _loops(body, ())[1] == "range"
+
+
+def test_a_variable_of_two_loops_inside_each_other_proves_nothing_about_the_outer_loop() -> None:
+    body = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])
+        for i in range(4):
+            nisa.dma_copy(dst=out[128 * i:128 * i + 128, :], src=t)
+    return out
+"""
+    assert _loops(body, ())[0] == "range"
+    assert (
+        _loops(body.replace("for i in range(4):\n            nisa", "for j in range(1):\n            nisa"), ())[0]
+        == "affine_range"
+    )
+
+
+def test_a_tile_that_says_where_a_transfer_reads_or_writes_is_read() -> None:
+    body = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.iota(dst=rows, pattern=[[1, 1]], offset=0, channel_multiplier=1)
+    t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x.ap(pattern=[[512, 128], [1, 512]], offset=0, vector_offset=rows, indirect_dim=0))
+    nisa.dma_copy(dst=out.ap(pattern=[[512, 128], [1, 512]], offset=0, vector_offset=rows, indirect_dim=0), src=t)
+    nisa.dma_copy(dst=out[rows[0:128, 0:1], 0:512], src=x[rows[0:128, 0:1], 0:512])
+    return out
+"""
+    kernel = KernelModule(normalized(current("x", body)), "nki", SHAPES[:1])
+    assert [one.op for one in kernel.readers("rows")] == ["dma_copy"] * 3
+
+
+@pytest.mark.parametrize("used", ["last", "i"])
+def test_a_loop_whose_last_number_is_used_behind_the_loop_is_not_parallel(used: str) -> None:
+    source = current(
+        "x, w",
+        f"""
+    out = nl.ndarray((640, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(4):
+        t = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 128:i * 128 + 128, :])
+        nisa.dma_copy(dst=out[i * 128:i * 128 + 128, :], src=t)
+        last = min(i, 2)
+    y = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=y, src=x[{used} * 128:{used} * 128 + 128, :])
+    nisa.dma_copy(dst=out[512:640, :], src=y)
+    return out
+""",
+    )
+    (loop,) = KernelModule(normalized(source), "nki", SHAPES).loops
+    assert loop.kind == "range"
+    alone = source.replace(f"dst=y, src=x[{used} * 128:{used} * 128 + 128", "dst=y, src=x[0:128")
+    (loop,) = KernelModule(normalized(alone), "nki", SHAPES).loops
+    assert loop.kind == "affine_range"
