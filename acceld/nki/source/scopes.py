@@ -27,7 +27,7 @@ from acceld.nki.source.syntax import bindings, blocks, is_straight, names_in, un
 _BY_NAME = frozenset({"dir", "eval", "exec", "locals", "vars"})
 """Functions of Python that use a function's names as texts."""
 _Scope = tuple[int, int]
-"""Where a name has one meaning: offsets of the first character and of the character behind the last."""
+"""Part of the source in which a name has one meaning: offsets of its first character and of the character behind its last."""
 
 
 def with_own_names(source: str) -> str:

@@ -76,7 +76,8 @@ _FIXED = _OF_API | frozenset("numpy math cmath operator dataclasses enum typing 
 _WITHOUT_STATE = _FIXED | frozenset("builtins _operator _functools _collections".split())
 """Packages whose functions in C keep nothing from one call to the next."""
 _AT_FIRST = {name: dict(vars(one)) for name, one in sys.modules.items() if _root(name) in _FIXED - _OF_API}
-"""What modules of libraries had, by name, before any kernel could change them. A kernel can not change the API's modules.
+"""Attributes of the modules of libraries, by module name, as they were before any kernel could change them. The API's own
+modules are missing, because a kernel can not change them.
 """
 _POINTER = object.__basicsize__ // 2
 """Bytes that a pointer, such as the one to an attribute's value, takes in the memory of an object."""
