@@ -373,9 +373,7 @@ class SourceReader(ExpressionReader):
         op = self.callee(call)
         if op == "core_barrier" and call.args and root(call.func) in NO_TILES:
             # no statement may move across the barrier, behind which a core reads what the other one wrote before
-            statement.kind, statement.op, statement.target = "other", op, self.access(call.args[0])
-            statement.args, statement.augmented = {"x": call.args[0]}, True
-            self._reads(statement)
+            statement.op, statement.target = op, self.access(call.args[0])
             return
         tile = self.access(call.func.value) if isinstance(call.func, ast.Attribute) else None
         if op == "broadcast_to" and isinstance(call.func, ast.Attribute) and tile is not None and target is not None:

@@ -94,5 +94,5 @@ def start_share(profile: Profile | None, lines: Collection[int], engine: str) ->
     found = profile.details.get("binding") if profile is not None else None
     if not found or profile is None or not profile.latency_us:
         return 0.0
-    own = (one["us"] for one in found.get("start", ()) if one["engine"] == engine and one["line"] in lines)
+    own = (one["us"] for one in found["start"] if one["engine"] == engine and one["line"] in lines)
     return float(sum(own)) / profile.latency_us

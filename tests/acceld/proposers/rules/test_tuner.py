@@ -578,7 +578,7 @@ def waiting(line: int, for_line: int, busy_line: int) -> Profile:
         profile(tensor=60.0, vector=30.0),
         chip="trn2",
         details={
-            "binding": {"engine": "tensor", "waits": [{"line": line, "for_line": for_line, "us": 25.0}]},
+            "binding": {"engine": "tensor", "start": [], "waits": [{"line": line, "for_line": for_line, "us": 25.0}]},
             "hot_spots": [{"line": busy_line, "engine": "tensor", "busy_us": 40.0}],
             "critical_path": [
                 {"line": busy_line, "engine": "tensor", "us": 75.0},
@@ -633,7 +633,8 @@ def test_a_line_for_which_the_busiest_engine_waits_promises_that_wait_when_it_mo
     wait = {**found.details["binding"]["waits"][0], "us": 40.0}
 
     def promised(engine: str) -> float:
-        details = {**found.details, "binding": {"engine": "tensor", "waits": [{**wait, "for_engine": engine}]}}
+        binding = {**found.details["binding"], "waits": [{**wait, "for_engine": engine}]}
+        details = {**found.details, "binding": binding}
         listed = moves(DRAIN_FED, replace(found, details=details), api="nki", shapes=tuple(DRAIN_FED_SHAPES))
         return next(move.benefit for move in listed if move.step == f"place_engine scalar, line {line} (alone)")
 
