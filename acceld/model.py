@@ -148,8 +148,10 @@ class Kernel:
 
     @property
     def programs(self) -> tuple[int, ...]:
-        """Number of programs along each axis of the launch: the grid, or else the cores; () if one program runs."""
-        return self.grid or ((self.lnc,) if self.lnc > 1 else ())
+        """Number of programs along each axis of the launch; () if one program runs. Without a grid, a kernel of ``nki`` runs one
+        program on each physical core, as the front end of that API launches it.
+        """
+        return self.grid or ((self.lnc,) if self.api == "nki" and self.lnc > 1 else ())
 
     @property
     def sha256(self) -> str:

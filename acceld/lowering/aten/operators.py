@@ -948,6 +948,7 @@ RANDOM["randn_like"] = RANDOM["randn"]
 RANDOM["exponential"] = lambda out, self, lambd=1.0, **_: (
     f'np.random.exponential({1.0 / lambd!r}, {out[0].shape!r}).astype("{out[0].dtype}")'
 )
+# places of any weights do: a draw of inputs only has to stay in range
 RANDOM["multinomial"] = lambda out, self, count, replacement=False, **_: (
     f"np.random.randint(0, {self.shape[-1]}, {out[0].shape!r})"
 )

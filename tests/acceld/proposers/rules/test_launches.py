@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from math import prod
+
 import numpy as np
 import pytest
 
+from acceld.model import Kernel
+from acceld.nki.errors import KernelCrash, LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -12,7 +18,7 @@ from acceld.nki.source.normal import normalized
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules.proposer import moves
-from tests.acceld.proposers.rules.kernels import Array, arrays, current
+from tests.acceld.proposers.rules.kernels import Array, arrays, current, legacy
 
 SHAPES = ((1024, 512), (1, 512))
 SPLIT = current(
@@ -99,6 +105,22 @@ def test_the_launch_gives_the_number_of_iterations(source: str) -> None:
 
     assert loop((2,)) == ("affine_range", 4) and loop(()) == ("affine_range", 8)
     assert loop(None) == ("range", None)
+
+
+@pytest.mark.parametrize(("write", "api", "programs"), [(current, "nki", (2,)), (legacy, "nki_legacy", ())])
+def test_rules_count_the_programs_that_the_front_end_launches(
+    write: Callable[[str, str], str], api: str, programs: tuple[int, ...]
+) -> None:
+    assert Kernel("", api, lnc=2).programs == programs
+
+    def launched(count: int) -> None:
+        source = write("x", f"    assert nl.num_programs(axes=0) == {count}\n    return x")
+        trace(source, [TensorSpec((2, 8), "float32")], api=api, chip="trn2", lnc=2)
+
+    with pytest.raises(KernelCrash, match="AssertionError"):
+        launched(prod(programs) + 1)
+    with contextlib.suppress(LegalityError):  # a kernel may not return its argument, which is found after the assertion
+        launched(prod(programs))
 
 
 def test_a_load_by_a_pattern_that_is_the_same_in_every_iteration_moves_before_the_loop() -> None:
