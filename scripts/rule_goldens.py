@@ -34,9 +34,10 @@ sys.path.insert(0, str(ROOT))  # for the scripts' own modules
 from acceld.errors import RuleRefused
 from acceld.evaluate.selftest.attacks import FOLDER, load_attacks
 from acceld.kernel_files import api_of_text
+from acceld.nki.source.launches import Dtypes, Launch, Shapes
 from acceld.parsing import parse
 from acceld.proposers.rules import all_rules
-from acceld.proposers.rules.proposer import Dtypes, Shapes, places, readings
+from acceld.proposers.rules.proposer import places, readings
 from acceld.proposers.rules.records import Place
 from acceld.workloads.discovery import find_workloads
 from acceld.workloads.loading import load_workload
@@ -111,7 +112,7 @@ def found(one: Read) -> dict[str, list[Any]]:
     A kernel that can not be read has the single entry ``unreadable``.
     """
     try:
-        kernels = readings(one.text, one.api, one.shapes, one.dtypes, one.entry)
+        kernels = readings(one.text, Launch(one.api, one.shapes, one.dtypes, one.entry))
     except RuleRefused as refusal:
         return {"unreadable": [refusal.message.partition(":")[0]]}
     rules = [rule for rule in all_rules() if one.api in rule.apis]

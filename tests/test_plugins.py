@@ -70,13 +70,15 @@ from acceld.llm.client import CompletionRequest
 from acceld.llm.model import connect
 from acceld.llm.settings import ModelSettings
 from acceld.model import Kernel
+from acceld.nki.source.launches import Launch
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from acceld.targets import DEVICE_OF, Choice, choose
 from acceld.workloads.discovery import workload_folders
 
 default = Choice("simulator", "nki_legacy", "trn1")
 where = choose(default, chip="stone")
-site = suggestions("x + x", "beads")[0]
+launch = Launch("beads")
+site = suggestions("x + x", launch)[0]
 kernel = Kernel("x + x", "beads", "kernel")
 evaluator = plugins.named(DEVICE_OF["abacus"].evaluator)(
     Workplace(EvaluateConfig(), DevicesConfig(), Path(".")), "abacus"
@@ -88,7 +90,7 @@ async def main():
     answer = await model.complete(CompletionRequest("planner", "m", "", "hello", 10))
     return result.profile.latency_us, answer.text
 latency_us, text = asyncio.run(main())
-print(json.dumps([where.backend, rewrite("x + x", "beads", site, site.variants[0]), latency_us, text,
+print(json.dumps([where.backend, rewrite("x + x", launch, site, site.variants[0]), latency_us, text,
                   "double" in workload_folders(), len(plugins.broken())]))
 """
     assert json.loads(python(code, site, tmp_path)) == ["abacus", "x << 1", 5.0, "hello", True, 0]

@@ -713,11 +713,14 @@ def _plain(kernel: Kernel) -> Json:
 
 def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list[Json]:
     from acceld.errors import RuleRefused
+    from acceld.nki.source.launches import Launch, launch_of
     from acceld.proposers.rules.suggested import suggested
 
-    shapes, dtypes = (found.kernel_facts, found.kernel_dtypes) if found else ((), ())
+    launch = (
+        launch_of(kernel, found.kernel_facts, found.kernel_dtypes) if found else Launch(kernel.api, entry=kernel.entry)
+    )
     try:
-        return suggested(kernel.text, kernel.api, rule, shapes, dtypes, entry=kernel.entry, programs=kernel.programs)
+        return suggested(kernel.text, launch, rule)
     except RuleRefused as error:
         raise UsageError(
             f"the rules can not read this kernel: {error}", hint="check_kernel says what is wrong with it"

@@ -27,6 +27,7 @@ from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.gains import compared, gain
 from acceld.lowering.kernels import Pieces
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
+from acceld.nki.source.launches import Launch
 from acceld.nki.timing.version import model_version
 from acceld.proposers.rules.proposer import moves
 from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuner
@@ -214,7 +215,7 @@ class _Family:
         began = time.monotonic()
         tensors = self._workload.arguments
         shapes, dtypes = tuple(one.kernel_shape or one.shape for one in tensors), tuple(one.dtype for one in tensors)
-        found = moves(text, profile, api=self._maker.order.api, shapes=shapes, dtypes=dtypes)
+        found = moves(text, Launch(self._maker.order.api, shapes, dtypes), profile)
         self._seconds["rewriting"] += time.monotonic() - began
         return found
 

@@ -14,6 +14,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setitem(os.environ, "TRITON_INTERPRET", "1")
     pytest.importorskip("triton")
 
+from acceld.nki.source.launches import Launch
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from acceld.workloads import workload
 
@@ -31,8 +32,8 @@ WORKLOADS = (
 def rewritten(text, chain):
     """``text`` after the first variant of each rule in ``chain``."""
     for rule in chain:
-        site = next(one for one in suggestions(text, "triton") if one.rule == rule)
-        text = rewrite(text, "triton", site, site.variants[0])
+        site = next(one for one in suggestions(text, Launch("triton")) if one.rule == rule)
+        text = rewrite(text, Launch("triton"), site, site.variants[0])
     return text
 
 
@@ -44,11 +45,11 @@ def test_every_rule_that_applies_keeps_the_answer(name, tmp_path, monkeypatch):
     one = workload(name)
     text, small = one.baselines["triton"].read_text(), small_shapes(name)[-1]
     seen = set()
-    for site in suggestions(text, "triton"):
+    for site in suggestions(text, Launch("triton")):
         if site.rule in seen and site.rule != "block_sizes":
             continue
         seen.add(site.rule)
-        changed = rewrite(text, "triton", site, site.variants[0])
+        changed = rewrite(text, Launch("triton"), site, site.variants[0])
         assert changed != text
         assert error_of(changed, small, tmp_path, monkeypatch) < 1e-6, (site.rule, site.variants[0].name)
     assert len(seen) >= 3

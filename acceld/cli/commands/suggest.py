@@ -45,18 +45,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_file:
         assert found is not None
         path = baseline_of(found, api)
+    from acceld.nki.source.launches import Launch, launch_of
     from acceld.proposers.rules.records import reason_at
     from acceld.proposers.rules.suggested import refused, suggested
 
-    shapes, dtypes = (found.kernel_facts, found.kernel_dtypes) if found else ((), ())
-    launch = {"grid": found.grid, "lnc": found.lnc} if found else {}
-    entry = (found.entry or "") if found else ""
-    kernel = parsed_kernel(path, api=api, exit_code=NOT_PASSED, entry=entry, **launch)
-    text = kernel.text
+    settings = {"entry": found.entry or "", "grid": found.grid, "lnc": found.lnc} if found else {}
+    kernel = parsed_kernel(path, api=api, exit_code=NOT_PASSED, **settings)
     fault = _fault(kernel, found, where.chip, resolved.config.evaluate) if found and api in TRACED else None
-    programs = kernel.programs if found else None
-    suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry, programs=programs)
-    places = refused(text, api, arguments.rule, shapes, dtypes, entry=entry, programs=programs)
+    launch = launch_of(kernel, found.kernel_facts, found.kernel_dtypes) if found else Launch(api)
+    suggestions, places = (make(kernel.text, launch, arguments.rule) for make in (suggested, refused))
     if arguments.json:
         print_json({"kernel": str(path), "api": api, "fault": fault, "suggestions": suggestions, "refused": places})
         return 0

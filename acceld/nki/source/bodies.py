@@ -16,8 +16,9 @@ from __future__ import annotations
 import ast
 import functools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import bindings, is_straight, names_in, walked
 
@@ -25,17 +26,10 @@ Fact = tuple[tuple[int, ...] | int | None, str]
 """Shape and dtype of a tensor, or the value of a number (None if it is unknown or varies) and no dtype."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """One function that does a part of the kernel's work, with the shapes (or values) and dtypes of its arguments."""
+def bodies(kernel: KernelModule) -> list[Launch]:
+    """Return the functions that do a part of the kernel's work, as launches of their own, in the order of the file.
 
-    name: str
-    shapes: tuple[tuple[int, ...] | int | None, ...]
-    dtypes: tuple[str, ...]
-
-
-def bodies(kernel: KernelModule) -> list[Body]:
-    """Return the functions that ``kernel`` calls as statements with tensors of HBM and numbers only, in the order of the file.
+    These are the functions that ``kernel`` calls as statements with tensors of HBM and numbers only.
 
     Every use of such a function in its file is such a call. The function returns nothing, and no tensor is passed to it
     twice, so each of its parameters is the only name of a tensor.
@@ -56,7 +50,8 @@ def bodies(kernel: KernelModule) -> list[Body]:
             continue
         merged = functools.reduce(_common, (_facts(kernel, node, call) for call in calls))
         if merged is not None:
-            found.append(Body(node.name, tuple(one for one, _ in merged), tuple(dtype for _, dtype in merged)))
+            shapes, dtypes = tuple(one for one, _ in merged), tuple(dtype for _, dtype in merged)
+            found.append(replace(kernel.launch, entry=node.name, shapes=shapes, dtypes=dtypes))
     return found
 
 

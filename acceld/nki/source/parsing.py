@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from acceld.errors import RuleRefused, UsageError
 from acceld.nki.entry import entry_in, launched_function
 from acceld.nki.source.expressions import ExpressionReader
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.own_functions import own_functions
 from acceld.nki.source.signatures import of_call, positional
 from acceld.nki.source.syntax import (
@@ -45,36 +46,21 @@ from acceld.parsing import functions_of
 class SourceReader(ExpressionReader):
     """A parsed kernel. Raises RuleRefused if the source does not parse or has no kernel function.
 
-    ``shapes`` and ``dtypes`` belong to the kernel's arguments, in the order of its parameters: the shape of an array,
-    the value of a whole number or a truth value, None for any other argument. They give expressions such as
-    ``x.shape`` a value. A parameter beyond ``shapes`` has its default value. ``programs`` has the number of programs of
-    the launch along each axis, () for one program, and None if the launch is not known.
+    The shapes and values in ``launch`` give expressions such as ``x.shape`` a value.
     """
 
-    def __init__(
-        self,
-        source: str,
-        api: str,
-        shapes: Sequence[tuple[int, ...] | int | None] = (),
-        dtypes: Sequence[str] = (),
-        *,
-        entry: str = "",
-        programs: tuple[int, ...] | None = None,
-    ) -> None:
-        self.api = api
-        self.programs = programs
+    def __init__(self, source: str, launch: Launch) -> None:
+        self.launch, self.api, self.programs = launch, launch.api, launch.programs
         try:
             super().__init__(source)
         except (SyntaxError, ValueError) as error:
             raise RuleRefused(f"the source is not valid Python: {error}") from error
-        self.function = self._find(entry)
+        self.function = self._find(launch.entry)
         given = self.function.args
         self.parameters = [one.arg for one in (*given.posonlyargs, *given.args)]
-        self.given = tuple(shapes), tuple(dtypes)
-        """The shapes or values of the kernel's arguments, and the arguments' dtypes."""
-        facts = dict(zip(self.parameters, shapes, strict=False))
+        facts = dict(zip(self.parameters, launch.shapes, strict=False))
         self.shapes = {name: None if isinstance(one, int) else one for name, one in facts.items()}
-        self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
+        self.dtypes = dict(zip(self.parameters, launch.dtypes, strict=False))
         bound, counted, looped = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
@@ -83,15 +69,17 @@ class SourceReader(ExpressionReader):
         self.loop_variables |= numbers  # numbers of which only the name is known, as of a loop's variable
         self._looped = Counter(looped)
         # ``shapes`` has an entry for each argument that is passed, so the other parameters have their defaults
-        if shapes:
+        if launch.shapes:
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
-            self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
+            self._constants(
+                (name, defaults[name]) for name in self.parameters[len(launch.shapes) :] if name in defaults
+            )
         self._bound.update(one.arg for one in ast.walk(given) if isinstance(one, ast.arg))
         self._constants(_module_names(self.module, self.function, bound))
         once = bindings(self.module)
         self._own = {
             name: one
-            for name, one in own_functions(self.module, api).items()
+            for name, one in own_functions(self.module, self.api).items()
             if once[name] == 1 and name not in self.parameters
         }
         imports = (one for one in self.module.body if isinstance(one, ast.Import | ast.ImportFrom))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.carried import carried_names
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.parsing import SourceReader
 from acceld.nki.source.syntax import (
     BINARY,
@@ -46,23 +48,10 @@ _SIZES = (
 class KernelModule(SourceReader):
     """A parsed kernel with facts about it. Raises RuleRefused if the source does not parse or has no kernel
     function.
-
-    ``shapes`` are the shapes of the arguments in the order of the parameters, so that ``x.shape`` has a value. A whole
-    number has its value there, another scalar None. ``dtypes`` are the arguments' dtypes, empty where unknown.
-    ``programs`` has the number of programs of the launch along each axis, () for one program, None if it is not known.
     """
 
-    def __init__(
-        self,
-        source: str,
-        api: str,
-        shapes: Sequence[tuple[int, ...] | int | None] = (),
-        dtypes: Sequence[str] = (),
-        *,
-        entry: str = "",
-        programs: tuple[int, ...] | None = None,
-    ) -> None:
-        super().__init__(source, api, shapes, dtypes, entry=entry, programs=programs)
+    def __init__(self, source: str, launch: Launch) -> None:
+        super().__init__(source, launch)
         for loop in self.loops:
             if loop.kind == "affine_range" and carried_names(loop):
                 loop.kind = "sequential_range"
@@ -104,8 +93,8 @@ class KernelModule(SourceReader):
         return any(_is_apart_along(axis, loop.variable, inside, self.trips, moving) for axis in range(axes))
 
     def reread(self, source: str) -> KernelModule:
-        """Return the source ``source`` of the same kernel, parsed for the same shapes and dtypes of arguments."""
-        return kernel_module(source, self.api, *self.given, self.function.name, self.programs)
+        """Return the source ``source`` of the same kernel, parsed for the same launch."""
+        return kernel_module(source, replace(self.launch, entry=self.function.name))
 
     @cached_property
     def _asked(self) -> set[str]:
@@ -505,15 +494,8 @@ def _is_apart_along(
 
 
 @lru_cache(maxsize=64)
-def kernel_module(
-    source: str,
-    api: str,
-    shapes: tuple[tuple[int, ...] | int | None, ...],
-    dtypes: tuple[str, ...],
-    entry: str,
-    programs: tuple[int, ...] | None = None,
-) -> KernelModule:
+def kernel_module(source: str, launch: Launch) -> KernelModule:
     """Return ``source``, parsed. Results are cached, because rewrites in several steps read the same text again and
     again.
     """
-    return KernelModule(source, api, shapes, dtypes, entry=entry, programs=programs)
+    return KernelModule(source, launch)

@@ -19,9 +19,10 @@ from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
+from acceld.nki.source.launches import Launch, launch_of
 from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
-from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument, Proposer
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, Proposer
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Place, Rule, Site, Source, Variant, rewrite_name
 from acceld.proposers.rules.tuner import (
@@ -43,53 +44,26 @@ _MOST_PLACES = 24
 _MOST_EVERYWHERE = 0.4
 """Greatest benefit that a move at several places states."""
 
-Shapes = tuple[tuple[int, ...] | int | None, ...]
-Dtypes = tuple[str, ...]
-Programs = tuple[int, ...] | None
 
-
-def suggestions(
-    source: str,
-    api: str,
-    shapes: Shapes = (),
-    dtypes: Dtypes = (),
-    profile: Profile | None = None,
-    entry: str = "",
-    programs: Programs = None,
-) -> list[Site]:
-    """Return every place in a kernel where a rule applies, the most promising first.
-
-    ``shapes`` and ``dtypes`` have one entry for each argument of the kernel, in order. The shape of a whole number is
-    its value, that of another scalar None. ``programs`` has the number of programs of the launch along each axis, ()
-    for one program. Without these facts rules can prove less, and find fewer places. Raise RuleRefused if the source
+def suggestions(source: str, launch: Launch, profile: Profile | None = None) -> list[Site]:
+    """Return every place in a kernel where a rule applies, the most promising first. Raise RuleRefused if the source
     can not be read.
     """
-    return _findings(source, api, shapes, dtypes, profile, entry, programs)[0]
+    return _findings(source, launch, profile)[0]
 
 
-def refusals(
-    source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "", programs: Programs = None
-) -> list[Site]:
+def refusals(source: str, launch: Launch) -> list[Site]:
     """Return the places in a kernel that match a rule's pattern but at which the rule refuses. The site's
     ``precondition`` holds the reason.
     """
-    return _findings(source, api, shapes, dtypes, None, entry, programs)[1]
+    return _findings(source, launch, None)[1]
 
 
-def rewrite(
-    source: str,
-    api: str,
-    site: Site,
-    variant: Variant,
-    shapes: Shapes = (),
-    dtypes: Dtypes = (),
-    entry: str = "",
-    programs: Programs = None,
-) -> str:
+def rewrite(source: str, launch: Launch, site: Site, variant: Variant) -> str:
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    groups = functions(source, api, shapes, dtypes, entry, programs)
+    groups = functions(source, launch)
     around = [group for group in groups[1:] if _is_in(site, group[0])] or groups[:1]
     for number, kernel in enumerate(around[0]):
         try:
@@ -106,24 +80,16 @@ def _is_in(site: Site, kernel: Source) -> bool:
     return function is not None and function.lineno <= site.line <= function.end_lineno
 
 
-def _findings(
-    source: str,
-    api: str,
-    shapes: Shapes,
-    dtypes: Dtypes,
-    profile: Profile | None,
-    entry: str,
-    programs: Programs = None,
-) -> tuple[list[Site], list[Site]]:
+def _findings(source: str, launch: Launch, profile: Profile | None) -> tuple[list[Site], list[Site]]:
     """Return (places where the rules of an API apply; places where rules refuse), each with the most promising first."""
-    groups = functions(source, api, shapes, dtypes, entry, programs)
-    rules = [rule for rule in all_rules() if api in rule.apis]
+    groups = functions(source, launch)
+    rules = [rule for rule in all_rules() if launch.api in rule.apis]
     found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
     refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
     refused.sort(key=lambda one: -one[0])
-    words = _words_of(source, api)
+    words = _words_of(source, launch.api)
     return [words(site) for _, site in ranked], [words(site) for _, site in refused]
 
 
@@ -176,26 +142,15 @@ def _untaken(sites: Sequence[Site], request: PlanRequest) -> list[Site]:
     return [one for one in sites if (one.rule, one.line, one.key) not in taken]
 
 
-def moves(
-    source: str,
-    profile: Profile | None = None,
-    *,
-    api: str,
-    shapes: Shapes = (),
-    dtypes: Dtypes = (),
-    entry: str = "",
-    programs: Programs = None,
-    only: str = "",
-) -> list[Move]:
+def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: str = "") -> list[Move]:
     """Return every single rewrite of a kernel as a move, the most promising first; [] if the source can not be read.
 
     A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
     names the one rule whose moves are wanted; "" means all rules.
     """
-    reread = partial(functions, api=api, shapes=shapes, dtypes=dtypes, entry=entry, programs=programs)
-    rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
+    rules = [rule for rule in all_rules() if launch.api in rule.apis and only in ("", rule.name)]
     try:
-        groups = reread(source)
+        groups = functions(source, launch)
         found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     except RuleRefused:
         return []
@@ -209,12 +164,12 @@ def moves(
                 listed.append(Move(step, site.rule, promise, partial(_moved, finding.rewrite, variant)))
     for rule, each in promises.items():
         if rule.everywhere and len(each) > 1:
-            make = partial(_everywhere, rule, source, reread)
+            make = partial(_everywhere, rule, source, launch)
             listed.append(Move(f"{rule.name} everywhere", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
-def _everywhere(rule: Rule, source: str, reread: Callable[[str], Sequence[Sequence[Source]]]) -> str | None:
+def _everywhere(rule: Rule, source: str, launch: Launch) -> str | None:
     """Return the kernel after a rule has changed every place that it finds, each by its first variant; None if the
     rule changes nothing.
     """
@@ -222,7 +177,7 @@ def _everywhere(rule: Rule, source: str, reread: Callable[[str], Sequence[Sequen
     for _ in range(_MOST_PLACES):
         made = (
             _moved(one.rewrite, one.site.variants[0])
-            for kernels in reread(text)
+            for kernels in functions(text, launch)
             for one in places(rule, kernels, None)
             if one.rewrite is not None
         )
@@ -241,9 +196,7 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def readings(
-    source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str, programs: Programs = None
-) -> tuple[Source, ...]:
+def readings(source: str, launch: Launch) -> tuple[Source, ...]:
     """Return a kernel parsed for the rules of its API: as its author wrote it, and behind that with its ``if`` statements
     decided, if that differs.
 
@@ -251,9 +204,9 @@ def readings(
     conditions. Rules find more in the second. Raise RuleRefused if the source can not be parsed.
     """
     for device in ALL_DEVICES:
-        if api in device.readers:
-            return (plugins.named(device.readers[api])(source, api, shapes),)
-    whole = kernel_module(normalized(source), api, shapes, dtypes, entry, programs)
+        if launch.api in device.readers:
+            return (plugins.named(device.readers[launch.api])(source, launch.api, launch.shapes),)
+    whole = kernel_module(normalized(source), launch)
     one_way = decided(whole)
     return (whole,) if one_way is whole else (whole, one_way)
 
@@ -263,18 +216,16 @@ _DEEPEST = 3
 
 
 @lru_cache(maxsize=64)
-def functions(
-    source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str, programs: Programs = None
-) -> tuple[tuple[Source, ...], ...]:
+def functions(source: str, launch: Launch) -> tuple[tuple[Source, ...], ...]:
     """Return the readings of the kernel, and behind them those of each function of its file that does a part of its work.
 
     Raise RuleRefused if the source can not be parsed.
     """
-    groups = [readings(source, api, shapes, dtypes, entry, programs)]
+    groups = [readings(source, launch)]
     new = groups
     for _ in range(_DEEPEST):
         called = [one for group in new if isinstance(group[0], KernelModule) for one in bodies(group[0])]
-        new = [readings(source, api, one.shapes, one.dtypes, one.name, programs) for one in called]
+        new = [readings(source, one) for one in called]
         groups = [*groups, *new]
     return tuple(groups)
 
@@ -365,7 +316,7 @@ class RulesProposer(Proposer):
         """Return (places where rules apply to a kernel, the most promising first; places where they refuse). If the kernel
         can not be read, the one refusal says why.
         """
-        kernel, (shapes, dtypes) = parent.kernel, _facts_of(problem.arguments)
+        kernel = parent.kernel
         profile = parent.evaluation.profile if parent.evaluation else None
         key = (kernel.api, kernel.text, profile.latency_us if profile else None)
         async with self._reading:
@@ -373,9 +324,8 @@ class RulesProposer(Proposer):
                 if len(self._found) >= _REMEMBERED:
                     self._found.clear()
                 try:
-                    self._found[key] = await asyncio.to_thread(
-                        _findings, kernel.text, kernel.api, shapes, dtypes, profile, kernel.entry, kernel.programs
-                    )
+                    launch = _launched(kernel, problem)
+                    self._found[key] = await asyncio.to_thread(_findings, kernel.text, launch, profile)
                 except RuleRefused as refusal:
                     self._found[key] = ([], [_unread(refusal.message)])
             return self._found[key]
@@ -393,12 +343,9 @@ class RulesProposer(Proposer):
         site = _site(request.plan)
         if request.index >= len(site.variants):
             return None
-        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
-        variant = site.variants[request.index]
+        kernel, variant = request.parent.kernel, site.variants[request.index]
         try:
-            text = await asyncio.to_thread(
-                rewrite, kernel.text, kernel.api, site, variant, shapes, dtypes, kernel.entry, kernel.programs
-            )
+            text = await asyncio.to_thread(rewrite, kernel.text, _launched(kernel, request.problem), site, variant)
         except RuleRefused as refusal:
             return Attempt(request.plan.id, request.index, None, refusal.message)
         return Attempt(request.plan.id, request.index, text)
@@ -525,8 +472,8 @@ def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:
     """Return a function that takes a changed source of ``kernel`` and returns the moves that apply to it, as
     :func:`moves` does.
     """
-    shapes, dtypes = _facts_of(problem.arguments)
-    return partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry, programs=kernel.programs)
+    launch = _launched(kernel, problem)
+    return lambda text, profile=None, only="": moves(text, launch, profile, only=only)
 
 
 def found_again(find: Callable[..., list[Move]]) -> Again:
@@ -577,10 +524,10 @@ def _is_suspect(steps: Counter[str], wrong: Sequence[Counter[str]]) -> bool:
     return bool(shared and shared <= steps) or any(one <= steps for one in wrong)
 
 
-def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:
-    """Return the shape of each argument, or its value if it is a whole number, and the dtypes of the arguments."""
-    shapes = tuple(one.value if isinstance(one.value, int) else one.shape for one in arguments)
-    return shapes, tuple(one.dtype for one in arguments)
+def _launched(kernel: Kernel, problem: Problem) -> Launch:
+    """Return the launch of ``kernel`` with the arguments of ``problem``."""
+    shapes = tuple(one.value if isinstance(one.value, int) else one.shape for one in problem.arguments)
+    return launch_of(kernel, shapes, tuple(one.dtype for one in problem.arguments))
 
 
 def _unread(reason: str) -> Site:

@@ -8,38 +8,26 @@ import difflib
 from typing import Any
 
 from acceld.errors import RuleRefused, UsageError, did_you_mean
+from acceld.nki.source.launches import Launch
 from acceld.proposers.rules import all_rules
-from acceld.proposers.rules.proposer import Dtypes, Programs, Shapes, refusals, rewrite, suggestions
+from acceld.proposers.rules.proposer import refusals, rewrite, suggestions
 
 
-def suggested(
-    text: str,
-    api: str,
-    only: str | None = None,
-    shapes: Shapes = (),
-    dtypes: Dtypes = (),
-    *,
-    entry: str = "",
-    programs: Programs = None,
-) -> list[dict[str, Any]]:
+def suggested(text: str, launch: Launch, only: str | None = None) -> list[dict[str, Any]]:
     """Return one entry for each place where a rule applies. The diff of an entry shows the first variant that can be
-    carried out.
-
-    ``shapes`` are the shapes of the arguments, if a workload gives them (None for a scalar), and ``dtypes`` their
-    dtypes. With shapes and dtypes rules can prove more. ``entry`` is the kernel's name, if the source has several
-    functions. ``programs`` has the number of programs of the launch along each axis, () for one program. Raise UsageError if ``only`` names no rule.
+    carried out. Raise UsageError if ``only`` names no rule.
     """
     named = {rule.name: rule for rule in all_rules()}
     if only is not None and only not in named:
         raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
     out: list[dict[str, Any]] = []
-    for site in suggestions(text, api, shapes, dtypes, entry=entry, programs=programs):
+    for site in suggestions(text, launch):
         rule = named[site.rule]
         if only not in (None, rule.name):
             continue
         for variant in site.variants:
             try:
-                changed = rewrite(text, api, site, variant, shapes, dtypes, entry, programs)
+                changed = rewrite(text, launch, site, variant)
             except RuleRefused:
                 continue
             out.append(
@@ -60,20 +48,11 @@ def suggested(
     return out
 
 
-def refused(
-    text: str,
-    api: str,
-    only: str | None = None,
-    shapes: Shapes = (),
-    dtypes: Dtypes = (),
-    *,
-    entry: str = "",
-    programs: Programs = None,
-) -> list[dict[str, Any]]:
+def refused(text: str, launch: Launch, only: str | None = None) -> list[dict[str, Any]]:
     """Return one entry for each place at which a rule refuses: ``rule``, ``line`` and ``reason``."""
     return [
         {"rule": one.rule, "line": one.line, "reason": one.precondition}
-        for one in refusals(text, api, shapes, dtypes, entry, programs)
+        for one in refusals(text, launch)
         if only in (None, one.rule)
     ]
 

@@ -16,6 +16,7 @@ from acceld.errors import AcceldError
 from acceld.nki.frontend.tracing import TensorSpec
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
+from acceld.nki.source.launches import Launch
 from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules.proposer import rewrite, suggestions
@@ -104,11 +105,12 @@ def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
 def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]]:
     """Yield rule, line and program of each variant whose program differs."""
     shapes = tuple(a.shape if isinstance(a, TensorSpec) else None for a in kernel.arguments)
+    launch = Launch(kernel.api, shapes)
     seen = {digest}
-    for site in suggestions(kernel.source, kernel.api, shapes):
+    for site in suggestions(kernel.source, launch):
         for variant in site.variants:
             try:
-                program = kernel.with_source(rewrite(kernel.source, kernel.api, site, variant, shapes)).program()
+                program = kernel.with_source(rewrite(kernel.source, launch, site, variant)).program()
             except AcceldError:  # no win: the rule refuses, or its result can not be traced
                 continue
             if program_hash(program) not in seen:

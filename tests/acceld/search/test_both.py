@@ -20,6 +20,7 @@ from acceld.llm.client import CompletionRequest
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Candidate, Gate, Kernel, Plan, Run, RunSpec, SearchParameters, Status
+from acceld.nki.source.launches import Launch
 from acceld.proposers.both import BothProposer
 from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest
 from acceld.proposers.llm.prompts import PromptLibrary
@@ -160,7 +161,7 @@ async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> Non
 
 async def test_rules_cross_with_what_rules_made_and_models_with_what_models_made() -> None:
     proposer, asked = BothProposer(Models([0.9] * 9), RulesProposer()), plan_request(1)
-    rewrite = next(move.step for move in moves(SILU, api="nki_legacy"))
+    rewrite = next(move.step for move in moves(SILU, Launch("nki_legacy")))
     by_rules, by_model = AppliedPlan("", "", 1.5, (rewrite,)), AppliedPlan("", "", 1.2)
     for steps, ruled in (((by_rules,), True), ((by_model,), False), ((by_model, by_rules), False)):
         plan = await proposer.plan(replace(asked, partner=Partner(replace(asked.parent, id=8), steps)))

@@ -28,6 +28,7 @@ from acceld.devices.cpu.rules.syntax import (
 )
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.affine import Affine
+from acceld.nki.source.launches import Shapes
 
 PURE = frozenset(
     "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "
@@ -298,6 +299,6 @@ def _integer(text: str) -> int | None:
         return None
 
 
-def read(source: str, api: str, shapes: tuple[tuple[int, ...] | int | None, ...]) -> CModule:
+def read(source: str, api: str, shapes: Shapes) -> CModule:
     """Return a parsed C kernel. Raise RuleRefused if the source can not be read."""
     return CModule(source)

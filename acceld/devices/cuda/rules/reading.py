@@ -9,9 +9,9 @@ from functools import cached_property
 
 from acceld.editing import SourceText
 from acceld.errors import RuleRefused
+from acceld.nki.source.launches import Shapes
 from acceld.parsing import parse
 
-Shapes = tuple[tuple[int, ...] | int | None, ...]
 FunctionNode = ast.FunctionDef
 
 

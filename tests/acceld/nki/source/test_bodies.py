@@ -7,6 +7,7 @@ import pytest
 
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.counting import with_counted_loops
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.normal import as_before, normalized
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules.proposer import moves
@@ -49,12 +50,12 @@ SHAPES, DTYPES = ((300, 256), (1, 256)), ("float32", "float32")
 
 
 def test_the_work_in_a_function_is_rewritten_in_place() -> None:
-    (body,) = bodies(KernelModule(normalized(KERNEL), "nki", SHAPES, DTYPES))
-    assert (body.name, body.shapes) == ("_scaled_rows", (*SHAPES, (300, 256), None, None))
+    (body,) = bodies(KernelModule(normalized(KERNEL), Launch("nki", SHAPES, DTYPES)))
+    assert (body.entry, body.shapes) == ("_scaled_rows", (*SHAPES, (300, 256), None, None))
     assert body.dtypes[:3] == ("float32",) * 3
     given = arrays(*SHAPES)
     expected, made = run(KERNEL, *given), {}
-    for move in moves(KERNEL, api="nki", shapes=SHAPES, dtypes=DTYPES):
+    for move in moves(KERNEL, Launch("nki", SHAPES, DTYPES)):
         if (text := move.apply()) is not None:
             made[move.rule] = text
             assert np.allclose(run(text, *given), expected, rtol=1e-5), move.step
@@ -79,15 +80,15 @@ def test_the_work_in_a_function_is_rewritten_in_place() -> None:
 def test_a_function_that_may_be_called_with_something_else_is_no_place(old: str, new: str) -> None:
     source = KERNEL.replace(old, new)
     assert source != KERNEL
-    assert not bodies(KernelModule(normalized(source), "nki", SHAPES, DTYPES))
+    assert not bodies(KernelModule(normalized(source), Launch("nki", SHAPES, DTYPES)))
 
 
 def test_a_default_of_the_module_is_not_read_as_the_kernels_own_number() -> None:
     shared = KERNEL.replace("out, r0, rows):", "out, r0, rows, line=LINE):")
-    (body,) = bodies(KernelModule(normalized(shared), "nki", SHAPES, DTYPES))
+    (body,) = bodies(KernelModule(normalized(shared), Launch("nki", SHAPES, DTYPES)))
     assert body.shapes[-1] == 8
     own = shared.replace("    rows = x.shape[0]\n", "    rows = x.shape[0]\n    LINE = 4\n")
-    assert not bodies(KernelModule(normalized(own), "nki", SHAPES, DTYPES))
+    assert not bodies(KernelModule(normalized(own), Launch("nki", SHAPES, DTYPES)))
 
 
 def test_what_a_step_loop_does_stays() -> None:
@@ -117,7 +118,7 @@ def test_what_a_step_loop_does_stays() -> None:
     (given,) = arrays((300, 256))
     assert run(counted, given).tobytes() == run(source, given).tobytes()
     assert as_before(source, normalized(source)) == source
-    kernel = KernelModule(normalized(source), "nki", ((300, 256),))
+    kernel = KernelModule(normalized(source), Launch("nki", ((300, 256),)))
     assert [loop.trips for loop in kernel.loops[:2]] == [3, 3] and kernel.loops[0].kind == "affine_range"
 
 
@@ -165,9 +166,9 @@ def test_iterations_that_end_with_a_shorter_tile_are_independent() -> None:
         "_scaled_rows(x, scale, out, r0, min(ROWS, rows - r0))",
         "h = min(ROWS, rows - r0)\n        tile = nl.ndarray((ROWS, 256), dtype=nl.float32, buffer=nl.sbuf)\n        nisa.dma_copy(dst=tile[0:h, :], src=x[r0:r0 + h, :])\n        nl.store(out[r0:r0 + h, 0:256], value=tile[0:h, :])",
     )
-    assert KernelModule(normalized(source), "nki", SHAPES).loops[-1].kind == "affine_range"
+    assert KernelModule(normalized(source), Launch("nki", SHAPES)).loops[-1].kind == "affine_range"
     wider = source.replace("h = min(ROWS, rows - r0)", "h = min(ROWS + 1, rows - r0)")
-    assert KernelModule(normalized(wider), "nki", SHAPES).loops[-1].kind == "range"
+    assert KernelModule(normalized(wider), Launch("nki", SHAPES)).loops[-1].kind == "range"
 
 
 def test_work_on_a_tile_whose_size_the_loop_names_stays() -> None:
@@ -190,7 +191,7 @@ def test_work_on_a_tile_whose_size_the_loop_names_stays() -> None:
     )
     (given,) = arrays((300, 256))
     expected = run(source, given)
-    found = [(move.step, text) for move in moves(source, api="nki", shapes=((300, 256),)) if (text := move.apply())]
+    found = [(move.step, text) for move in moves(source, Launch("nki", ((300, 256),))) if (text := move.apply())]
     assert found
     for step, text in found:
         assert run(text, given).tobytes() == expected.tobytes(), step
@@ -212,7 +213,7 @@ def test_a_dtype_has_the_name_that_the_file_gives_it() -> None:
     return out
 """,
     )
-    kernel = KernelModule(normalized(source), "nki", ((128, 256),), ("int32",))
+    kernel = KernelModule(normalized(source), Launch("nki", ((128, 256),), ("int32",)))
     assert (kernel.dtype_of("tile"), kernel.declared_dtype("made")) == ("int32", "nl.float32")
-    places = {move.step for move in moves(source, api="nki", shapes=((128, 256),), dtypes=("int32",))}
+    places = {move.step for move in moves(source, Launch("nki", ((128, 256),), ("int32",)))}
     assert "place_engine gpsimd, line 16 (alone)" in places and not any("line 13" in one for one in places), places

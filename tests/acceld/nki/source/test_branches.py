@@ -8,6 +8,7 @@ from acceld.nki.errors import KernelFailure
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import encode
 from acceld.nki.source.branches import decided
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from tests.acceld.proposers.rules.kernels import legacy
 
@@ -33,7 +34,7 @@ def kernel(branch: str, parameters: str = "x, gain=None, twice=True, depth=2") -
 
 
 def written_out(source: str) -> str:
-    return decided(KernelModule(source, "nki_legacy", [TILE], ["float32"])).source
+    return decided(KernelModule(source, Launch("nki_legacy", (TILE,), ("float32",)))).source
 
 
 def program(source: str, rows: int = 300) -> bytes:

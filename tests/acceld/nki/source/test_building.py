@@ -6,6 +6,7 @@ import pytest
 
 from acceld.nki.source import spans
 from acceld.nki.source.building import replaced
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 
 SOURCE = """
@@ -22,7 +23,7 @@ def kernel(x):
 def test_a_changed_kernel_is_parsed_once_for_its_unused_buffers_and_for_the_next_rewrite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernel = KernelModule(SOURCE, "nki_legacy", ((128, 512),))
+    kernel = KernelModule(SOURCE, Launch("nki_legacy", ((128, 512),)))
     (doubled,) = (one for one in kernel.statements if one.op == "multiply")
     new = replaced(kernel, [], {doubled: "doubled = nl.multiply(tile, 4.0)"})
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.normal import as_before, normalized
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.proposers.rules.kernels import run
@@ -24,7 +25,7 @@ def test_no_rewrite_of_a_kernel_with_hidden_effects_changes_its_results(file: Pa
     given = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     expected = run(source, *given)
     np.testing.assert_allclose(run(normalized(source), *given), expected, rtol=1e-4, atol=1e-4)
-    for move in moves(source, api="nki", shapes=shapes, dtypes=("float32",) * len(shapes)):
+    for move in moves(source, Launch("nki", shapes, ("float32",) * len(shapes))):
         made = move.apply()
         if made is not None:
             for text in (made, as_before(source, made)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.normal import as_before, normalized
 from acceld.proposers.rules.proposer import moves
@@ -78,7 +79,7 @@ def test_a_list_that_is_more_than_a_list_of_tiles_stays(before: str, after: str)
 def test_every_rewrite_of_a_kernel_with_lists_is_right_and_leaves_other_lists_alone() -> None:
     given = arrays(*SHAPES)
     expected = run(KERNEL, *given)
-    made = {move.step: move.apply() for move in moves(KERNEL, api="nki", shapes=SHAPES)}
+    made = {move.step: move.apply() for move in moves(KERNEL, Launch("nki", SHAPES))}
     assert len(made) > 3
     for step, source in made.items():
         assert source is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.lives import with_own_tiles
 from acceld.nki.source.normal import as_before, normalized
 from acceld.proposers.rules.proposer import moves, rewrite, suggestions
@@ -71,8 +72,8 @@ def test_a_tile_that_may_not_be_written_whole_stays_shared(before: str, after: s
 
 
 def test_rules_see_through_a_shared_tile_and_leave_the_rest_of_it_alone() -> None:
-    site = next(one for one in suggestions(KERNEL, "nki", SHAPES) if one.rule == "reduce_in_activation")
-    changed = rewrite(KERNEL, "nki", site, site.variants[0], SHAPES)
+    site = next(one for one in suggestions(KERNEL, Launch("nki", SHAPES)) if one.rule == "reduce_in_activation")
+    changed = rewrite(KERNEL, Launch("nki", SHAPES), site, site.variants[0])
     assert "activation_reduce(dst=t, op=nl.square" in changed and "t_2" not in changed
     assert changed.index("total = nl.ndarray") < changed.index("activation_reduce")
     given = arrays(*SHAPES)
@@ -82,7 +83,7 @@ def test_rules_see_through_a_shared_tile_and_leave_the_rest_of_it_alone() -> Non
 def test_every_rewrite_of_a_kernel_with_a_shared_tile_is_right() -> None:
     given = arrays(*SHAPES)
     expected = run(KERNEL, *given)
-    made = {move.step: move.apply() for move in moves(KERNEL, api="nki", shapes=SHAPES)}
+    made = {move.step: move.apply() for move in moves(KERNEL, Launch("nki", SHAPES))}
     assert len(made) > 2
     for step, source in made.items():
         assert source is not None and abs(run(source, *given) - expected).max() < 1e-5, step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acceld.errors import RuleRefused
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.moves import expanded
 from acceld.nki.source.reading import KernelModule
 from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, current
@@ -32,7 +33,7 @@ STAGES = current(
 
 
 def loop_of(text: str) -> tuple[KernelModule, str]:
-    kernel = KernelModule(text, "nki", SHAPES)
+    kernel = KernelModule(text, Launch("nki", tuple(SHAPES)))
     return kernel, expanded(kernel, kernel.loops[0], ["product", "x_tile"], 2)
 
 

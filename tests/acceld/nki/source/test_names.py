@@ -6,6 +6,7 @@ import pytest
 
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.names import spelled_out
 from acceld.nki.source.normal import as_before
 from acceld.nki.source.reading import KernelModule
@@ -110,9 +111,9 @@ def test_a_view_is_left_alone_where_it_may_be_another_tile(before: str, after: s
 
 
 def test_rules_see_through_names_of_views() -> None:
-    found = suggestions(KERNEL, "nki_legacy", SHAPES)
+    found = suggestions(KERNEL, Launch("nki_legacy", SHAPES))
     site = next(site for site in found if site.rule == "place_engine" or site.rule == "widen_tiles")
-    changed = rewrite(KERNEL, "nki_legacy", site, site.variants[0], SHAPES)
+    changed = rewrite(KERNEL, Launch("nki_legacy", SHAPES), site, site.variants[0])
     (x,) = arrays(*SHAPES)
     assert (run(changed, x) == run(KERNEL, x)).all()
 
@@ -120,19 +121,19 @@ def test_rules_see_through_names_of_views() -> None:
 def test_a_kernel_among_other_functions_is_found_by_its_entry() -> None:
     other = KERNEL.replace("def kernel(", "def second(").partition("@nki.jit")[2]
     both = f"{KERNEL.replace('def kernel(', 'def first(')}\n\n@nki.jit{other}"
-    assert not moves(both, api="nki_legacy", shapes=SHAPES)
-    assert moves(both, api="nki_legacy", shapes=SHAPES, entry="second")
-    assert suggested(both, "nki_legacy", shapes=SHAPES, entry="second")
+    assert not moves(both, Launch("nki_legacy", SHAPES))
+    assert moves(both, Launch("nki_legacy", SHAPES, entry="second"))
+    assert suggested(both, Launch("nki_legacy", SHAPES, entry="second"))
 
 
 def test_an_argument_in_another_shape_has_that_shape() -> None:
     body = BODY.replace("nl.load(x)", "nl.load(flat)").replace(
         "    tile =", "    flat = x.reshape((128, 1024))\n    tile ="
     )
-    kernel = KernelModule(legacy("x", body), "nki_legacy", ((1024, 128),))
+    kernel = KernelModule(legacy("x", body), Launch("nki_legacy", ((1024, 128),)))
     assert kernel.shapes["flat"] == (128, 1024) and kernel.space_of("flat") == "hbm"
     assert not kernel.ambiguous & {"x", "flat"}
-    twice = KernelModule(legacy("x", body.replace("nl.load(flat)", "nl.load(x)")), "nki_legacy", ((1024, 128),))
+    twice = KernelModule(legacy("x", body.replace("nl.load(flat)", "nl.load(x)")), Launch("nki_legacy", ((1024, 128),)))
     assert "flat" not in twice.shapes
 
 
@@ -150,13 +151,13 @@ def test_numbers_of_the_module_and_defaults_are_known(
     module: str, parameters: str, shapes: tuple[tuple[int, ...], ...], trips: int | None
 ) -> None:
     source = module + legacy(parameters, BODY.replace("affine_range(4)", "affine_range(BLOCKS)"))
-    assert KernelModule(source, "nki_legacy", shapes).loops[0].trips == trips
+    assert KernelModule(source, Launch("nki_legacy", shapes)).loops[0].trips == trips
 
 
 @pytest.mark.parametrize("change", ["blocks += 1", "if True:\n        blocks = 2"])
 def test_a_number_that_changes_is_not_known(change: str) -> None:
     body = f"\n    blocks = 4\n    {change}" + BODY.replace("affine_range(4)", "affine_range(blocks)")
-    assert KernelModule(legacy("x", body), "nki_legacy", SHAPES).loops[0].trips is None
+    assert KernelModule(legacy("x", body), Launch("nki_legacy", SHAPES)).loops[0].trips is None
 
 
 def test_names_of_a_files_integers_count_as_numbers() -> None:

@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.own_functions import own_functions
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules.proposer import moves
@@ -90,7 +91,7 @@ def test_a_function_is_understood_through_another_one() -> None:
 
 
 def test_what_a_call_repeats_moves_before_the_loop() -> None:
-    found = {move.rule: move for move in moves(SCALED, api="nki", shapes=SHAPES)}
+    found = {move.rule: move for move in moves(SCALED, Launch("nki", SHAPES))}
     source = found["hoist_work"].apply()
     assert source is not None and source.index("spread(weight, weights)") < source.index("for i in range(4)")
     given = arrays(*SHAPES, seed=1)
@@ -107,14 +108,14 @@ def test_what_a_call_repeats_moves_before_the_loop() -> None:
 )
 def test_a_call_whose_result_changes_stays(before: str, after: str) -> None:
     source = SCALED.replace(before, after)
-    assert "hoist_work" not in {move.rule for move in moves(source, api="nki", shapes=SHAPES)}
+    assert "hoist_work" not in {move.rule for move in moves(source, Launch("nki", SHAPES))}
 
 
 def test_a_call_may_read_an_argument_of_the_kernel_and_write_only_a_tile() -> None:
     source = SCALED.replace("spread(weight, weights)", "spread(w, weights)")
-    assert not KernelModule(source, "nki", SHAPES).ambiguous
+    assert not KernelModule(source, Launch("nki", SHAPES)).ambiguous
     for call in ("spread(weight, out)", "spread(out, weights)", "spread(weight, x)"):
-        assert KernelModule(SCALED.replace("spread(weight, weights)", call), "nki", SHAPES).ambiguous, call
+        assert KernelModule(SCALED.replace("spread(weight, weights)", call), Launch("nki", SHAPES)).ambiguous, call
 
 
 def test_work_at_an_index_that_is_named_in_the_loop_stays() -> None:
@@ -130,13 +131,13 @@ def test_work_at_an_index_that_is_named_in_the_loop_stays() -> None:
             "        nisa.tensor_scalar(dst=more, data=weights, op0=nl.multiply, operand0=2.0)\n        made = nl",
         )
         assert source.count("here") == 3
-        assert "hoist_work" not in {move.rule for move in moves(source, api="nki", shapes=SHAPES)}, index
+        assert "hoist_work" not in {move.rule for move in moves(source, Launch("nki", SHAPES))}, index
 
 
 def test_the_memory_of_a_tile_that_an_own_function_returns_is_not_known() -> None:
     source = SCALED.replace(
         "        made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)", "        made = fresh(tile)"
     )
-    kernel = KernelModule(source, "nki", SHAPES)
+    kernel = KernelModule(source, Launch("nki", SHAPES))
     assert kernel.space_of("made") == "" and kernel.space_of("tile") == "sbuf"
-    assert "place_engine" not in {move.rule for move in moves(source, api="nki", shapes=SHAPES)}
+    assert "place_engine" not in {move.rule for move in moves(source, Launch("nki", SHAPES))}

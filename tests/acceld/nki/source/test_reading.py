@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.proposers.rules.kernels import arrays, current, run
@@ -29,7 +30,7 @@ def kernel(x, w):
 
 
 def test_the_dtype_of_a_tile_is_declared_or_that_of_what_it_is_loaded_or_copied_from() -> None:
-    kernel = KernelModule(TYPES, "nki_legacy", [(128, 512), (128, 512)], ["float32"])
+    kernel = KernelModule(TYPES, Launch("nki_legacy", ((128, 512), (128, 512)), ("float32",)))
     known = {"x": "float32", "loaded": "float32", "copied": "float32", "narrow": "bfloat16", "same": "bfloat16"}
     assert {name: kernel.dtype_of(name) for name in known} == known
     assert not any(map(kernel.dtype_of, ("w", "unknown", "sum_of", "twice", "own", "one", "other", "no_such_name")))
@@ -49,7 +50,7 @@ LOOP = """
 
 
 def kind_of_loop(body: str, before: str = "") -> str:
-    return KernelModule(before + current("x", body), "nki", [(512, 256)]).loops[0].kind
+    return KernelModule(before + current("x", body), Launch("nki", ((512, 256),))).loops[0].kind
 
 
 def test_a_loop_over_range_with_independent_iterations_is_parallel() -> None:
@@ -112,7 +113,7 @@ TAILS = """
 )
 def test_slices_of_as_many_rows_as_are_left_are_the_same_elements(rows: str, offered: bool) -> None:
     source = current("x, other", TAILS.replace("data=squares[0:rows,", rows))
-    found = {move.rule: move for move in moves(source, api="nki", shapes=((600, 256), None))}
+    found = {move.rule: move for move in moves(source, Launch("nki", ((600, 256), None)))}
     assert ("reduce_in_activation" in found) is offered
     if offered:
         made = found["reduce_in_activation"].apply()
@@ -126,7 +127,7 @@ def test_slices_of_as_many_rows_as_are_left_are_the_same_elements(rows: str, off
 def test_slices_of_sizes_that_are_not_known_are_not_the_same() -> None:
     body = "    t = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)\n    nisa.memset(dst=t[nl.ds(0, a), 0:8], value=0.0)"
     kernel = KernelModule(
-        current("x, a, b", f"{body}\n    nisa.tensor_copy(dst=x, src=t[nl.ds(0, b), 0:8])"), "nki", [None]
+        current("x, a, b", f"{body}\n    nisa.tensor_copy(dst=x, src=t[nl.ds(0, b), 0:8])"), Launch("nki", (None,))
     )
     (_, first), (_, second) = kernel.uses["t"]
     assert first.dims is not None and not first.same_as(second) and not first.same_as(first)

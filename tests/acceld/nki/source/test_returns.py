@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.normal import as_before, normalized
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.returns import with_returns_written_out
@@ -56,14 +57,14 @@ def test_calls_are_written_out_on_the_same_lines() -> None:
     assert run(written, *given).tobytes() == run(KERNEL, *given).tobytes()
     assert with_returns_written_out(written) == written
     assert as_before(KERNEL, normalized(KERNEL)) == KERNEL
-    kernel = KernelModule(normalized(KERNEL), "nki", SHAPES)
+    kernel = KernelModule(normalized(KERNEL), Launch("nki", SHAPES))
     assert kernel.loops[0].trips == 4 and not kernel.ambiguous and kernel.loops[0].kind == "affine_range"
 
 
 def test_every_rewrite_of_a_kernel_with_such_calls_is_right_and_keeps_the_other_calls() -> None:
     given = arrays(*SHAPES)
     expected = run(KERNEL, *given)
-    made = {move.step: move.apply() for move in moves(KERNEL, api="nki", shapes=SHAPES)}
+    made = {move.step: move.apply() for move in moves(KERNEL, Launch("nki", SHAPES))}
     assert len(made) >= 2
     for step, source in made.items():
         assert source is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.scopes import with_own_names
 from acceld.proposers.rules.proposer import moves, refusals
@@ -53,8 +54,8 @@ def test_rules_find_the_same_places_as_with_names_of_their_own_and_write_the_nam
     second = KERNEL[start:].replace("=t", "=loaded").replace(" t =", " loaded =")
     apart = KERNEL[:start] + second.replace("=y", "=made").replace(" y =", " made =")
     assert "made = nl.ndarray" in apart and "loaded = nl.ndarray" in apart
-    offered = {move.step: move for move in moves(KERNEL, api="nki", shapes=SHAPES)}
-    assert offered.keys() == {move.step for move in moves(apart, api="nki", shapes=SHAPES)}
+    offered = {move.step: move for move in moves(KERNEL, Launch("nki", SHAPES))}
+    assert offered.keys() == {move.step for move in moves(apart, Launch("nki", SHAPES))}
     assert {"fuse_nests", "hoist_loads"} <= {move.rule for move in offered.values()}
     (given,) = arrays(*SHAPES)
     for step, move in offered.items():
@@ -99,4 +100,4 @@ def test_a_parameter_keeps_its_name() -> None:
 
 def test_words_about_the_normal_form_have_the_names_of_the_source() -> None:
     assert with_former_names(KERNEL, normalized(KERNEL), "t_2 is read, w and y too") == "t is read, w and y too"
-    assert all("_2" not in one.precondition + one.plan for one in refusals(KERNEL, "nki", SHAPES))
+    assert all("_2" not in one.precondition + one.plan for one in refusals(KERNEL, Launch("nki", SHAPES)))

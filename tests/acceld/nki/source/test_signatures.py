@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from acceld.nki.frontend.current import isa
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.signatures import of_call, positional
 from acceld.nki.source.syntax import DECLARATIONS, OPERATIONS
@@ -23,7 +24,7 @@ def test_arguments_are_bound_as_python_binds_them() -> None:
     tensor_tensor = next(one for one in isa.FUNCTIONS if one.__name__ == "tensor_tensor")
     bound = inspect.signature(tensor_tensor).bind(*"abcde", name="n").arguments
     text = "import nki\nimport nki.isa as nisa\n\ndef kernel():\n    nisa.tensor_tensor(a, b, c, d, e, name=n)\n"
-    (statement,) = KernelModule(text, "nki").statements
+    (statement,) = KernelModule(text, Launch("nki")).statements
     assert statement.kind == "op" and statement.target is not None and statement.target.name == bound.pop("dst")
     assert {key: value.id for key, value in statement.args.items() if hasattr(value, "id")} == {**bound, "name": "n"}
 
@@ -38,5 +39,5 @@ def test_the_shape_of_what_an_unknown_function_makes_is_not_known() -> None:
         "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\ndef kernel(x):\n"
         "    mean = nl.mean(x, axis=[1])\n    twice = nl.multiply(x, 2.0)\n"
     )
-    kernel = KernelModule(text, "nki_legacy", [(128, 512)])
+    kernel = KernelModule(text, Launch("nki_legacy", ((128, 512),)))
     assert [kernel.tile_shape(one) for one in kernel.statements] == [None, (128, 512)]

@@ -13,6 +13,7 @@ from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.program import Program
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules import rule_named
@@ -45,7 +46,7 @@ def current(parameters: str, body: str) -> str:
 
 def sites(rule: str, source: str, shapes: Sequence[tuple[int, ...]], profile: Profile | None = None) -> list[Site]:
     """Return the places where ``rule`` applies in ``source``."""
-    return places_offered(rule_named(rule), KernelModule(source, api_of(source), shapes), profile)
+    return places_offered(rule_named(rule), KernelModule(source, Launch(api_of(source), tuple(shapes))), profile)
 
 
 def places_offered(rule: Rule, kernel: Source, profile: Profile | None = None) -> list[Site]:
@@ -61,7 +62,7 @@ def places_refused(rule: Rule, kernel: Source) -> list[Site]:
 def applied(rule: str, source: str, shapes: Sequence[tuple[int, ...]], site: int = 0, variant: int = 0) -> str:
     """Return ``source`` after one variant of one site."""
     found = sites(rule, source, shapes)
-    kernel = KernelModule(source, api_of(source), shapes)
+    kernel = KernelModule(source, Launch(api_of(source), tuple(shapes)))
     chosen = found[site]
     return rule_named(rule).apply(kernel, chosen, chosen.variants[variant])
 
@@ -76,7 +77,9 @@ def apply_at(
 ) -> str:
     """Apply a rule at a place that it does not offer; raises RuleRefused."""
     return rule_named(rule).apply(
-        KernelModule(source, api_of(source), shapes), Site(rule, line, "", "", (variant,), key=key), variant
+        KernelModule(source, Launch(api_of(source), tuple(shapes))),
+        Site(rule, line, "", "", (variant,), key=key),
+        variant,
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 from acceld.devices.cpu import rules
 from acceld.devices.cpu.rules.reading import CModule
 from acceld.errors import RuleRefused
+from acceld.nki.source.launches import Launch
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from acceld.proposers.rules.records import Rule
 from acceld.resources import workloads_folder
@@ -74,9 +75,9 @@ def _outputs(name: str, sources: list[str], folder: Path) -> list[np.ndarray]:
 def test_every_rewrite_of_a_baseline_computes_the_same(name: str, tmp_path: Path) -> None:
     source = _source(name)
     changed = {"as it is": source}
-    for one in suggestions(source, "c"):
+    for one in suggestions(source, Launch("c")):
         for variant in one.variants[:1]:
-            changed[f"{one.rule} line {one.line} {variant.name}"] = rewrite(source, "c", one, variant)
+            changed[f"{one.rule} line {one.line} {variant.name}"] = rewrite(source, Launch("c"), one, variant)
     assert len(changed) > 5
     want, *others = _outputs(name, list(changed.values()), tmp_path)
     for title, got in zip(list(changed)[1:], others, strict=True):
@@ -91,12 +92,12 @@ def test_rewrites_one_after_another_compute_the_same(name: str, tmp_path: Path) 
     for _ in range(5):
         text, steps = _source(name), []
         for _ in range(4):
-            found = suggestions(text, "c")
+            found = suggestions(text, Launch("c"))
             if not found:
                 break
             one = rng.choice(found)
             variant = rng.choice(one.variants)
-            text = rewrite(text, "c", one, variant)
+            text = rewrite(text, Launch("c"), one, variant)
             steps.append(f"{one.rule} line {one.line} {variant.name}")
         sources.append(text)
         reported.append(" > ".join(steps))

@@ -9,6 +9,7 @@ import pytest
 
 from acceld.model import Profile, Source
 from acceld.nki.errors import KernelFailure
+from acceld.nki.source.launches import Launch
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.nki.source import test_moves
 from tests.acceld.nki.source.test_own_functions import SCALED
@@ -768,7 +769,7 @@ _TOLERANCE = 3e-5
 def rewrites(source: str, shapes: Shapes) -> Iterator[tuple[str, str]]:
     """Yield the name and the result of each rewrite that is offered and carried out."""
     dtypes = ("float32",) * len(shapes)
-    for move in moves(source, api=api_of(source), shapes=shapes, dtypes=dtypes):
+    for move in moves(source, Launch(api_of(source), shapes, dtypes)):
         text = move.apply()
         if text is not None:
             yield move.step, text
@@ -788,7 +789,7 @@ def test_a_profile_adds_no_rewrite_because_sequences_are_repeated_without_one(na
     profile = Profile(Source.SIMULATED, "trn2", "nki_legacy", 10.0, "m", counters=counters, engines_us=busy)
 
     def steps(known: Profile | None) -> set[str]:
-        return {move.step for move in moves(text, known, api=api_of(text), shapes=shapes)}
+        return {move.step for move in moves(text, Launch(api_of(text), shapes), known)}
 
     assert steps(profile) <= steps(None)
 
@@ -906,9 +907,7 @@ def test_a_rewrite_of_a_whole_loop_fits_other_shapes() -> None:
 
 def test_as_good_as_every_rewrite_is_offered_over_pythons_range_too() -> None:
     """Rules may only leave out loops whose iterations they can not prove to be independent."""
-    offered = {
-        name: len(moves(source, api=api_of(source), shapes=shapes)) for name, (source, shapes) in KERNELS.items()
-    }
+    offered = {name: len(moves(source, Launch(api_of(source), shapes))) for name, (source, shapes) in KERNELS.items()}
     over_range = {name: count for name, count in offered.items() if name.endswith(OVER_RANGE)}
     affine = sum(offered[name.removesuffix(OVER_RANGE)] for name in over_range)
     assert len(over_range) > 10 and sum(over_range.values()) >= 0.9 * affine

@@ -14,6 +14,7 @@ from acceld.nki.errors import KernelCrash, LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.normal import normalized
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.verify.verifier import verify
@@ -90,7 +91,7 @@ def on_two_cores(source: str, given: list[Array]) -> Array:
 def test_every_rewrite_of_a_kernel_for_two_cores_leaves_the_results_as_they_are(name: str) -> None:
     given = arrays(*SHAPES)
     expected = on_two_cores(KERNELS[name], given)
-    found = moves(KERNELS[name], api="nki", shapes=SHAPES, dtypes=("float32",) * 2, programs=(2,))
+    found = moves(KERNELS[name], Launch("nki", SHAPES, ("float32",) * 2, programs=(2,)))
     made = {move.step: text for move in found if (text := move.apply()) is not None}
     assert made
     for step, text in made.items():
@@ -100,7 +101,7 @@ def test_every_rewrite_of_a_kernel_for_two_cores_leaves_the_results_as_they_are(
 @pytest.mark.parametrize("source", [SPLIT, ALTERNATE, GUARDED])
 def test_the_launch_gives_the_number_of_iterations(source: str) -> None:
     def loop(programs: tuple[int, ...] | None) -> tuple[str, int | None]:
-        (found,) = KernelModule(normalized(source), "nki", SHAPES, programs=programs).loops
+        (found,) = KernelModule(normalized(source), Launch("nki", SHAPES, programs=programs)).loops
         return found.kind, found.trips
 
     assert loop((2,)) == ("affine_range", 4) and loop(()) == ("affine_range", 8)
@@ -125,17 +126,16 @@ def test_rules_count_the_programs_that_the_front_end_launches(
 
 def test_a_load_by_a_pattern_that_is_the_same_in_every_iteration_moves_before_the_loop() -> None:
     found = {
-        move.rule: move.apply() or ""
-        for move in moves(SPLIT, api="nki", shapes=SHAPES, dtypes=("float32",) * 2, programs=(2,))
+        move.rule: move.apply() or "" for move in moves(SPLIT, Launch("nki", SHAPES, ("float32",) * 2, programs=(2,)))
     }
     head, _, loop = found["hoist_loads"].partition("for i in")
     assert "w.ap(pattern=[[0, 128], [1, 512]], offset=0)" in head and "w.ap" not in loop
     moving = SPLIT.replace("[1, 512]], offset=0", "[1, 512]], offset=0 * i")
-    assert not any(move.rule == "hoist_loads" for move in moves(moving, api="nki", shapes=SHAPES, programs=(2,)))
+    assert not any(move.rule == "hoist_loads" for move in moves(moving, Launch("nki", SHAPES, programs=(2,))))
 
 
 def test_a_barrier_keeps_the_order_of_what_the_cores_exchange() -> None:
-    kernel = KernelModule(normalized(EXCHANGE), "nki", SHAPES, programs=(2,))
+    kernel = KernelModule(normalized(EXCHANGE), Launch("nki", SHAPES, programs=(2,)))
     assert [loop.kind for loop in kernel.loops] == ["affine_range", "affine_range"]
     (barrier,) = (one for one in kernel.statements if one.op == "core_barrier")
     assert [access.name for access in barrier.results] == ["shared"] and "shared" not in kernel.ambiguous
@@ -143,7 +143,8 @@ def test_a_barrier_keeps_the_order_of_what_the_cores_exchange() -> None:
 
 def _loops(body: str, programs: tuple[int, ...]) -> list[str]:
     return [
-        loop.kind for loop in KernelModule(normalized(current("x", body)), "nki", SHAPES[:1], programs=programs).loops
+        loop.kind
+        for loop in KernelModule(normalized(current("x", body)), Launch("nki", SHAPES[:1], programs=programs)).loops
     ]
 
 
@@ -212,7 +213,7 @@ def test_a_tile_that_says_where_a_transfer_reads_or_writes_is_read() -> None:
     nisa.dma_copy(dst=out[rows[0:128, 0:1], 0:512], src=x[rows[0:128, 0:1], 0:512])
     return out
 """
-    kernel = KernelModule(normalized(current("x", body)), "nki", SHAPES[:1])
+    kernel = KernelModule(normalized(current("x", body)), Launch("nki", SHAPES[:1]))
     assert [one.op for one in kernel.readers("rows")] == ["dma_copy"] * 3
 
 
@@ -233,8 +234,8 @@ def test_a_loop_whose_last_number_is_used_behind_the_loop_is_not_parallel(used: 
     return out
 """,
     )
-    (loop,) = KernelModule(normalized(source), "nki", SHAPES).loops
+    (loop,) = KernelModule(normalized(source), Launch("nki", SHAPES)).loops
     assert loop.kind == "range"
     alone = source.replace(f"dst=y, src=x[{used} * 128:{used} * 128 + 128", "dst=y, src=x[0:128")
-    (loop,) = KernelModule(normalized(alone), "nki", SHAPES).loops
+    (loop,) = KernelModule(normalized(alone), Launch("nki", SHAPES)).loops
     assert loop.kind == "affine_range"

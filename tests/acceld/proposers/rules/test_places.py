@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Rule, Site
@@ -34,7 +35,7 @@ def read(place: Example, change: Sequence[str] = ()) -> KernelModule:
         for old, new in zip(change[::2], change[1::2], strict=True):
             assert old in source, old
             source = source.replace(old, new)
-    return KernelModule(source, api_of(place.source), place.shapes, dtypes)
+    return KernelModule(source, Launch(api_of(place.source), tuple(place.shapes), tuple(dtypes)))
 
 
 @pytest.mark.parametrize(

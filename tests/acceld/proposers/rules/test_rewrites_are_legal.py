@@ -9,6 +9,7 @@ import pytest
 from acceld.chips import NKI_DEFAULT
 from acceld.nki.errors import KernelFailure
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
+from acceld.nki.source.launches import Launch
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules.proposer import moves
 from acceld.workloads import ArraySpec, find_workloads, workload
@@ -27,7 +28,7 @@ def refusals(name: str) -> list[str]:
     shapes, dtypes = tuple(a.shape for a in tensors), tuple(a.dtype for a in tensors)
     chip = "trn3" if "mx" in name else "trn2"
     found = []
-    for move in moves(path.read_text(encoding="utf-8"), api="nki", shapes=shapes, dtypes=dtypes):
+    for move in moves(path.read_text(encoding="utf-8"), Launch("nki", shapes, dtypes)):
         text = move.apply()
         if text is None:
             continue

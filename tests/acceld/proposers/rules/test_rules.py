@@ -12,6 +12,7 @@ from acceld.errors import RuleRefused
 from acceld.model import Profile, Source
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules import rule_named
@@ -93,7 +94,9 @@ def test_a_copy_that_reduces_what_it_writes_keeps_every_bit_and_leaves_the_scala
 
 
 def test_tiles_of_float32_are_split_whatever_is_loaded_into_them() -> None:
-    kernel = KernelModule(places.SPLIT_PRODUCT, "nki_legacy", places.SPLIT_PRODUCT_SHAPES, ("bfloat16", "float32"))
+    kernel = KernelModule(
+        places.SPLIT_PRODUCT, Launch("nki_legacy", tuple(places.SPLIT_PRODUCT_SHAPES), ("bfloat16", "float32"))
+    )
     assert places_offered(rule_named("split_products"), kernel)
 
 
@@ -122,7 +125,7 @@ def test_a_place_without_the_pattern_is_refused(rule: str) -> None:
 
 def test_work_that_depends_on_the_loop_through_what_it_reads_is_no_refused_place() -> None:
     every, once = places.DRAIN_FED, places.DRAIN_FED.replace("src=x[row,", "src=x[0,")
-    kernels = [KernelModule(one, "nki", places.DRAIN_FED_SHAPES) for one in (every, once)]
+    kernels = [KernelModule(one, Launch("nki", tuple(places.DRAIN_FED_SHAPES))) for one in (every, once)]
     found = [
         [(one.line, one.precondition[:25]) for one in places_refused(rule_named("hoist_work"), one)] for one in kernels
     ]
@@ -194,9 +197,7 @@ LOADED = "".join(line for line in places.TURNED_ROWS.splitlines(keepends=True) i
 def test_a_loaded_tile_is_turned_from_where_it_is_loaded(source: str, dtypes: tuple[str, ...], block: str) -> None:
     shapes = ((2, 128, 1024 if "1024" in source else 512), (128, 4, 512))
     (turned,) = (
-        move.apply() or ""
-        for move in moves(source, api="nki", shapes=shapes, dtypes=dtypes)
-        if move.rule == "turn_by_transfer"
+        move.apply() or "" for move in moves(source, Launch("nki", shapes, dtypes)) if move.rule == "turn_by_transfer"
     )
     assert block in turned
     assert ("src=x[row, 0:128, 0:512]" not in turned) == (block.startswith("src=x") or "512:1024" in source)
@@ -212,12 +213,12 @@ def test_the_examples_of_the_documentation_suit_its_rule() -> None:
     rule = names["RULE"]
     assert {api_of(one.source) for one in names["PLACES"]} == rule.apis
     for one in names["PLACES"]:
-        kernel, inputs = KernelModule(one.source, api_of(one.source), one.shapes), arrays(*one.shapes)
+        kernel, inputs = KernelModule(one.source, Launch(api_of(one.source), one.shapes)), arrays(*one.shapes)
         (site,) = places_offered(rule, kernel)
         assert np.array_equal(run(rule.apply(kernel, site, site.variants[0]), *inputs), run(one.source, *inputs))
         for old, new in one.stays:
             assert old in one.source
-            changed = KernelModule(one.source.replace(old, new), api_of(one.source), one.shapes)
+            changed = KernelModule(one.source.replace(old, new), Launch(api_of(one.source), one.shapes))
             assert not places_offered(rule, changed) and places_refused(rule, changed)
 
 
@@ -237,14 +238,14 @@ def test_the_second_example_of_the_documentation_swaps_an_instruction_in_both_ap
     )
     for one, (old, square), product in zip(names["PLACES"], squares.items(), products, strict=True):
         source, api = one.source.replace(old, product), api_of(one.source)
-        kernel, inputs = KernelModule(source, api, one.shapes, ["float32"]), arrays(*one.shapes)
+        kernel, inputs = KernelModule(source, Launch(api, one.shapes, ("float32",))), arrays(*one.shapes)
         (site,) = places_offered(rule, kernel)
         after = rule.apply(kernel, site, site.variants[0])
         assert square in after and np.array_equal(run(after, *inputs), run(source, *inputs))
         narrow = source.replace(
             "second = nl.ndarray((128, 512), dtype=nl.float32", "second = nl.ndarray((128, 512), dtype=x.dtype"
         )
-        (refused,) = places_refused(rule, KernelModule(narrow, api, one.shapes, ["bfloat16"]))
+        (refused,) = places_refused(rule, KernelModule(narrow, Launch(api, one.shapes, ("bfloat16",))))
         assert refused.precondition.endswith("squares second, which may not be float32: declare second as float32")
 
 
@@ -257,11 +258,13 @@ def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
     twice = places.FROM_PSUM.replace(
         "copied = nl.copy(product)", "first = nl.copy(product)\n    copied = nl.copy(first)"
     )
-    rule, kernel = names["RULE"], KernelModule(twice, "nki_legacy", places.FROM_PSUM_SHAPES)
+    rule, kernel = names["RULE"], KernelModule(twice, Launch("nki_legacy", tuple(places.FROM_PSUM_SHAPES)))
     (site,) = places_offered(rule, kernel)
     after = rule.apply(kernel, site, site.variants[0])
     assert "copied = nl.copy(product)" in after and "first" not in after
-    read = KernelModule(twice.replace("value=result", "value=first"), "nki_legacy", places.FROM_PSUM_SHAPES)
+    read = KernelModule(
+        twice.replace("value=result", "value=first"), Launch("nki_legacy", tuple(places.FROM_PSUM_SHAPES))
+    )
     assert [one.precondition for one in places_refused(rule, read)] == [
         "first is also read in line 20: compute it again for that line, into another tile"
     ]

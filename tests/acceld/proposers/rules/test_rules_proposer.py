@@ -12,6 +12,7 @@ from pathlib import Path
 import acceld.proposers.rules as rules_package
 from acceld.daemon.build import problem_of
 from acceld.model import READING, Candidate, Kernel, Plan
+from acceld.nki.source.launches import Launch
 from acceld.proposers.interface import AttemptRequest, PlanRequest
 from acceld.proposers.rules import MODULES, all_rules, rule_named
 from acceld.proposers.rules.proposer import RulesProposer, moves, readings, refusals, rewrite, suggestions
@@ -64,7 +65,7 @@ def test_names_in_a_kernel_do_not_matter() -> None:
     renamed = source
     for number, name in enumerate(("logits", "weight", "row_max", "part_sum", "lhs_tile", "product")):
         renamed = re.sub(rf"\b{name}\b", f"v{number}", renamed)
-    before, after = (suggestions(text, "nki_legacy", shapes(one)) for text in (source, renamed))
+    before, after = (suggestions(text, Launch("nki_legacy", shapes(one))) for text in (source, renamed))
     assert [(s.rule, s.line) for s in before] == [(s.rule, s.line) for s in after] != []
 
 
@@ -78,7 +79,7 @@ def test_most_baselines_have_suggestions_and_all_can_be_read() -> None:
     with_some = 0
     for one in find_workloads().values():
         if one.family == "nkibench":
-            found = suggestions(one.baselines["nki_legacy"].read_text(), "nki_legacy", shapes(one))
+            found = suggestions(one.baselines["nki_legacy"].read_text(), Launch("nki_legacy", shapes(one)))
             benefits = [suggestion.benefit for suggestion in found]
             assert benefits == sorted(benefits, reverse=True)
             with_some += any(suggestion.rule != "place_engine" for suggestion in found)
@@ -131,8 +132,8 @@ def test_a_refusal_is_no_suggestion() -> None:
     for name in ("bmm", "lora", "gqa_full"):
         one = workload(name)
         source = one.baselines["nki_legacy"].read_text()
-        places = {(s.rule, s.line, s.key) for s in suggestions(source, "nki_legacy", shapes(one))}
-        refused = [(s.rule, s.line, s.key) for s in refusals(source, "nki_legacy", shapes(one))]
+        places = {(s.rule, s.line, s.key) for s in suggestions(source, Launch("nki_legacy", shapes(one)))}
+        refused = [(s.rule, s.line, s.key) for s in refusals(source, Launch("nki_legacy", shapes(one)))]
         assert refused and not places & set(refused)
 
 
@@ -186,29 +187,29 @@ LAUNCHED_FACTS = ((512, 512), (128, 128), 512)
 
 def test_a_kernel_that_the_file_passes_to_a_launcher_is_read() -> None:
     for entry in ("", "launched", "scaled"):
-        found = suggestions(LAUNCHED, "nki", LAUNCHED_FACTS, ("float32", "float32", ""), entry=entry)
+        found = suggestions(LAUNCHED, Launch("nki", LAUNCHED_FACTS, ("float32", "float32", ""), entry))
         assert "consume_psum" in {site.rule for site in found}, entry
 
 
 def test_a_kernel_below_a_condition_of_the_file_is_read() -> None:
     below = textwrap.indent(LAUNCHED[LAUNCHED.index("def scaled") : LAUNCHED.index("launched =")], "    ")
     source = f"try:\n    import nki\n    import nki.isa as nisa\n    import nki.language as nl\nexcept ImportError:\n    nki = None\n\nif nki is not None:\n    @nki.jit\n{below}"
-    (site,) = (one for one in suggestions(source, "nki", LAUNCHED_FACTS) if one.rule == "consume_psum")
-    assert "copied" not in rewrite(source, "nki", site, site.variants[0], LAUNCHED_FACTS)
+    (site,) = (one for one in suggestions(source, Launch("nki", LAUNCHED_FACTS)) if one.rule == "consume_psum")
+    assert "copied" not in rewrite(source, Launch("nki", LAUNCHED_FACTS), site, site.variants[0])
 
 
 def test_a_whole_number_among_the_arguments_is_known() -> None:
-    loops = [readings(LAUNCHED, "nki", (*LAUNCHED_FACTS[:2], n), (), "")[0].loops[0].trips for n in (512, None)]
+    loops = [readings(LAUNCHED, Launch("nki", (*LAUNCHED_FACTS[:2], n)))[0].loops[0].trips for n in (512, None)]
     assert loops == [4, None]
 
 
 def test_a_rewrite_that_needs_no_decision_keeps_the_branches() -> None:
-    kernels = readings(LAUNCHED, "nki", LAUNCHED_FACTS, (), "")
+    kernels = readings(LAUNCHED, Launch("nki", LAUNCHED_FACTS))
     assert ["    if biased:\n" in one.source for one in kernels] == [True, False]
-    (site,) = (one for one in suggestions(LAUNCHED, "nki", LAUNCHED_FACTS) if one.rule == "consume_psum")
-    changed = rewrite(LAUNCHED, "nki", site, site.variants[0], LAUNCHED_FACTS)
+    (site,) = (one for one in suggestions(LAUNCHED, Launch("nki", LAUNCHED_FACTS)) if one.rule == "consume_psum")
+    changed = rewrite(LAUNCHED, Launch("nki", LAUNCHED_FACTS), site, site.variants[0])
     assert "    if biased:\n" in changed and "copied" not in changed
-    moved = next(move.apply() for move in moves(LAUNCHED, api="nki", shapes=LAUNCHED_FACTS) if move.rule == site.rule)
+    moved = next(move.apply() for move in moves(LAUNCHED, Launch("nki", LAUNCHED_FACTS)) if move.rule == site.rule)
     assert moved is not None and "    if biased:\n" in moved
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from acceld.devices.cuda.rules import MODULES
 from acceld.errors import RuleRefused
+from acceld.nki.source.launches import Launch
 from acceld.proposers.rules import all_rules
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from acceld.proposers.rules.records import Site
@@ -25,12 +26,12 @@ TWO = (Path(__file__).parents[3] / "triton" / "two_launches.py").read_text()
 
 
 def sites(text: str, rule: str) -> list[Site]:
-    return [one for one in suggestions(text, "triton") if one.rule == rule]
+    return [one for one in suggestions(text, Launch("triton")) if one.rule == rule]
 
 
 def first(text: str, rule: str, variant: int = 0, key: str = "") -> str:
     site = next(site for site in sites(text, rule) if site.key.startswith(key))
-    changed = rewrite(text, "triton", site, site.variants[variant])
+    changed = rewrite(text, Launch("triton"), site, site.variants[variant])
     ast.parse(changed)
     return changed
 
@@ -56,12 +57,12 @@ LONG = ("moe_fp8_ds_routing_e32_h7168_i2048",)
 )
 def test_every_variant_of_every_site_of_a_baseline_is_python(name: str) -> None:
     text = workload(name).baselines["triton"].read_text()
-    found = suggestions(text, "triton")
+    found = suggestions(text, Launch("triton"))
     assert len({one.rule for one in found}) >= 3
     for one in found:
         assert one.variants and one.precondition and one.plan
         for variant in one.variants:
-            changed = rewrite(text, "triton", one, variant)
+            changed = rewrite(text, Launch("triton"), one, variant)
             assert changed != text
             ast.parse(changed)
 
@@ -233,9 +234,9 @@ def test_a_persistent_kernel_takes_tile_after_tile() -> None:
 
 def test_a_source_without_launches_is_refused_with_the_reason() -> None:
     with pytest.raises(RuleRefused, match="launches no function"):
-        suggestions(HEAD + "def f(x):\n    pass\n", "triton")
+        suggestions(HEAD + "def f(x):\n    pass\n", Launch("triton"))
     with pytest.raises(RuleRefused, match="not Python"):
-        suggestions("def f(:\n", "triton")
+        suggestions("def f(:\n", Launch("triton"))
 
 
 def test_a_site_of_another_source_is_refused() -> None:
@@ -244,7 +245,7 @@ def test_a_site_of_another_source_is_refused() -> None:
         site = sites(source, rule)[0]
         other = next(text for text in (ROW, GEMM, PREFILL) if not sites(text, rule))
         with pytest.raises(RuleRefused):
-            rewrite(other, "triton", site, site.variants[0])
+            rewrite(other, Launch("triton"), site, site.variants[0])
 
 
 def test_an_epilogue_moves_to_the_end_of_what_it_reads() -> None:

@@ -11,6 +11,7 @@ import pytest
 from acceld.model import Candidate, Kernel, Plan, Profile, Source
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
+from acceld.nki.source.launches import Launch
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
@@ -443,7 +444,7 @@ def crossing(*rewrites: str, below_us: float | None = None) -> PlanRequest:
     return replace(asked, parent=parent, partner=partner, below_us=below_us)
 
 
-COMPOSITE = next(move.step for move in moves(SILU, api="nki_legacy") if move.rule == "composite_activation")
+COMPOSITE = next(move.step for move in moves(SILU, Launch("nki_legacy")) if move.rule == "composite_activation")
 
 
 @pytest.mark.parametrize("proposer", [RulesProposer(), tuned()], ids=["single", "tuned"])
@@ -488,7 +489,7 @@ async def test_a_step_that_does_not_apply_any_more_gives_no_code_and_the_reason(
 
 
 def test_a_source_that_can_not_be_read_has_no_moves() -> None:
-    assert moves("def kernel(:", api="nki_legacy") == []
+    assert moves("def kernel(:", Launch("nki_legacy")) == []
 
 
 def test_fewer_steps_come_first_where_latencies_tie() -> None:
@@ -563,7 +564,7 @@ async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothin
 
 def test_a_move_promises_less_where_the_engines_that_it_relieves_are_idle() -> None:
     def promised(found: Profile | None) -> dict[str, float]:
-        return {move.step: move.benefit for move in moves(SILU, found, api="nki_legacy", shapes=((128, 1024),))}
+        return {move.step: move.benefit for move in moves(SILU, Launch("nki_legacy", ((128, 1024),)), found)}
 
     known, (busy, idle) = promised(None), (promised(profile(scalar=80.0)), promised(profile(scalar=10.0, dma=90.0)))
     assert set(busy) == set(idle) <= set(known)
@@ -595,7 +596,7 @@ def test_the_cut_that_fills_the_wait_of_the_busiest_engine_promises_most() -> No
     )
 
     def promised(found: Profile) -> dict[str, float]:
-        listed = moves(STAGES_NORMED, found, api="nki", shapes=tuple(STAGES_NORMED_SHAPES))
+        listed = moves(STAGES_NORMED, Launch("nki", tuple(STAGES_NORMED_SHAPES)), found)
         return {move.step: move.benefit for move in listed if move.rule == "pipeline_stages"}
 
     for_load, for_chain = promised(waiting(turn, load, product)), promised(waiting(turn, aggregate, product))
@@ -609,21 +610,19 @@ def test_parts_made_before_a_transpose_promise_a_third_of_the_time_of_transposes
     engines = dict(zip(lines, ("tensor", "scalar", "vector"), strict=True))
     spots = [{"line": lines[text], "engine": engine, "busy_us": 30.0} for text, engine in engines.items()]
     found = replace(profile(tensor=50.0, vector=100.0), details={"hot_spots": spots})
-    (move,) = [
-        one for one in moves(TURNED_PARTS, found, api="nki", shapes=((2, 128, 512),)) if one.rule == "turn_parts"
-    ]
+    (move,) = [one for one in moves(TURNED_PARTS, Launch("nki", ((2, 128, 512),)), found) if one.rule == "turn_parts"]
     assert move.benefit == pytest.approx(0.2)
 
 
 def test_a_line_of_the_critical_path_promises_its_share_when_it_moves_to_another_engine() -> None:
     found = waiting(1, 2, 3)
-    listed = {move.step: move.benefit for move in moves(DRAIN_FED, found, api="nki", shapes=tuple(DRAIN_FED_SHAPES))}
+    listed = {move.step: move.benefit for move in moves(DRAIN_FED, Launch("nki", tuple(DRAIN_FED_SHAPES)), found)}
     line = line_of(DRAIN_FED, "nisa.tensor_scalar")
     assert listed[f"place_engine scalar, line {line} (alone)"] == 0.25
     beside = replace(
         found, engines_us={"vector": 90.0}, details={"critical_path": [{**found.details["critical_path"][0]}]}
     )
-    off = {move.step: move.benefit for move in moves(DRAIN_FED, beside, api="nki", shapes=tuple(DRAIN_FED_SHAPES))}
+    off = {move.step: move.benefit for move in moves(DRAIN_FED, Launch("nki", tuple(DRAIN_FED_SHAPES)), beside)}
     assert off[f"place_engine scalar, line {line} (alone)"] == 0.01, "the vector engine is busy, but not on the path"
 
 
@@ -635,7 +634,7 @@ def test_a_line_for_which_the_busiest_engine_waits_promises_that_wait_when_it_mo
     def promised(engine: str) -> float:
         binding = {**found.details["binding"], "waits": [{**wait, "for_engine": engine}]}
         details = {**found.details, "binding": binding}
-        listed = moves(DRAIN_FED, replace(found, details=details), api="nki", shapes=tuple(DRAIN_FED_SHAPES))
+        listed = moves(DRAIN_FED, Launch("nki", tuple(DRAIN_FED_SHAPES)), replace(found, details=details))
         return next(move.benefit for move in listed if move.step == f"place_engine scalar, line {line} (alone)")
 
     assert promised("vector") == 0.4 and promised("scalar") == 0.25, "without the wait, the share of the path"
@@ -645,8 +644,8 @@ def test_loads_that_end_before_the_busiest_engine_starts_promise_their_time() ->
     load = line_of(LOADED_FIRST, "dst=loaded, src=w")
     start = [{"line": load, "engine": "dma", "us": 30.0}, {"line": load + 1, "engine": "vector", "us": 5.0}]
     found = replace(profile(tensor=60.0), details={"binding": {"engine": "tensor", "waits": [], "start": start}})
-    known = moves(LOADED_FIRST, None, api="nki", shapes=tuple(LOADED_FIRST_SHAPES))
-    listed = moves(LOADED_FIRST, found, api="nki", shapes=tuple(LOADED_FIRST_SHAPES))
+    known = moves(LOADED_FIRST, Launch("nki", tuple(LOADED_FIRST_SHAPES)))
+    listed = moves(LOADED_FIRST, Launch("nki", tuple(LOADED_FIRST_SHAPES)), found)
     assert [(move.step, move.benefit) for move in listed if move.rule == "order_loads"] == [
         (f"order_loads {variant}, line {load - 2}", 0.3) for variant in ("in parts of 512 columns", "later")
     ]
