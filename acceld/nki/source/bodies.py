@@ -8,7 +8,8 @@ For example, the kernel may loop over tiles and call a function for each ::
         for t in range(8):                               nisa.dma_copy(dst=tile, src=x[r0:r0 + rows, :])
             _rows(x, out, 128 * t, 128)                  ...
 
-Rules read such a function as they read a kernel, because its arguments are tensors in HBM and numbers.
+Rules read such a function as they read a kernel, because its arguments are tensors in HBM, tiles on the chip, and
+numbers.
 """
 
 from __future__ import annotations
@@ -16,23 +17,25 @@ from __future__ import annotations
 import ast
 import functools
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
 
 from acceld.nki.source.launches import Launch
-from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import bindings, is_straight, names_in, walked
+from acceld.nki.source.reading import KernelModule, kernel_module
+from acceld.nki.source.syntax import Returned, bindings, is_straight, names_in, root, value_of, walked
 
-Fact = tuple[tuple[int, ...] | int | None, str]
-"""Shape and dtype of a tensor, or the value of a number (None if it is unknown or varies) and no dtype."""
+Fact = tuple[tuple[int, ...] | int | None, str, str]
+"""Shape, dtype and memory of a tensor or tile, or the value of a number (None if it is unknown or varies), "" and ""."""
+_NUMBER: Fact = (None, "", "")
+"""A number of which only that is known."""
 
 
 def bodies(kernel: KernelModule) -> list[Launch]:
-    """Return the functions that do a part of the kernel's work, as launches of their own, in the order of the file.
+    """Return the functions that do a part of the kernel's work, as launches of their own, in the order of their first calls.
 
-    These are the functions that ``kernel`` calls as statements with tensors of HBM and numbers only.
+    These are the functions that ``kernel`` calls with tensors, tiles and numbers only, as statements or for their result.
 
-    Every use of such a function in its file is such a call. The function returns nothing, and no tensor is passed to it
-    twice, so each of its parameters is the only name of a tensor.
+    Every use of such a function in its file is such a call. No tensor or tile is passed to it twice, so each of its
+    parameters is the only name of a tensor. The function returns nothing, or tiles in its last statement.
     """
     others = [one for one in kernel.module.body if isinstance(one, ast.FunctionDef) and one is not kernel.function]
     if not others:
@@ -41,38 +44,60 @@ def bodies(kernel: KernelModule) -> list[Launch]:
     used = Counter(
         one.id for one in walked(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
     )
+    calls = {node: _calls(kernel.function, node.name) for node in others if once[node.name] == 1 and _is_plain(node)}
     found = []
-    for node in others:
-        given = node.args
-        plain = not (given.vararg or given.kwarg or given.posonlyargs or given.kwonlyargs or node.decorator_list)
-        calls = _calls(kernel.function, node.name) if plain and once[node.name] == 1 else []
-        if not calls or len(calls) != used[node.name] or not is_straight(node) or _returns(node):
+    for node in sorted((node for node in calls if calls[node]), key=lambda node: calls[node][0].lineno):
+        if len(calls[node]) != used[node.name]:
             continue
-        merged = functools.reduce(_common, (_facts(kernel, node, call) for call in calls))
-        if merged is not None:
-            shapes, dtypes = tuple(one for one, _ in merged), tuple(dtype for _, dtype in merged)
-            found.append(replace(kernel.launch, entry=node.name, shapes=shapes, dtypes=dtypes))
+        facts = functools.reduce(_common, (_facts(kernel, node, call) for call in calls[node]))
+        if facts is not None:
+            shapes, dtypes, memories = zip(*facts, strict=True) if facts else ((), (), ())
+            found.append(Launch(kernel.api, shapes, dtypes, node.name, memories, kernel.programs))
+            _complete(kernel, found[-1], calls[node])
     return found
 
 
+def _is_plain(node: ast.FunctionDef) -> bool:
+    """Tell whether a function has no decorator, takes a fixed number of arguments by name or position, branches and loops
+    in no unusual way, and returns nothing before its end.
+    """
+    given = node.args
+    several = given.vararg or given.kwarg or given.posonlyargs or given.kwonlyargs
+    return not several and not node.decorator_list and is_straight(node) and not _returns_early(node)
+
+
+def _complete(kernel: KernelModule, launch: Launch, calls: Sequence[ast.Call]) -> None:
+    """Give ``kernel`` the shape and dtype of the tile that a function returns to each of ``calls``."""
+    targets = [one.made.name for one in kernel.statements if value_of(one) in calls and one.target is not None]
+    if kernel.returned.keys() & set(targets):
+        function = kernel_module(kernel.source, launch)
+        tile = function.statements[-1].mentions[0]
+        made = Returned(function.space_of(tile.name), function.extents(tile), function.dtype_of(tile.name))
+        kernel.returned |= {name: made for name in targets if name in kernel.returned}
+
+
 def _calls(function: ast.FunctionDef, name: str) -> list[ast.Call]:
+    """Return the calls of the function ``name`` that are a statement, an assigned value or a returned value."""
     return [
         node.value
         for node in ast.walk(function)
-        if isinstance(node, ast.Expr)
+        if isinstance(node, ast.Expr | ast.Assign | ast.Return)
         and isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Name)
         and node.value.func.id == name
     ]
 
 
-def _returns(function: ast.FunctionDef) -> bool:
-    """Tell whether a function has a return statement."""
-    return any(isinstance(node, ast.Return) for node in ast.walk(function))
+def _returns_early(function: ast.FunctionDef) -> bool:
+    """Tell whether a function has a return statement that is not its last statement, or that returns more than names."""
+    found = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    names = found[0].value if found else None
+    several = names.elts if isinstance(names, ast.Tuple) else [names]
+    return bool(found) and (found != function.body[-1:] or not all(isinstance(one, ast.Name) for one in several))
 
 
 def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> list[Fact] | None:
-    """Return what a call passes for each parameter; None unless it passes tensors of HBM, each once, and numbers."""
+    """Return what a call passes for each parameter; None unless it passes tensors and tiles, each once, and numbers."""
     parameters = [one.arg for one in function.args.args]
     defaults = function.args.defaults
     given: dict[str, ast.expr] = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
@@ -95,7 +120,8 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
         value = given[name]
         if value in defaults and any(bound[one.id] for one in names_in(value)):
             return None  # a name of the module, and another one in the kernel
-        if isinstance(value, ast.Name) and bound[value.id] > 1 and not kernel.is_number(value):
+        named = root(value)
+        if bound[named] > 1 and not kernel.is_number(value):
             return None  # it may be another tensor in each call
         fact = _fact(kernel, value, tensors)
         if fact is None:
@@ -105,41 +131,36 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
 
 
 def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | None:
-    """Return what an argument is, and add the name of a tensor to ``tensors``; None for a tile, or for what is not
-    understood.
-    """
+    """Return what an argument is, and add the name of a tensor or tile to ``tensors``; None for what is not understood."""
     match value:
         case ast.Constant(value=bool() as setting):
-            return int(setting), ""
+            return int(setting), "", ""
         case ast.Constant(value=None | str()):
-            return None, ""
+            return _NUMBER
         case ast.Name(id=name) if name in kernel.other_shapes:
             return None  # a second name of a tensor
-        case ast.Name(id=name) if isinstance(kernel.shapes.get(name), tuple):
-            tensors.append(name)
-            shape = kernel.shapes[name]
-            assert shape is not None, "the case above"
-            return shape, kernel.dtypes.get(name, "")
-        case ast.Name(id=name) if name in kernel.buffers and kernel.space_of(name) == "hbm":
-            tensors.append(name)
-            extents = kernel.buffers[name].shape
-            known = tuple(extent for extent in extents if extent is not None)
-            return (known, _declared(kernel, name)) if len(known) == len(extents) else None
-        case ast.Name(id=name) if name in kernel.shapes and kernel.constant(value) is None:
-            return None, ""  # an argument of the kernel that is no array
+        case ast.Name(id=name) if kernel.shapes.get(name, ()) is None and kernel.constant(value) is None:
+            return _NUMBER  # an argument of the kernel that is no array
     number = kernel.constant(value)
     if number is not None:
-        return number, ""
+        return number, "", ""
     if kernel.affine(value) is not None or kernel.number(value) is not None or kernel.is_number(value):
-        return None, ""
-    return None
+        return _NUMBER
+    access = kernel.access(value)
+    if access is None or (access.dims is not None and kernel.is_tensor(access.name)):
+        return None
+    memory, shape = kernel.space_of(access.name), kernel.extents(access)
+    tensors.append(access.name)
+    return (shape, _dtype(kernel, access.name), memory) if shape is not None and memory else None
 
 
-def _declared(kernel: KernelModule, name: str) -> str:
-    """Return the dtype of a declared tensor without its module; empty if it is not known."""
+def _dtype(kernel: KernelModule, name: str) -> str:
+    """Return the dtype of an argument, or of a tensor or tile that is bound once; empty if it is not known."""
+    if name in kernel.returned:
+        return kernel.returned[name].dtype
     given = kernel.declared_dtype(name)
-    owner = given.removesuffix(".dtype")
-    return given.rpartition(".")[2] if owner == given else kernel.dtypes.get(owner, "")
+    owner = given.removesuffix(".dtype") if given else name
+    return given.rpartition(".")[2] if owner == given else kernel.dtypes.get(owner, "") or kernel.dtype_of(owner)
 
 
 def _common(one: list[Fact] | None, other: list[Fact] | None) -> list[Fact] | None:
@@ -150,8 +171,10 @@ def _common(one: list[Fact] | None, other: list[Fact] | None) -> list[Fact] | No
     for left, right in zip(one, other, strict=True):
         if left == right:
             found.append(left)
+        elif isinstance(left[0], tuple) and isinstance(right[0], tuple) and left[0] == right[0] and left[2] == right[2]:
+            found.append((left[0], "", left[2]))
         elif isinstance(left[0], tuple) or isinstance(right[0], tuple):
             return None
         else:
-            found.append((None, ""))
+            found.append(_NUMBER)
     return found

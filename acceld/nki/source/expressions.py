@@ -45,6 +45,9 @@ class ExpressionReader(ParsedText):
         """
         self.other_shapes: set[str] = set()
         """Names of arguments and of tensors in HBM that ``reshape`` gave another shape."""
+        self.tiles: dict[str, str] = {}
+        """The memory, ``sbuf`` or ``psum``, of each parameter that is a tile on the chip."""
+        self.parameters: list[str] = []
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
         """Names that may have more than one meaning."""
@@ -57,6 +60,10 @@ class ExpressionReader(ParsedText):
         """Number of iterations by loop variable; None if the number is not known, or if loops with the same variable
         have different numbers.
         """
+
+    def is_tensor(self, name: str) -> bool:
+        """Tell whether a name is an argument in HBM, or another shape of a tensor in HBM."""
+        return name in self.other_shapes or (name in self.parameters and name not in self.tiles)
 
     def callee(self, call: ast.Call) -> str:
         """Return the name of the called function without its module, such as ``exp`` for ``nl.exp(...)``."""
@@ -381,7 +388,7 @@ class ExpressionReader(ParsedText):
 
     def _rank_in_hbm(self, name: str) -> int:
         """Return the number of dimensions of a tensor in HBM; 0 if the name is not known to be one."""
-        if name in self.aliases or name in NO_TILES:
+        if name in self.aliases or name in NO_TILES or name in self.tiles:
             return 0
         if name in self.buffers:
             buffer = self.buffers[name]

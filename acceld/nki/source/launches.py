@@ -8,6 +8,8 @@ from acceld.model import Kernel
 
 Shapes = tuple[tuple[int, ...] | int | None, ...]
 Dtypes = tuple[str, ...]
+ON_CHIP = ("sbuf", "psum")
+"""Memories of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,12 @@ class Launch:
     """The dtypes of the arguments, in the same order; "" for a scalar."""
     entry: str = ""
     """The kernel's function; "" for the function of the file that a person would launch."""
+    memories: tuple[str, ...] = ()
+    """The memory of each array among the arguments, ``hbm``, ``sbuf`` or ``psum``; empty if all arrays are in HBM."""
     programs: tuple[int, ...] | None = None
     """Number of programs along each axis, () for one program; None if it is not known."""
 
 
 def launch_of(kernel: Kernel, shapes: Shapes = (), dtypes: Dtypes = ()) -> Launch:
     """Return the launch of ``kernel`` with arguments of these shapes and dtypes."""
-    return Launch(kernel.api, shapes, dtypes, kernel.entry, kernel.programs)
+    return Launch(kernel.api, shapes, dtypes, kernel.entry, programs=kernel.programs)

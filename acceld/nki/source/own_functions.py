@@ -15,6 +15,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from acceld.nki.source.launches import ON_CHIP
 from acceld.nki.source.signatures import positional
 from acceld.nki.source.syntax import DECLARATIONS, LOOPS, NO_TILES, bindings, called, names_in, numbers, root
 
@@ -39,13 +40,15 @@ class OwnFunction:
     parameters: tuple[str, ...]
     reads: frozenset[str]
     writes: frozenset[str]
+    result: str = ""
+    """The memory of the new tile that the function returns, ``sbuf`` or ``psum``; "" if it returns nothing."""
 
 
 def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
     """Return the plain functions of a file whose reads and writes are all known, by name.
 
-    Such a function has no decorator and returns nothing. It only declares tiles, computes sizes, loops over ranges,
-    branches, and calls instructions or other such functions.
+    Such a function has no decorator. It only declares tiles, computes sizes, loops over ranges, branches, and calls
+    instructions or other such functions. It returns nothing, or in its last statement a tile that it declares.
     """
     once = bindings(module)
     defined = {one.name: one for one in module.body if isinstance(one, ast.FunctionDef) and once[one.name] == 1}
@@ -75,6 +78,8 @@ class _Reader:
     """The parameter or declared tile to which a name of a tile, or of a part of a tile, belongs."""
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
+    spaces: dict[str, str] = field(default_factory=dict)
+    """The memory of each declared tile."""
     _keeps_lanes: bool = False
     """True if a shuffle may leave lanes of its destination as they are."""
 
@@ -94,9 +99,16 @@ class _Reader:
             if isinstance(one, ast.keyword)
         )
         self.roots = {name: name for name in parameters}
-        if not self._understood(node.body):
+        *body, last = node.body
+        returned = last.value.id if isinstance(last, ast.Return) and isinstance(last.value, ast.Name) else ""
+        if not self._understood(body if returned else node.body):
             return None
-        return OwnFunction(parameters, frozenset(self.reads & {*parameters}), frozenset(self.writes & {*parameters}))
+        result = self.spaces.get(returned, "")
+        if returned and (result not in ON_CHIP or self.roots[returned] != returned):
+            return None
+        return OwnFunction(
+            parameters, frozenset(self.reads & {*parameters}), frozenset(self.writes & {*parameters}), result
+        )
 
     def _understood(self, body: Sequence[ast.stmt]) -> bool:
         return all(self._statement(one) for one in body)
@@ -125,6 +137,8 @@ class _Reader:
         """
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in DECLARATIONS:
             root = name
+            given = [called(one.value) for one in value.keywords if one.arg == "buffer"]
+            self.spaces[name] = given[0] if given else ""
         else:
             root = self._root(value)
         if not root:

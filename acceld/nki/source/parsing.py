@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from acceld.errors import RuleRefused, UsageError
 from acceld.nki.entry import entry_in, launched_function
 from acceld.nki.source.expressions import ExpressionReader
-from acceld.nki.source.launches import Launch
+from acceld.nki.source.launches import ON_CHIP, Launch
 from acceld.nki.source.own_functions import own_functions
 from acceld.nki.source.signatures import of_call, positional
 from acceld.nki.source.syntax import (
@@ -33,6 +33,7 @@ from acceld.nki.source.syntax import (
     Buffer,
     Item,
     Loop,
+    Returned,
     Statement,
     below,
     bindings,
@@ -61,6 +62,8 @@ class SourceReader(ExpressionReader):
         facts = dict(zip(self.parameters, launch.shapes, strict=False))
         self.shapes = {name: None if isinstance(one, int) else one for name, one in facts.items()}
         self.dtypes = dict(zip(self.parameters, launch.dtypes, strict=False))
+        memories = zip(self.parameters, launch.memories, strict=False)
+        self.tiles = {name: memory for name, memory in memories if memory in ON_CHIP}
         bound, counted, looped = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
         self._constants((name, ast.Constant(one)) for name, one in facts.items() if isinstance(one, int))
@@ -88,6 +91,8 @@ class SourceReader(ExpressionReader):
         self.left_behind = _used_outside(self.function)
         """Names of numbers that loops bind, and whose last value the function uses behind these loops."""
         self.ambiguous |= self.left_behind
+        self.returned: dict[str, Returned] = {}
+        """The tiles that functions of the file return, by name."""
         self._summed: frozenset[str] = frozenset()
         """Tiles to which a product was written in the statements read so far."""
         self.items: list[Item] = self._body(self.function.body, None)
@@ -313,7 +318,7 @@ class SourceReader(ExpressionReader):
                 return False
         if shape is None or None in shape or self._bound[name] > 1 or self._bound[tensor] > 1:
             return False
-        if tensor not in self.parameters and not self._is_in_hbm(tensor):
+        if not self.is_tensor(tensor) and not self._is_in_hbm(tensor):
             return False
         if sum(_uses(one, tensor) for one in self.function.body) != 1:
             return False
@@ -356,7 +361,7 @@ class SourceReader(ExpressionReader):
         return found
 
     def _operation(self, statement: Statement, target: ast.expr | None, call: ast.Call) -> None:
-        if target is None and isinstance(call.func, ast.Name) and self._own_call(statement, call.func.id, call):
+        if isinstance(call.func, ast.Name) and self._own_call(statement, call.func.id, call, target):
             return
         op = self.callee(call)
         if op == "core_barrier" and call.args and root(call.func) in NO_TILES:
@@ -417,22 +422,31 @@ class SourceReader(ExpressionReader):
             for one in walked(node)
         )
 
-    def _own_call(self, statement: Statement, name: str, call: ast.Call) -> bool:
-        """Fill in ``statement`` from a call of a function of the kernel's own file.
+    def _own_call(self, statement: Statement, name: str, call: ast.Call, result: ast.expr | None) -> bool:
+        """Fill in ``statement`` from a call of a function of the kernel's own file, whose result, a new tile, gets the name
+        ``result``, if that is given.
 
-        Return False, without a change, unless the function is understood, writes one tile on the chip, and reads only such
-        tiles and arguments of the kernel. The operation is called ``name()``.
+        Return False, without a change, unless the function is understood, writes or returns one tile on the chip, and
+        reads only such tiles and arguments of the kernel. The operation is called ``name()``.
         """
         own = self._own.get(name)
         if own is None or len(call.args) > len(own.parameters) or any(one.arg is None for one in call.keywords):
             return False
         given = self._arguments(call, own.parameters)
         written = [one for one in given if one in own.writes]
-        if len(written) != 1 or not all(self._is_readable(access.name) for access in self._accessed(given)):
+        if not all(self._is_readable(access.name) for access in self._accessed(given)):
             return False
-        target = self.access(given.pop(written[0]))
-        if target is None or target.name in self.parameters:
+        if result is not None and (not own.result or not isinstance(result, ast.Name) or result.id in self.buffers):
             return False
+        written += [""] if own.result else []
+        if len(written) != 1 or bool(own.result) != (result is not None):
+            return False
+        target = self.access(given.pop(written[0]) if result is None else result)
+        if target is None or self.is_tensor(target.name):
+            return False
+        if result is not None:
+            self.returned[target.name] = Returned(own.result)
+            self.ambiguous |= {target.name} if self._bound[target.name] > 1 else set()
         statement.kind, statement.op, statement.target, statement.args = "op", f"{name}()", target, given
         statement.augmented = written[0] in own.reads or any(one.name == target.name for one in self._accessed(given))
         self._reads(statement)
@@ -443,7 +457,8 @@ class SourceReader(ExpressionReader):
 
     def _is_readable(self, name: str) -> bool:
         """Tell whether a name is a tile on the chip or an argument of the kernel."""
-        return name in self.parameters or (name in self.buffers and not self.buffers[name].space.endswith("hbm"))
+        on_chip = name in self.buffers and not self.buffers[name].space.endswith("hbm")
+        return on_chip or name in self.parameters or name in self.returned
 
     def _accumulates(self, statement: Statement, target: Access) -> bool:
         """Tell whether a matrix product of the current API may add to the values that its destination holds.

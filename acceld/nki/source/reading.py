@@ -52,6 +52,7 @@ class KernelModule(SourceReader):
 
     def __init__(self, source: str, launch: Launch) -> None:
         super().__init__(source, launch)
+        self.ambiguous |= {name for name in self.tiles if self.writers(name)}  # the caller reads what is in them
         for loop in self.loops:
             if loop.kind == "affine_range" and carried_names(loop):
                 loop.kind = "sequential_range"
@@ -185,14 +186,16 @@ class KernelModule(SourceReader):
 
     def space_of(self, name: str) -> str:
         """Return the memory of a tile or tensor: ``hbm``, ``sbuf`` or ``psum``; empty if it is not known."""
-        if name in self.parameters or name in self.other_shapes:
+        if self.is_tensor(name):
             return "hbm"
         if name in self.buffers:
             space = self.buffers[name].space
             return "hbm" if space.endswith("hbm") else space
+        if name in self.tiles or name in self.returned:
+            return self.tiles.get(name) or self.returned[name].memory
         writers = self.writers(name)
         if any(writer.kind == "other" for writer in writers):
-            return ""  # for example a tile that a function in the kernel's file returns
+            return ""  # for example a tile that a function of another file returns
         spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in writers}
         return spaces.pop() if len(spaces) == 1 else ""
 
@@ -271,6 +274,8 @@ class KernelModule(SourceReader):
             makers = [one] if (one := self.declaration(name)) is not None else self.writers(name)
             if len(makers) != 1 or makers[0].kind == "other" or makers[0].augmented or makers[0].made.name != name:
                 return ""
+            if name in self.returned:
+                return self.returned[name].dtype
             given, source = self._dtype_text(makers[0]), makers[0].reads.get("src")
             if given and not given.endswith(".dtype"):
                 return given.rpartition(".")[2]
@@ -343,6 +348,8 @@ class KernelModule(SourceReader):
             return self.shapes.get(name)
         if name in self.buffers:
             return self.buffers[name].shape
+        if name in self.returned:
+            return self.returned[name].shape
         writers = self.writers(name)
         if not writers or writers[0].target is None or writers[0].target.name != name or name in self._asked:
             return None

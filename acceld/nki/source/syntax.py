@@ -285,6 +285,15 @@ class Buffer:
         return isinstance(self.declaration.args.get("shape"), ast.Tuple | ast.List)
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A tile on the chip that a function of the file returns."""
+
+    memory: str
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+
+
 def accesses(statement: Statement) -> list[Access]:
     """Return every access that a statement reads or writes, once each. The name that a declaration declares
     does not count.

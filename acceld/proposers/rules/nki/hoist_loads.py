@@ -126,7 +126,7 @@ def _source(kernel: KernelModule, load: Statement) -> Access | None:
     source = load.reads.get("src")
     if kernel.mask(load) or load.target is None or load.target.dims is not None or source is None:
         return None
-    return source if source.name in {*kernel.parameters, *kernel.other_shapes} else None
+    return source if kernel.is_tensor(source.name) else None
 
 
 def _repeating(kernel: KernelModule, load: Statement, names: frozenset[str]) -> Iterator[tuple[Loop, Sequence[Loop]]]:

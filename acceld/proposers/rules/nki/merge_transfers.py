@@ -146,7 +146,7 @@ def _row(kernel: KernelModule, source: Access) -> tuple[int, int] | None:
     """Return the first element and the number of elements of a row of a tensor in HBM; None if ``source`` is no part of one
     row.
     """
-    shape = kernel.shapes.get(source.name) if source.name in {*kernel.parameters, *kernel.other_shapes} else None
+    shape = kernel.shapes.get(source.name) if kernel.is_tensor(source.name) else None
     if shape is None or len(shape) != 2 or None in shape:
         return None
     rows, columns = (int(extent or 0) for extent in shape)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.launches import ON_CHIP
 from acceld.nki.source.nests import all_accesses, around, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import BINARY, COPIES, LOADS, UNARY, Access, Dim, Loop, Statement
@@ -22,7 +23,6 @@ BLOCK = 128
 _WIDEST_MOVING = 512
 _NISA = "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy".split()
 _ELEMENTWISE = frozenset([*_NISA, *BINARY, *UNARY])
-_ON_CHIP = ("sbuf", "psum")
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class _Origin:
 
     def _alone(self, name: str, steps: dict[Statement, None]) -> str:
         kernel, turn = self._kernel, self._swap.turn
-        if name in kernel.ambiguous or kernel.space_of(name) not in _ON_CHIP:
+        if name in kernel.ambiguous or kernel.space_of(name) not in ON_CHIP:
             return f"line {turn.line}: {name} is not a tile on the chip: copy it there first"
         for reader in kernel.readers(name):
             if reader is not turn and reader not in steps:

@@ -214,7 +214,7 @@ def _in_sbuf(kernel: KernelModule, name: str) -> bool:
     """Return True if a tile is known to be in SBUF. In a legacy kernel that never uses PSUM, all tiles on the chip are in
     SBUF; in the current API a tile that is not declared may be the result of a function in another file.
     """
-    if name in kernel.parameters or kernel.space_of(name) == "hbm":
+    if kernel.space_of(name) == "hbm":
         return False
     if kernel.api == "nki":
         return kernel.space_of(name) == "sbuf"

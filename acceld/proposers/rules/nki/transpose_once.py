@@ -203,7 +203,7 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
     assert blocks is not None
     load, copies = writers[0], kernel.readers(turn.made.name)
     source = load.reads.get("src")
-    names = source.variables if source is not None and source.name in kernel.parameters else None
+    names = source.variables if source is not None and kernel.is_tensor(source.name) else None
     loops = [blocks, *around(blocks)]
     repeats = [loop for loop in loops if names is not None and loop.variable not in {*names, blocks.variable}]
     if names is None or not repeats:

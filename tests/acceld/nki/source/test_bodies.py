@@ -74,7 +74,8 @@ def test_the_work_in_a_function_is_rewritten_in_place() -> None:
         ("        _scaled_rows(x,", "        x = x\n        _scaled_rows(x,"),  # perhaps another tensor
         ("    columns = x.shape[1]\n", "    columns = x.shape[1]\n    if r0 > 5:\n        return\n"),
         ("def _scaled_rows(x, scale, out, r0, rows)", "def _scaled_rows(x, scale, out, r0, *rows)"),
-        ("buffer=nl.shared_hbm", "buffer=nl.sbuf"),
+        ("        _scaled_rows(x, scale,", "        _scaled_rows(x, [scale],"),
+        ("        _scaled_rows(x, scale,", "        scales = scale\n        _scaled_rows(x, scales,"),
     ],
 )
 def test_a_function_that_may_be_called_with_something_else_is_no_place(old: str, new: str) -> None:
@@ -217,3 +218,96 @@ def test_a_dtype_has_the_name_that_the_file_gives_it() -> None:
     assert (kernel.dtype_of("tile"), kernel.declared_dtype("made")) == ("int32", "nl.float32")
     places = {move.step for move in moves(source, Launch("nki", ((128, 256),), ("int32",)))}
     assert "place_engine gpsimd, line 16 (alone)" in places and not any("line 13" in one for one in places), places
+
+
+TILED = """
+P = 128
+
+
+def _loaded(x, r0, columns):
+    tile = nl.ndarray((P, columns), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[r0:r0 + P, 0:columns])
+    return tile
+
+
+def _combined(left, right):
+    total = nl.ndarray(left.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=total, data1=left, data2=right, op=nl.add)
+    twice = nl.ndarray(left.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=twice, data=total, op0=nl.multiply, operand0=2.0)
+    made = nl.ndarray(left.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=made, data=twice, op0=nl.add, operand0=1.0)
+    return made
+
+
+def _normalize(dst, src, columns):
+    square = nl.ndarray((P, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=square, data1=src, data2=src, op=nl.multiply)
+    total = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=square, axis=1)
+    mean = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=mean, data=total, op0=nl.multiply, operand0=1.0 / columns)
+    shifted = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=shifted, data=mean, op0=nl.add, operand0=1e-5)
+    scale = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=scale, op=nl.rsqrt, data=shifted)
+    nisa.tensor_scalar(dst=dst, data=src, op0=nl.multiply, operand0=scale)
+
+
+def _finished(dst, tile, bias):
+    twice = nl.ndarray(tile.shape, dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=twice, data=tile, op0=nl.multiply, operand0=2.0)
+    nisa.tensor_tensor(dst=tile, data1=twice, data2=bias, op=nl.add)
+    nisa.tensor_copy(dst=dst, src=tile)
+"""
+TILED_BODY = """
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    more = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(rows // P):
+        added = _loaded(y, 128 * t, columns)
+        first = _loaded(x, 128 * t, columns)
+        both = _combined(first, added)
+        done = nl.ndarray((P, columns), dtype=nl.float32, buffer=nl.sbuf)
+        _normalize(done, both, columns)
+        ended = nl.ndarray((P, columns), dtype=nl.float32, buffer=nl.sbuf)
+        _finished(ended[:, 0:columns], done, added)
+        nisa.dma_copy(dst=out[128 * t:128 * t + P, 0:columns], src=ended)
+        nisa.dma_copy(dst=more[128 * t:128 * t + P, 0:columns], src=done)
+    return out, more
+"""
+TILED_KERNEL = f"{HEAD}{TILED}\n\n@nki.jit{current('x, y', TILED_BODY).split('@nki.jit', 1)[1]}"
+TILED_SHAPES = ((256, 256), (256, 256))
+
+
+def test_functions_of_tiles_are_read_with_the_shapes_of_their_calls() -> None:
+    kernel = KernelModule(normalized(TILED_KERNEL), Launch("nki", TILED_SHAPES, DTYPES))
+    found = {one.entry: one for one in bodies(kernel)}
+    assert list(found) == ["_loaded", "_combined", "_normalize", "_finished"], "in the order of their calls"
+    tile = (128, 256)
+    assert found["_loaded"].memories == ("hbm", "", "") and found["_combined"].memories == ("sbuf", "sbuf")
+    assert found["_combined"].shapes == (tile, tile) and found["_normalize"].shapes == (tile, tile, 256)
+    assert found["_finished"].dtypes == ("float32",) * 3
+    assert kernel.extents(kernel.uses["both"][0][1]) == tile and kernel.dtype_of("both") == "float32"
+    assert kernel.ambiguous == {"_finished", "added", "done", "ended"}, "_finished() writes two tiles"
+
+
+def test_every_rewrite_in_a_function_of_tiles_is_right() -> None:
+    given, made = arrays(*TILED_SHAPES, seed=3), dict[str, str]()
+    first, second = "return out, more", "return more, out"
+    expected = run(TILED_KERNEL, *given), run(TILED_KERNEL.replace(first, second), *given)
+    for move in moves(TILED_KERNEL, Launch("nki", TILED_SHAPES, DTYPES)):
+        if (text := move.apply()) is not None:
+            made[move.rule] = text
+            results = run(text, *given), run(text.replace(first, second), *given)
+            assert np.allclose(results, expected, rtol=1e-4, atol=1e-5), move.step
+    assert {"fold_scalars", "reduce_in_activation", "place_engine"} <= made.keys()
+    changed = as_before(TILED_KERNEL, made["reduce_in_activation"])
+    assert "_combined(first, added)" in changed and "def _combined(left, right):" in changed
+
+
+def test_a_tile_that_a_function_changes_keeps_what_its_caller_reads() -> None:
+    launch = Launch("nki", ((128, 256),) * 3, ("float32",) * 3, "_finished", ("sbuf", "sbuf", "sbuf"))
+    kernel = KernelModule(normalized(TILED_KERNEL), launch)
+    assert kernel.ambiguous == {"dst", "tile"} and kernel.space_of("bias") == "sbuf"
+    assert kernel.extents(kernel.uses["bias"][0][1]) == (128, 256)

@@ -134,7 +134,7 @@ def test_work_at_an_index_that_is_named_in_the_loop_stays() -> None:
         assert "hoist_work" not in {move.rule for move in moves(source, Launch("nki", SHAPES))}, index
 
 
-def test_the_memory_of_a_tile_that_an_own_function_returns_is_not_known() -> None:
+def test_the_memory_of_a_tile_that_an_unknown_function_returns_is_not_known() -> None:
     source = SCALED.replace(
         "        made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)", "        made = fresh(tile)"
     )
