@@ -46,7 +46,7 @@ class DraftArgument:
 
     @property
     def is_mask(self) -> bool:
-        """True for an array whose values mean yes or no. A workload's distributions do not change the values of
+        """Tell whether the values of an array mean yes or no. A workload's distributions do not change the values of
         such an array.
         """
         return self.two_valued or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()

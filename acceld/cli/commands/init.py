@@ -258,11 +258,12 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise UsageError(
                 f"{sample} is no file of arrays: {error}",
-                hint="numpy.savez writes one, with the arrays by argument name",
+                hint="numpy.savez writes such a file, with the arrays by argument name",
             ) from error
         if isinstance(arrays, np.ndarray):
             raise UsageError(
-                f"{sample} holds one array without a name", hint="write it by numpy.savez, by argument name"
+                f"{sample} holds one array without a name",
+                hint="write the file by numpy.savez, with a name for each array: numpy.savez(FILE, NAME=ARRAY)",
             )
         with arrays:
             given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
