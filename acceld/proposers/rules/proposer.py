@@ -19,6 +19,7 @@ from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
+from acceld.nki.source.inlining import inlined
 from acceld.nki.source.launches import Launch, launch_of
 from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
@@ -145,7 +146,8 @@ def _untaken(sites: Sequence[Site], request: PlanRequest) -> list[Site]:
 def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: str = "") -> list[Move]:
     """Return every single rewrite of a kernel as a move, the most promising first; [] if the source can not be read.
 
-    A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
+    If the kernel calls functions of its file, moves are also found where their bodies stand in place of the calls. A
+    ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
     names the one rule whose moves are wanted; "" means all rules.
     """
     rules = [rule for rule in all_rules() if launch.api in rule.apis and only in ("", rule.name)]
@@ -154,7 +156,36 @@ def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: 
         found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     except RuleRefused:
         return []
-    listed, promises = [], defaultdict[Rule, list[float]](list)
+    listed = _moves_at(found, source, launch, profile)
+    whole = inlined(source) if isinstance(groups[0][0], KernelModule) else source
+    if whole != source:
+        listed += _moves_through_calls(rules, found, whole, launch, profile)
+    return sorted(listed, key=lambda move: (-move.benefit, move.step))
+
+
+def _moves_through_calls(
+    rules: Sequence[Rule], found: Sequence[tuple[Rule, Place]], whole: str, launch: Launch, profile: Profile | None
+) -> list[Move]:
+    """Return the moves on a kernel in whose source ``whole`` the bodies of functions stand in place of their calls, without
+    the moves at places that were ``found`` in the kernel's own source.
+
+    ``profile`` counts without what it says on lines, because these are lines of another source.
+    """
+    by_engine = None if profile is None else replace(profile, details={})
+    try:
+        kernels = readings(whole, launch)
+    except RuleRefused:
+        return []
+    known = {(rule.name, one.site.key, one.site.plan) for rule, one in found}
+    more = [(rule, one) for rule in rules for one in places(rule, kernels, by_engine)]
+    new = [(rule, one) for rule, one in more if (rule.name, one.site.key, one.site.plan) not in known]
+    moved = _moves_at(new, whole, launch, by_engine)
+    return [replace(one, step=f"{one.step} through calls") for one in moved]
+
+
+def _moves_at(found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None) -> list[Move]:
+    """Return the moves of all variants at the places ``found``, and those of each rule at all its places."""
+    listed, promises = list[Move](), defaultdict[Rule, list[float]](list)
     for rule, finding in found:
         if finding.rewrite is not None:
             site, promise = finding.site, rule.promise(finding.site, profile)
@@ -166,7 +197,7 @@ def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: 
         if rule.everywhere and len(each) > 1:
             make = partial(_everywhere, rule, source, launch)
             listed.append(Move(f"{rule.name} everywhere", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
-    return sorted(listed, key=lambda move: (-move.benefit, move.step))
+    return listed
 
 
 def _everywhere(rule: Rule, source: str, launch: Launch) -> str | None:

@@ -1,0 +1,177 @@
+"""The bodies of a file's functions stand where a kernel calls them, and the calls come back where nothing changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acceld.nki.source.inlining import inlined, with_calls
+from acceld.nki.source.launches import Launch
+from acceld.nki.source.normal import as_before
+from acceld.proposers.rules.proposer import moves
+from tests.acceld.nki.source.test_bodies import TILED_KERNEL, TILED_SHAPES
+from tests.acceld.proposers.rules.kernels import arrays, current, run
+
+HELPERS = """
+SCALE = 3
+
+def row(seen, at):
+    '''Return a place.'''
+    seen.append(("row", at))
+    made = [at]
+    # a comment
+    made.append(SCALE * at)
+    return made
+
+def joined(seen, left, right, much=2, *, less=1):
+    total = left[0] + much * right[0]
+    for at in range(2):
+        total = total - less * at
+    seen.append(("joined", total))
+    return [total, f"{total} of {left[0]}"]
+
+def both(seen, at):
+    at = at + 1
+    first = [at]
+    second = [at + at]
+    seen.append(("both", at))
+    return first, second
+
+def told(seen, what):
+    seen.append(("told", what))
+
+def pair(seen, at):
+    made = row(seen, at)
+    told(seen, made)
+    return made
+"""
+
+
+def result(source: str) -> Any:
+    """Return what ``kernel`` of a Python source returns, and what it and its functions have seen, in order."""
+    space: dict[str, Any] = {}
+    exec(source, space)  # noqa: S102  # the sources of this file
+    seen: list[Any] = []
+    return space["kernel"](seen, 5), seen
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("a = row(seen, n)\nreturn a", 0),
+        ("a = row(seen, at=2 * n + 1)\nb = row(seen, n)\nreturn a, b", 0),
+        ("made = row(seen, n)\nmade = row(seen, made[0])\nreturn made", 0),
+        ("a = joined(seen, row(seen, n), row(seen, n + 1))\nreturn a", 0),
+        ("a = joined(seen, row(seen, n), [4], less=7)\nreturn a", 0),
+        ("a, b = both(seen, n)\nb, a = both(seen, a[0])\nreturn a, b", 0),
+        ("made = both(seen, n)\nreturn made", 0),
+        ("for at in range(3):\n    a = row(seen, at * n)\n    told(seen, a)\nreturn at, a", 0),
+        ("if n > 3:\n    told(seen, n)\nelse:\n    told(seen, -n)\nreturn n", 0),
+        ("told(seen, row(seen, n))\nreturn None", 0),
+        ("seen.append(row(seen, n))\nreturn pair(seen, 2)", 0),
+        ("total = n\na = joined(seen, [total], [total])\nreturn total, a", 0),
+        ("a = b = row(seen, n)\na.append(1)\nreturn a, b", 0),
+        ("told(seen, what=n)  # said\nreturn row(seen, n)", 0),
+        ("row(seen, n)\nreturn seen[0]", 0),
+        # nothing may run in another order, and no name may mean something else
+        ("a = joined(seen, [seen.append(1) or 4], row(seen, n))\nreturn a", 2),
+        ("a = [row(seen, n), row(seen, n)]\nreturn a", 2),
+        ("a = row(seen, n) if n else row(seen, 1)\nreturn a", 2),
+        ("SCALE = 4\nreturn row(seen, n)", 1),
+        ("a = row(seen, n); b = row(seen, n)\nreturn a, b", 2),
+        ("a = row(*[seen, n])\nreturn a", 1),
+        ("a = row(seen, n)\nreturn a, sorted(locals())", 1),
+        ("f = row\nreturn f(seen, n), row(seen, n)", 1),
+    ],
+)
+def test_a_kernel_does_the_same_without_its_calls(body: str, left: int) -> None:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    source = f"{HELPERS}\ndef kernel(seen, n):\n{lines}"
+    whole = inlined(source)
+    after = whole.partition("def kernel")[2]
+    assert sum(after.count(f" {name}(") + after.count(f"({name}(") + after.count(f"[{name}(") for name in NAMES) == left
+    assert result(whole) == result(source)
+    assert with_calls(source, whole) == source
+
+
+NAMES = ("row", "joined", "both", "told", "pair")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def row(seen, at):\n    if at:\n        return [at]\n    return [0]",
+        "def row(seen, at):\n    yield at",
+        "def row(seen, *at):\n    made = [at]\n    return made",
+        "@keep\ndef row(seen, at):\n    made = [at]\n    return made",
+        "def row(seen, at, more=[]):\n    made = [at, more]\n    return made",
+        "def row(seen, at):\n    made = [at, '''\n    text''']\n    return made",
+        "def row(seen, at):\n    made = [one for one in [at]] + [lambda: at]\n    return made",
+        "def row(seen, at):\n    global n\n    n = at\n    return [n]",
+        "def row(seen, at):\n    made = row(seen, at - 1) if at else []\n    return made",
+        "def row(seen, at):\n    made = [eval('at')]\n    return made",
+    ],
+)
+def test_a_function_that_is_not_plain_stays_a_call(function: str) -> None:
+    source = f"{function}\n\ndef kernel(seen, n):\n    a = row(seen, n)\n    return a\n"
+    assert inlined(source) == source
+
+
+def test_a_name_that_only_a_comprehension_has_is_renamed_with_the_others() -> None:
+    function = "def row(seen, at):\n    made = [at + one for one in range(2)]\n    return made"
+    source = f"{function}\n\ndef kernel(seen, n):\n    one = row(seen, n)\n    two = row(seen, one[0])\n    return one, two\n"
+    assert "row(" not in inlined(source).partition("def kernel")[2]
+    assert result(inlined(source)) == result(source)
+
+
+def test_rules_see_through_calls_and_leave_the_others() -> None:
+    given = arrays(*TILED_SHAPES, seed=4)
+    first, second = "return out, more", "return more, out"
+    expected = run(TILED_KERNEL, *given), run(TILED_KERNEL.replace(first, second), *given)
+    whole = inlined(TILED_KERNEL)
+    assert np.array_equal((run(whole, *given), run(whole.replace(first, second), *given)), expected)
+    through = [
+        move
+        for move in moves(TILED_KERNEL, Launch("nki", TILED_SHAPES, ("float32",) * 2))
+        if move.step.endswith("through calls")
+    ]
+    made = {move.step: text for move in through if (text := move.apply()) is not None}
+    assert len(made) > 10
+    for step, text in made.items():
+        results = run(text, *given), run(text.replace(first, second), *given)
+        assert np.allclose(results, expected, rtol=1e-4, atol=1e-5), step
+    (place,) = (text for step, text in made.items() if "reduce_in_activation" in step)
+    back = as_before(TILED_KERNEL, place)
+    assert "first = _loaded(x, 128 * t, columns)" in back and "def _loaded(" in back
+    assert "activation_reduce" in back and "_normalize(" not in back and "def _normalize" not in back
+    assert np.allclose(run(back, *given), expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_load_in_a_function_moves_before_the_loop_that_calls_it() -> None:
+    function = """
+def weighted(x, w, r0, columns):
+    tile = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[r0:r0 + 128, 0:columns])
+    weight = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=weight, src=w[0:128, 0:columns])
+    made = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=made, data1=tile, data2=weight, op=nl.multiply)
+    return made
+
+"""
+    body = """
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(rows // 128):
+        nisa.dma_copy(dst=out[128 * t:128 * t + 128, 0:columns], src=weighted(x, w, 128 * t, columns))
+    return out
+"""
+    head, behind = current("x, w", body).split("@nki.jit", 1)
+    source, shapes = f"{head}{function}\n@nki.jit{behind}", ((512, 256), (128, 256))
+    given = arrays(*shapes)
+    (move,) = moves(source, Launch("nki", shapes, ("float32",) * 2), only="hoist_loads")
+    text = move.apply()
+    assert text is not None and text.index("src=w[0:128") < text.index("for t in")
+    assert run(text, *given).tobytes() == run(source, *given).tobytes()
