@@ -44,7 +44,11 @@ def bodies(kernel: KernelModule) -> list[Launch]:
     used = Counter(
         one.id for one in walked(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
     )
-    calls = {node: _calls(kernel.function, node.name) for node in others if once[node.name] == 1 and _is_plain(node)}
+    calls = {
+        node: _calls(kernel.function, node.name)
+        for node in others
+        if used[node.name] and once[node.name] == 1 and _is_plain(node)
+    }
     found = []
     for node in sorted((node for node in calls if calls[node]), key=lambda node: calls[node][0].lineno):
         if len(calls[node]) != used[node.name]:
@@ -80,7 +84,7 @@ def _calls(function: ast.FunctionDef, name: str) -> list[ast.Call]:
     """Return the calls of the function ``name`` that are a statement, an assigned value or a returned value."""
     return [
         node.value
-        for node in ast.walk(function)
+        for node in walked(function)
         if isinstance(node, ast.Expr | ast.Assign | ast.Return)
         and isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Name)
