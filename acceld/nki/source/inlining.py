@@ -45,8 +45,9 @@ _BY_NAME = frozenset({"dir", "eval", "exec", "globals", "locals", "vars"})
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call that was written out: the text of its statement, and the lines that took the statement's place."""
+    """A call that was written out: the line and the text of its statement, and the lines that took the statement's place."""
 
+    at: int
     statement: str
     lines: tuple[str, ...]
 
@@ -57,6 +58,17 @@ def inlined(source: str) -> str:
     Return ``source`` itself if it does not parse, if nothing can be written out, or if the result would be too long.
     """
     return _inlined(source)[0]
+
+
+def line_before(source: str, line: int) -> int:
+    """Return the line of ``source`` from which a line of ``inlined(source)`` comes. A line of a function's body comes from
+    the call.
+    """
+    lines = list(range(1, source.count("\n") + 2))
+    for call in _inlined(source)[1]:
+        at, count = call.at - 1, call.statement.count("\n") + 1
+        lines[at : at + count] = [lines[at]] * len(call.lines)
+    return lines[line - 1]
 
 
 @lru_cache(maxsize=16)
@@ -147,7 +159,7 @@ def _one_written_out(source: str) -> tuple[str, _Call] | None:
                 behind = source[end : text.after_line(end)].rstrip("\n")
                 edits = Edits(source)
                 edits.replace(start, end + len(behind), "\n".join(lines))
-                return edits.apply(), _Call(source[start : end + len(behind)], tuple(lines))
+                return edits.apply(), _Call(text.line(start), source[start : end + len(behind)], tuple(lines))
     return None
 
 

@@ -19,7 +19,7 @@ from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
-from acceld.nki.source.inlining import inlined
+from acceld.nki.source.inlining import inlined, line_before
 from acceld.nki.source.launches import Launch, launch_of
 from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
@@ -42,6 +42,8 @@ from acceld.targets import ALL_DEVICES
 _REMEMBERED = 64
 _MOST_PLACES = 24
 """Greatest number of places at which a single move applies a rule."""
+_AT = "@"
+"""Separates the key of a place from the place's line, for a place in a kernel with its functions' bodies."""
 _MOST_EVERYWHERE = 0.4
 """Greatest benefit that a move at several places states."""
 
@@ -64,9 +66,13 @@ def rewrite(source: str, launch: Launch, site: Site, variant: Variant) -> str:
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    groups = functions(source, launch)
-    around = [group for group in groups[1:] if _is_in(site, group[0])] or groups[:1]
-    for number, kernel in enumerate(around[0]):
+    key, through, line = site.key.rpartition(_AT)
+    if through:
+        kernels, site = readings(inlined(source), launch), replace(site, line=int(line), key=key)
+    else:
+        groups = functions(source, launch)
+        kernels = next((group for group in groups[1:] if _is_in(site, group[0])), groups[0])
+    for number, kernel in enumerate(kernels):
         try:
             made = rule_named(site.rule).apply(kernel, site, variant)
             return as_before(source, _with_assertions(made, kernel) if number else made)
@@ -86,12 +92,14 @@ def _findings(source: str, launch: Launch, profile: Profile | None) -> tuple[lis
     groups = functions(source, launch)
     rules = [rule for rule in all_rules() if launch.api in rule.apis]
     found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
+    through = _through_calls(rules, found, source, launch, profile)
+    words = _words_of(source, launch.api)
+    found = [(rule, replace(one, site=words(one.site))) for rule, one in found] + through
     ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
     refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
     refused.sort(key=lambda one: -one[0])
-    words = _words_of(source, launch.api)
-    return [words(site) for _, site in ranked], [words(site) for _, site in refused]
+    return [site for _, site in ranked], [site for _, site in refused]
 
 
 def _words_of(source: str, api: str) -> Callable[[Site], Site]:
@@ -156,35 +164,49 @@ def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: 
         found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     except RuleRefused:
         return []
-    listed = _moves_at(found, source, launch, profile)
-    whole = inlined(source) if isinstance(groups[0][0], KernelModule) else source
-    if whole != source:
-        listed += _moves_through_calls(rules, found, whole, launch, profile)
+    listed = _moves_at(found, source, launch, profile, "everywhere")
+    through = _through_calls(rules, found, source, launch, profile)
+    listed += _moves_at(through, inlined(source), launch, profile, "everywhere, through calls") if through else []
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
-def _moves_through_calls(
-    rules: Sequence[Rule], found: Sequence[tuple[Rule, Place]], whole: str, launch: Launch, profile: Profile | None
-) -> list[Move]:
-    """Return the moves on a kernel in whose source ``whole`` the bodies of functions stand in place of their calls, without
-    the moves at places that were ``found`` in the kernel's own source.
+def _through_calls(
+    rules: Sequence[Rule], found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None
+) -> list[tuple[Rule, Place]]:
+    """Return the places at which rules apply to a kernel once the bodies of its file's functions stand in place of their
+    calls, without the places that were ``found`` in the kernel's own source.
 
-    ``profile`` counts without what it says on lines, because these are lines of another source.
+    A place has the line of the call in ``source``. Its key ends with its line in ``inlined(source)``.
     """
-    by_engine = None if profile is None else replace(profile, details={})
+    whole = inlined(source)
+    if whole == source or any(launch.api in device.readers for device in ALL_DEVICES):
+        return []
+    by_engine = (
+        None if profile is None else replace(profile, details={})
+    )  # without lines, which are those of ``source``
     try:
         kernels = readings(whole, launch)
+        listed = [(rule, one) for rule in rules for one in places(rule, kernels, by_engine) if one.rewrite is not None]
     except RuleRefused:
         return []
     known = {(rule.name, one.site.key, one.site.plan) for rule, one in found}
-    more = [(rule, one) for rule in rules for one in places(rule, kernels, by_engine)]
-    new = [(rule, one) for rule, one in more if (rule.name, one.site.key, one.site.plan) not in known]
-    moved = _moves_at(new, whole, launch, by_engine)
-    return [replace(one, step=f"{one.step} through calls") for one in moved]
+    words, more = _words_of(whole, launch.api), list[tuple[Rule, Place]]()
+    for rule, one in listed:
+        if (rule.name, one.site.key, one.site.plan) not in known:
+            site, line = words(one.site), line_before(source, one.site.line)
+            plan = f"{site.plan} This needs the bodies of your functions in place of their calls; lines count there."
+            more.append(
+                (rule, replace(one, site=replace(site, line=line, key=f"{site.key}{_AT}{one.site.line}", plan=plan)))
+            )
+    return more
 
 
-def _moves_at(found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None) -> list[Move]:
-    """Return the moves of all variants at the places ``found``, and those of each rule at all its places."""
+def _moves_at(
+    found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None, everywhere: str
+) -> list[Move]:
+    """Return the moves of all variants at the places ``found`` in ``source``. For a rule that applies at all its places by a
+    single move, there is one more move, which is called ``everywhere``.
+    """
     listed, promises = list[Move](), defaultdict[Rule, list[float]](list)
     for rule, finding in found:
         if finding.rewrite is not None:
@@ -196,7 +218,7 @@ def _moves_at(found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, 
     for rule, each in promises.items():
         if rule.everywhere and len(each) > 1:
             make = partial(_everywhere, rule, source, launch)
-            listed.append(Move(f"{rule.name} everywhere", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
+            listed.append(Move(f"{rule.name} {everywhere}", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
     return listed
 
 

@@ -10,7 +10,7 @@ import pytest
 from acceld.nki.source.inlining import inlined, with_calls
 from acceld.nki.source.launches import Launch
 from acceld.nki.source.normal import as_before
-from acceld.proposers.rules.proposer import moves
+from acceld.proposers.rules.proposer import moves, rewrite, suggestions
 from tests.acceld.nki.source.test_bodies import TILED_KERNEL, TILED_SHAPES
 from tests.acceld.proposers.rules.kernels import arrays, current, run
 
@@ -132,11 +132,7 @@ def test_rules_see_through_calls_and_leave_the_others() -> None:
     expected = run(TILED_KERNEL, *given), run(TILED_KERNEL.replace(first, second), *given)
     whole = inlined(TILED_KERNEL)
     assert np.array_equal((run(whole, *given), run(whole.replace(first, second), *given)), expected)
-    through = [
-        move
-        for move in moves(TILED_KERNEL, Launch("nki", TILED_SHAPES, ("float32",) * 2))
-        if move.step.endswith("through calls")
-    ]
+    through = [move for move in moves(TILED_KERNEL, Launch("nki", TILED_SHAPES, ("float32",) * 2)) if "@" in move.step]
     made = {move.step: text for move in through if (text := move.apply()) is not None}
     assert len(made) > 10
     for step, text in made.items():
@@ -147,6 +143,16 @@ def test_rules_see_through_calls_and_leave_the_others() -> None:
     assert "first = _loaded(x, 128 * t, columns)" in back and "def _loaded(" in back
     assert "activation_reduce" in back and "_normalize(" not in back and "def _normalize" not in back
     assert np.allclose(run(back, *given), expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_place_behind_a_call_is_suggested_at_the_line_of_the_call() -> None:
+    launch = Launch("nki", TILED_SHAPES, ("float32",) * 2)
+    found = [one for one in suggestions(TILED_KERNEL, launch) if "@" in one.key]
+    assert found and all("_" in TILED_KERNEL.splitlines()[one.line - 1] for one in found)
+    (one,) = (site for site in found if site.rule == "reduce_in_activation")
+    assert TILED_KERNEL.splitlines()[one.line - 1] == "        _normalize(done, both, columns)"
+    text = rewrite(TILED_KERNEL, launch, one, one.variants[0])
+    assert "activation_reduce" in text and "first = _loaded(x, 128 * t, columns)" in text
 
 
 def test_a_load_in_a_function_moves_before_the_loop_that_calls_it() -> None:
