@@ -91,8 +91,7 @@ def with_stacked_tiles(source: str) -> str:
 
     Return ``source`` itself if it does not parse, or has no such list.
     """
-    # an access pattern (.ap) gives strides, which an additional axis would change
-    if ".append(" not in source or ".ap(" in source:
+    if ".append(" not in source:
         return source
     try:
         tree = parsed(source)
@@ -187,6 +186,9 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
     """Tell whether the tile and its lists are used only in ways that :func:`_replace` can rewrite."""
     outer = stack.levels[0]
     names = {stack.tile, *(level.name for level in stack.levels)}
+    patterns = [one for one in walked(function) if isinstance(one, ast.Attribute) and one.attr == "ap"]
+    if any(root(one) in names for one in patterns):
+        return False  # an access pattern gives strides, which an additional axis would change
     changed = {node.id for node in names_in(outer.loop) if isinstance(node.ctx, ast.Store)}
     between = block[1 : block.index(outer.loop)]
     changed |= {node.id for one in between for node in names_in(one) if isinstance(node.ctx, ast.Store)}

@@ -89,9 +89,34 @@ class KernelModule(SourceReader):
                     and not first.target.dims
                 )
         inside = [access for statement, access in uses if statement in statements]
+        patterns = [one for access in inside if (one := self._by_addresses(access)) is not None]
+        if len(patterns) == len(inside):
+            inside = patterns
         axes = min((len(access.dims or ()) for access in inside), default=0)
         moving = frozenset({loop.variable, *(one.variable for one in loop.loops())})
         return any(_is_apart_along(axis, loop.variable, inside, self.trips, moving) for axis in range(axes))
+
+    def _by_addresses(self, access: Access) -> Access | None:
+        """Return an access by a pattern (``x.ap(...)``) as an access of the range of elements in which the pattern's elements
+        lie, counted in the order of memory. Return None for another access, or if a number is not known.
+        """
+        match access.node:
+            case ast.Call(func=ast.Attribute(attr="ap")) as call:
+                given = self._arguments(call, ("pattern", "offset"))
+            case _:
+                return None
+        pattern, offset = given.pop("pattern", None), given.pop("offset", None)
+        begin, size = Affine() if offset is None else self.affine(offset), 1
+        if given or begin is None or begin.ranges or not isinstance(pattern, ast.List | ast.Tuple):
+            return None
+        for pair in pattern.elts:
+            numbers = [self.constant(one) for one in pair.elts] if isinstance(pair, ast.List | ast.Tuple) else []
+            match numbers:
+                case [int() as step, int() as count] if step >= 0 and count > 0:
+                    size += step * (count - 1)
+                case _:
+                    return None
+        return Access(access.name, (Dim(begin, size),), access.node)
 
     def reread(self, source: str) -> KernelModule:
         """Return the source ``source`` of the same kernel, parsed for the same launch."""

@@ -68,6 +68,7 @@ def test_lists_become_axes_of_one_tile_on_the_same_lines() -> None:
         ("nl.ndarray((128, 128), dtype=x.dtype", "nl.ndarray(x.shape, dtype=x.dtype"),
         ("dtype=x.dtype, buffer=nl.sbuf)", 'dtype=x.dtype, buffer=nl.sbuf, name="left")'),
         ("    lefts = []", "    lefts = [None]"),
+        ("stationary=lefts[k]", "stationary=lefts[k].ap([[128, 128], [1, 128]])"),
         ("        lefts.append(left)", "        if k < 4:\n            lefts.append(left)"),
     ],
 )

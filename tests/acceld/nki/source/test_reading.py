@@ -85,6 +85,25 @@ def test_a_loop_whose_iterations_may_depend_on_each_other_is_not(before: str, af
     assert kind_of_loop(LOOP.replace(before, after)) != "affine_range"
 
 
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("out.ap(pattern=[[256, 128], [1, 256]], offset=128 * 256 * i)", "affine_range"),
+        ("out.ap([[256, 128], [1, 256]], (128 * i) * 256)", "affine_range"),
+        (
+            "out.ap(pattern=[[256, 128], [1, 256]], offset=128 * 255 * i)",
+            "range",
+        ),  # the last elements are written again
+        ("out.ap(pattern=[[512, 128], [1, 256]], offset=256 * i)", "range"),  # in turn, which is not proved
+        ("out.ap(pattern=[[256, 128], [1, 256]])", "range"),
+        ("out.ap(pattern=[[256, 128], [1, 256]], offset=128 * 256 * i, vector_offset=kept)", "range"),
+        ("out.ap(pattern=[[256, rows], [1, 256]], offset=128 * 256 * i)", "range"),
+    ],
+)
+def test_a_loop_that_writes_by_patterns_is_parallel_if_their_elements_are_apart(place: str, kind: str) -> None:
+    assert kind_of_loop(LOOP.replace("out[nl.ds(128 * i, 128), 0:256]", place)) == kind
+
+
 TAILS = """
     out = nl.ndarray((600, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     for i in nl.affine_range(5):
