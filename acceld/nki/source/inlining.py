@@ -213,6 +213,19 @@ def _bound(function: ast.FunctionDef) -> set[str]:
     return found | {one.id for one in names_in(function) if isinstance(one.ctx, ast.Store)}
 
 
+def _of_the_file(module: ast.Module) -> set[str]:
+    """Return the names that the top-level statements of a file bind. A function's body may mean them."""
+    inside = {one for each in module.body if isinstance(each, ast.FunctionDef) for one in walked(each)}
+    stored = {
+        one.id
+        for one in walked(module)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one not in inside
+    }
+    named = {one.name for one in module.body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    imported = {one.asname or one.name.partition(".")[0] for one in walked(module) if isinstance(one, ast.alias)}
+    return stored | named | imported
+
+
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the simple statements of a body and of the loops and branches in it, in order."""
     for one in body:
@@ -277,7 +290,7 @@ def _written_out(
     taken = {one.id for one in uncached_names_in(parsed(text.source))} | _bound(caller) | _bound(function)
     own = {one.id for one in uncached_names_in(function) if isinstance(one.ctx, ast.Store)}
     parameters = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
-    here = {one.id for one in uncached_names_in(caller)} | _bound(caller)
+    here = {one.id for one in uncached_names_in(caller)} | _bound(caller) | _of_the_file(parsed(text.source))
     free = {one.id for one in uncached_names_in(function)} - own - parameters
     if free & _bound(caller):
         return None  # the function means a name of the file, and the caller has another one

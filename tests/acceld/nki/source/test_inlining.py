@@ -39,6 +39,11 @@ def both(seen, at):
     seen.append(("both", at))
     return first, second
 
+def hiding(seen, SCALE):
+    SCALE = SCALE + 1
+    seen.append(("hiding", SCALE))
+    return SCALE
+
 def told(seen, what):
     seen.append(("told", what))
 
@@ -75,6 +80,7 @@ def result(source: str) -> Any:
         ("a = b = row(seen, n)\na.append(1)\nreturn a, b", 0),
         ("told(seen, what=n)  # said\nreturn row(seen, n)", 0),
         ("row(seen, n)\nreturn seen[0]", 0),
+        ("a = hiding(seen, n)\nreturn a, row(seen, n)", 0),
         # nothing may run in another order, and no name may mean something else
         ("a = joined(seen, [seen.append(1) or 4], row(seen, n))\nreturn a", 2),
         ("a = [row(seen, n), row(seen, n)]\nreturn a", 2),
@@ -96,7 +102,7 @@ def test_a_kernel_does_the_same_without_its_calls(body: str, left: int) -> None:
     assert with_calls(source, whole) == source
 
 
-NAMES = ("row", "joined", "both", "told", "pair")
+NAMES = ("row", "hiding", "joined", "both", "told", "pair")
 
 
 @pytest.mark.parametrize(
