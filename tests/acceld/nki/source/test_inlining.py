@@ -80,7 +80,7 @@ def result(source: str) -> Any:
         ("a = b = row(seen, n)\na.append(1)\nreturn a, b", 0),
         ("told(seen, what=n)  # said\nreturn row(seen, n)", 0),
         ("row(seen, n)\nreturn seen[0]", 0),
-        ("a = hiding(seen, n)\nreturn a, row(seen, n)", 0),
+        ("a = hiding(seen, n)\nb = row(seen, n)\nreturn a, b", 0),
         # nothing may run in another order, and no name may mean something else
         ("a = joined(seen, [seen.append(1) or 4], row(seen, n))\nreturn a", 2),
         ("a = [row(seen, n), row(seen, n)]\nreturn a", 2),
