@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from acceld.lowering.axes import PARTITIONS
+from acceld.lowering.building import full
+from acceld.lowering.choices import BANK, FLOATS
 from acceld.lowering.graph import dense
 from acceld.lowering.statements import (
     Affine,
@@ -53,6 +56,8 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
     """
     pass_ = _Pass(extents(kernel.body), sizes, fresh)
     body = pass_.block(kernel.body, [])
+    for tile in pass_.ones.values():
+        body[:0] = [Declaration(tile), Call("memset", full(tile), (("value", 1.0),))]
     read = Counter(_read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
     made = tuple(tensor for tensor in kernel.made if tensor not in gone)
@@ -69,6 +74,8 @@ class _Pass:
         self.trips, self.sizes, self.fresh = trips, sizes, fresh
         self.used: set[Tile] = set()
         self.stored: list[Block] = []
+        self.ones: dict[str, Tile] = {}
+        """Rows of ones, by dtype. A matrix product with ones repeats a row on all partitions."""
 
     def block(self, statements: Iterable[Statement], held: list[_Held]) -> list[Statement]:
         """Return the statements of one body, with loads replaced by copies.
@@ -93,7 +100,7 @@ class _Pass:
                         body.append(Call("tensor_copy", one.piece, (("src", store),)))
                 made.append(Loop(statement.variable, statement.count, statement.ordered, body))
             elif isinstance(statement, Call):
-                made.append(self._call(statement, held))
+                made += self._call(statement, held)
             else:
                 made.append(statement)
         return made
@@ -125,7 +132,7 @@ class _Pass:
             found.append((_Held(before, whole), replace(piece, reshaped=None)))
         return found
 
-    def _call(self, call: Call, held: list[_Held]) -> Call:
+    def _call(self, call: Call, held: list[_Held]) -> list[Statement]:
         """Return ``call``; if it loads values that a tile still has, return a copy from that tile instead.
 
         ``held`` has the values that tiles still have, and is updated by the instruction.
@@ -137,26 +144,64 @@ class _Pass:
             self.stored.append(call.dst)
             if isinstance(source, Piece) and self._fits(source, call.dst):
                 held.append(_Held(call.dst, source))
-            return call
+            return [call]
         found = None
         if call.operation == "dma_copy" and isinstance(source, Block):
-            found = next(
-                (
-                    (one, part)
-                    for one in held
-                    if one.block.tensor == source.tensor
-                    and one.piece.tile.dtype == call.dst.tile.dtype
-                    and (part := self._part(one, source)) is not None
-                    and self._room(one.piece.tile)
-                ),
-                None,
-            )
+            able = [
+                one
+                for one in held
+                if one.block.tensor == source.tensor
+                and one.piece.tile.dtype == call.dst.tile.dtype
+                and self._room(one.piece.tile)
+            ]
+            found = next(((one, copy) for one in able if (copy := self._copy(one, source, call.dst))), None)
         written = _changed([call])[0]
         held[:] = [one for one in held if one.piece.tile not in written]
         if found is None:
-            return call
+            return [call]
         self.used.add(found[0].piece.tile)
-        return Call("tensor_copy", call.dst, (("src", found[1]),))
+        return found[1]
+
+    def _copy(self, held: _Held, block: Block, dst: Piece | Strided) -> list[Statement]:
+        """Return the statements that copy the elements of ``block`` from a held tile to ``dst``; none if the tile lacks
+        some elements.
+
+        The tensor engine copies values to other partitions: it transposes them, and repeats a row on all partitions.
+        """
+        if (part := self._part(held, block)) is not None:
+            return [Call("tensor_copy", dst, (("src", part),))]
+        (step, rows), *columns = block.pattern
+        if held.piece.tile.dtype not in FLOATS or len(columns) != 1 or columns[0][1] > BANK:
+            return []
+        repeats = step == 0 and rows > 1
+        own = 1 if repeats else rows
+        row = self._part(held, replace(block, pattern=((step, own), columns[0]))) if repeats else None
+        made: list[Statement] = []
+        if row is None and columns[0][1] <= PARTITIONS:
+            turned = self._part(held, replace(block, pattern=(columns[0], (step or 1, own))))
+            if isinstance(turned, Piece):
+                row = self._moved("nc_transpose", (own, columns[0][1]), held, made, data=turned)
+        if not isinstance(row, Piece):
+            return []
+        if repeats:
+            if row.tile.space == "psum":
+                line = Tile(self.fresh("line"), row.tile.shape, row.tile.dtype)
+                made += [Declaration(line), Call("tensor_copy", full(line), (("src", row),))]
+                row = full(line)
+            if held.piece.tile.dtype not in self.ones:
+                self.ones[held.piece.tile.dtype] = Tile(self.fresh("ones"), (1, PARTITIONS), held.piece.tile.dtype)
+            ones = Piece(self.ones[held.piece.tile.dtype], (Span(Affine(), 1), Span(Affine(), rows)))
+            row = self._moved("nc_matmul", (rows, columns[0][1]), held, made, stationary=ones, moving=row)
+        return [*made, Call("tensor_copy", dst, (("src", row),))]
+
+    def _moved(
+        self, operation: str, shape: tuple[int, int], held: _Held, made: list[Statement], **operands: Piece
+    ) -> Piece:
+        """Append an instruction of the tensor engine to ``made``, and return its result, a new tile in PSUM."""
+        dtype = held.piece.tile.dtype if operation == "nc_transpose" else "float32"
+        tile = Tile(self.fresh("across"), shape, dtype, "psum")
+        made += [Declaration(tile), Call(operation, full(tile), tuple(operands.items()))]
+        return full(tile)
 
     def _fits(self, piece: Piece, block: Block) -> bool:
         """Tell whether later loads from ``block`` can be replaced by copies from ``piece``, which is stored to
