@@ -29,6 +29,7 @@ from acceld.lowering.statements import (
     Statement,
     Strided,
     Tile,
+    Value,
     extents,
 )
 
@@ -61,7 +62,7 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
     read = Counter(_read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
     made = tuple(tensor for tensor in kernel.made if tensor not in gone)
-    return replace(kernel, made=made, body=tuple(_without_stores(body, gone)))
+    return replace(kernel, made=made, body=tuple(_without_copies(_without_stores(body, gone))))
 
 
 class _Pass:
@@ -90,14 +91,17 @@ class _Pass:
                 kept = [one for one in held if one.piece.tile not in written and one.block.tensor not in stored]
                 passed = self._passed_on(statement) if statement.ordered else []
                 body = self.block(statement.body, [*kept, *(one for one, _ in passed)])
-                held[:] = kept
+                before, held[:] = [*held], kept
                 for one, store in passed:
                     if one.piece.tile in self.used:
                         first = Block(one.block.tensor, Affine(one.block.offset.constant), one.block.pattern)
                         shape = tuple(count for _, count in first.pattern)
                         whole = replace(one.piece, reshaped=shape) if len(shape) > 2 else one.piece
-                        made += [Declaration(one.piece.tile), Call("dma_copy", whole, (("src", first),))]
+                        load = Call("dma_copy", whole, (("src", first),))
+                        made += [Declaration(one.piece.tile), *self._call(load, before)]
                         body.append(Call("tensor_copy", one.piece, (("src", store),)))
+                        moved = dict(one.block.offset.terms)[statement.variable] * statement.count
+                        held.append(_Held(replace(first, offset=first.offset + moved), one.piece))
                 made.append(Loop(statement.variable, statement.count, statement.ordered, body))
             elif isinstance(statement, Call):
                 made += self._call(statement, held)
@@ -322,6 +326,88 @@ def _without_stores(statements: Iterable[Statement], gone: set[HbmTensor]) -> li
             continue
         made.append(statement)
     return made
+
+
+def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
+    """Return statements in which other statements read a tile itself in place of a copy of it, where both are equal."""
+    made = [
+        replace(one, body=_without_copies(one.body)) if isinstance(one, Loop) else one for one in statements
+    ]
+    declared = {one.tile: at for at, one in enumerate(made) if isinstance(one, Declaration)}
+    writes: dict[Tile, list[int]] = {}
+    for at, one in enumerate(made):
+        for tile in _changed([one])[0]:
+            writes.setdefault(tile, []).append(at)
+    reads: dict[Tile, list[int]] = {}
+    for at, one in enumerate(made):
+        for tile in {tile for call in _calls([one]) for value in call.args for tile in _tiles_of(value[1])}:
+            reads.setdefault(tile, []).append(at)
+    gone: set[int] = set()
+    for at, one in enumerate(made):
+        if not isinstance(one, Call) or one.operation != "tensor_copy" or not isinstance(one.dst, Piece):
+            continue
+        own, source = one.dst.tile, dict(one.args)["src"]
+        if (
+            own not in declared
+            or writes[own] != [at]
+            or not _is_whole(one.dst)
+            or not isinstance(source, Piece)
+            or source.reshaped != one.dst.reshaped
+            or source.bits_as
+            or (source.tile.space, source.tile.dtype) != (own.space, own.dtype)
+            or any(at < place <= reads.get(own, [at])[-1] for place in writes.get(source.tile, ()))
+        ):
+            continue
+        gone |= {at, declared[own]}
+        for place in reads.get(own, ()):
+            made[place] = _reading(made[place], own, source)
+            reads.setdefault(source.tile, []).append(place)
+        reads.get(source.tile, []).sort()
+    return [one for at, one in enumerate(made) if at not in gone]
+
+
+def _is_whole(piece: Piece) -> bool:
+    """Tell whether a piece covers its tile, which has one index at most on each axis between the first and the last."""
+    whole = all(
+        span.start == Affine() and (span.count or 1) == extent
+        for span, extent in zip(piece.spans, piece.tile.shape, strict=True)
+    )
+    return whole and all(extent == 1 for extent in piece.tile.shape[1:-1])
+
+
+def _tiles_of(value: object) -> list[Tile]:
+    """Return the tiles that an argument of an instruction reads."""
+    if isinstance(value, Gathered):
+        return [value.index.tile]
+    return [value.tile] if isinstance(value, Piece | Strided) else []
+
+
+def _reading(statement: Statement, tile: Tile, source: Piece) -> Statement:
+    """Return a statement that reads ``source``, which has the values of ``tile``, in place of ``tile``."""
+    if isinstance(statement, Loop):
+        return replace(statement, body=[_reading(one, tile, source) for one in statement.body])
+    if not isinstance(statement, Call):
+        return statement
+
+    def moved(value: Value) -> Value:
+        """Return the same elements of ``source``."""
+        if isinstance(value, Gathered):
+            index = moved(value.index)
+            assert isinstance(index, Piece)
+            return replace(value, index=index)
+        if not isinstance(value, Piece | Strided) or value.tile != tile:
+            return value
+        between, start = source.spans[1:-1], source.spans[-1].start
+        if isinstance(value, Strided):
+            return replace(
+                value, tile=source.tile, offset=value.offset + start, between=tuple(span.start for span in between)
+            )
+        last = value.spans[-1]
+        return replace(
+            value, tile=source.tile, spans=(value.spans[0], *between, Span(last.start + start, last.count))
+        )
+
+    return replace(statement, args=tuple((name, moved(value)) for name, value in statement.args))
 
 
 @dataclass(frozen=True, slots=True)
