@@ -181,10 +181,17 @@ class _Pass:
         own = 1 if repeats else rows
         row = self._part(held, replace(block, pattern=((step, own), columns[0]))) if repeats else None
         made: list[Statement] = []
-        if row is None and columns[0][1] <= PARTITIONS:
-            turned = self._part(held, replace(block, pattern=(columns[0], (step or 1, own))))
+        by, count = columns[0]
+        along = held.block.pattern[0][0]
+        before = max(0, (block.offset + held.block.offset * -1).constant // along) if along else 0
+        if row is None and before + count <= PARTITIONS:
+            place = block.offset + -before * along
+            turned = self._part(
+                held, Block(block.tensor, place, ((by if count > 1 else along, before + count), (step or 1, own)))
+            )
             if isinstance(turned, Piece):
-                row = self._moved("nc_transpose", (own, columns[0][1]), held, made, data=turned)
+                across = self._moved("nc_transpose", (own, before + count), held, made, data=turned)
+                row = replace(across, spans=(across.spans[0], Span(Affine(before), count)))
         if not isinstance(row, Piece):
             return []
         if repeats:

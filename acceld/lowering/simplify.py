@@ -38,7 +38,7 @@ from acceld.lowering.graph import (
     whole,
 )
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
-from acceld.lowering.regions import FEW_ROWS, LONG_ROW, WIDE_ROW
+from acceld.lowering.regions import FEW_ROWS, LONG_ROW, SHORT_ROW, WIDE_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -779,12 +779,14 @@ def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
     """Return a product of many small batches as sums of element-wise products, computed in the order in which the
     matrices lie in memory.
 
-    Each batch has a vector as one of its operands. Return None if there are few batches, or if the rows are too long.
+    Each batch has a vector as one of its operands. Return None if the rows are too long, or if there are few batches with
+    a matrix as the other operand.
     """
     kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
     wide = (*left.shape[:kept], *right.shape[batch:])
     matrix = left if math.prod(left.shape[batch:kept]) > 1 else right
-    if math.prod(left.shape[:batch]) < FEW_ROWS or math.prod(matrix.shape[batch:]) > WIDE_ROW:
+    vectors = node.size == math.prod(left.shape[:batch]) and math.prod(left.shape[kept:]) <= SHORT_ROW
+    if not vectors and math.prod(left.shape[:batch]) < FEW_ROWS or math.prod(matrix.shape[batch:]) > WIDE_ROW:
         return None
     spread = [
         left.reshaped((*left.shape[:kept], *(1,) * (columns - batch), *left.shape[kept:])).broadcast(wide),
