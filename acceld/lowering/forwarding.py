@@ -37,6 +37,8 @@ WIDEST = 8 * 1024
 """Greatest number of bytes of each partition that a tile may take if its values are used after its loop nest."""
 ROOM = 16 * 1024
 """Greatest number of bytes of each partition that all such tiles may take together."""
+MOST_LINES = 8
+"""Greatest number of columns that are transposed one by one to become a row."""
 LEAST_INSIDE = 8
 """Least number of transfers that copies replace if a tensor is also loaded from HBM or stored to HBM as a whole."""
 
@@ -57,8 +59,7 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
     """
     pass_ = _Pass(extents(kernel.body), sizes, fresh)
     body = pass_.block(kernel.body, [])
-    for tile in pass_.ones.values():
-        body[:0] = [Declaration(tile), Call("memset", full(tile), (("value", 1.0),))]
+    body = [*_filled(pass_.ones), *body]
     read = Counter(_read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
     made = tuple(tensor for tensor in kernel.made if tensor not in gone)
@@ -180,7 +181,7 @@ class _Pass:
         repeats = step == 0 and rows > 1
         own = 1 if repeats else rows
         row = self._part(held, replace(block, pattern=((step, own), columns[0]))) if repeats else None
-        made: list[Statement] = []
+        across = _Across(self.fresh, self.ones)
         by, count = columns[0]
         along = held.block.pattern[0][0]
         before = max(0, (block.offset + held.block.offset * -1).constant // along) if along else 0
@@ -190,29 +191,13 @@ class _Pass:
                 held, Block(block.tensor, place, ((by if count > 1 else along, before + count), (step or 1, own)))
             )
             if isinstance(turned, Piece):
-                across = self._moved("nc_transpose", (own, before + count), held, made, data=turned)
-                row = replace(across, spans=(across.spans[0], Span(Affine(before), count)))
+                row = across.turned(turned, (own, before + count))
+                row = replace(row, spans=(row.spans[0], Span(Affine(before), count)))
+                row = across.line([row]) if repeats else row
         if not isinstance(row, Piece):
             return []
-        if repeats:
-            if row.tile.space == "psum":
-                line = Tile(self.fresh("line"), row.tile.shape, row.tile.dtype)
-                made += [Declaration(line), Call("tensor_copy", full(line), (("src", row),))]
-                row = full(line)
-            if held.piece.tile.dtype not in self.ones:
-                self.ones[held.piece.tile.dtype] = Tile(self.fresh("ones"), (1, PARTITIONS), held.piece.tile.dtype)
-            ones = Piece(self.ones[held.piece.tile.dtype], (Span(Affine(), 1), Span(Affine(), rows)))
-            row = self._moved("nc_matmul", (rows, columns[0][1]), held, made, stationary=ones, moving=row)
-        return [*made, Call("tensor_copy", dst, (("src", row),))]
-
-    def _moved(
-        self, operation: str, shape: tuple[int, int], held: _Held, made: list[Statement], **operands: Piece
-    ) -> Piece:
-        """Append an instruction of the tensor engine to ``made``, and return its result, a new tile in PSUM."""
-        dtype = held.piece.tile.dtype if operation == "nc_transpose" else "float32"
-        tile = Tile(self.fresh("across"), shape, dtype, "psum")
-        made += [Declaration(tile), Call(operation, full(tile), tuple(operands.items()))]
-        return full(tile)
+        row = across.repeated(row, rows) if repeats else row
+        return [*across.made, Call("tensor_copy", dst, (("src", row),))]
 
     def _fits(self, piece: Piece, block: Block) -> bool:
         """Tell whether later loads from ``block`` can be replaced by copies from ``piece``, which is stored to
@@ -281,6 +266,49 @@ class _Pass:
         return _as_part(held.piece, rows, offset, pattern)
 
 
+class _Across:
+    """Statements by which the tensor engine copies values to other partitions: ``made``, in order.
+
+    ``ones`` has the rows of ones of a kernel, by dtype, and gets further ones.
+    """
+
+    def __init__(self, fresh: Callable[[str], str], ones: dict[str, Tile]) -> None:
+        self.fresh, self.ones = fresh, ones
+        self.made: list[Statement] = []
+
+    def turned(self, piece: Piece, shape: tuple[int, int]) -> Piece:
+        """Transpose a piece of an SBUF tile, and return the result in PSUM, which has the shape ``shape``."""
+        return self._product("nc_transpose", shape, piece.tile.dtype, data=piece)
+
+    def line(self, pieces: Sequence[Piece]) -> Piece:
+        """Copy pieces of PSUM tiles with one row each to one row in SBUF, side by side, and return that row."""
+        sizes = [piece.spans[-1].count or 1 for piece in pieces]
+        tile = Tile(self.fresh("line"), (1, sum(sizes)), pieces[0].tile.dtype)
+        self.made.append(Declaration(tile))
+        for at, piece in enumerate(pieces):
+            place = Piece(tile, (Span(Affine(), 1), Span(Affine(sum(sizes[:at])), sizes[at])))
+            self.made.append(Call("tensor_copy", place, (("src", piece),)))
+        return full(tile)
+
+    def repeated(self, row: Piece, rows: int) -> Piece:
+        """Repeat a row of an SBUF tile on ``rows`` partitions, and return the result in PSUM."""
+        dtype = row.tile.dtype
+        if dtype not in self.ones:
+            self.ones[dtype] = Tile(self.fresh("ones"), (1, PARTITIONS), dtype)
+        ones = Piece(self.ones[dtype], (Span(Affine(), 1), Span(Affine(), rows)))
+        return self._product("nc_matmul", (rows, row.spans[-1].count or 1), "float32", stationary=ones, moving=row)
+
+    def _product(self, operation: str, shape: tuple[int, int], dtype: str, **operands: Piece) -> Piece:
+        tile = Tile(self.fresh("across"), shape, dtype, "psum")
+        self.made += [Declaration(tile), Call(operation, full(tile), tuple(operands.items()))]
+        return full(tile)
+
+
+def _filled(ones: Mapping[str, Tile]) -> list[Statement]:
+    """Return the statements that declare and fill rows of ones."""
+    return [one for tile in ones.values() for one in (Declaration(tile), Call("memset", full(tile), (("value", 1.0),)))]
+
+
 def _as_part(piece: Piece, rows: int, offset: Affine, pattern: Sequence[tuple[int, int]]) -> Piece | Strided:
     """Return ``rows`` partitions of a piece's tile, with the columns of ``pattern`` from ``offset`` on.
 
@@ -337,9 +365,7 @@ def _without_stores(statements: Iterable[Statement], gone: set[HbmTensor]) -> li
 
 def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
     """Return statements in which other statements read a tile itself in place of a copy of it, where both are equal."""
-    made = [
-        replace(one, body=_without_copies(one.body)) if isinstance(one, Loop) else one for one in statements
-    ]
+    made = [replace(one, body=_without_copies(one.body)) if isinstance(one, Loop) else one for one in statements]
     declared = {one.tile: at for at, one in enumerate(made) if isinstance(one, Declaration)}
     writes: dict[Tile, list[int]] = {}
     for at, one in enumerate(made):
@@ -410,9 +436,7 @@ def _reading(statement: Statement, tile: Tile, source: Piece) -> Statement:
                 value, tile=source.tile, offset=value.offset + start, between=tuple(span.start for span in between)
             )
         last = value.spans[-1]
-        return replace(
-            value, tile=source.tile, spans=(value.spans[0], *between, Span(last.start + start, last.count))
-        )
+        return replace(value, tile=source.tile, spans=(value.spans[0], *between, Span(last.start + start, last.count)))
 
     return replace(statement, args=tuple((name, moved(value)) for name, value in statement.args))
 
@@ -461,6 +485,21 @@ class _Layout:
                 return None
             offset += Affine(0, ((name, along),))
         return Strided(tile, rows, offset, tuple(pattern))
+
+    def lines(self, tile: Tile, block: Block) -> list[Piece]:
+        """Return the columns of the tile ``tile`` that have the elements of ``block``, a row for one partition or for
+        several partitions; none if they are too many, or if the tile has the elements in another order.
+        """
+        (step, rows), *columns = block.pattern
+        by, count = columns[-1]
+        numbers = [block.offset.constant, count, *(by for _, by in block.offset.terms)]
+        if len(columns) > 1 or by != 1 or self.step != 1 or (rows > 1 and step) or count > BANK:
+            return []
+        if tile.dtype not in FLOATS or count > MOST_LINES * self.rows or any(one % self.rows for one in numbers):
+            return []
+        first = Affine(numbers[0] // self.rows, tuple((name, by // self.rows) for name, by in block.offset.terms))
+        every = Span(Affine(), self.rows)
+        return [Piece(tile, (every, Span(first + at, 1))) for at in range(count // self.rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,29 +563,38 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
     if not held:
         return kernel
 
-    def changed(statement: Statement, place: int) -> Statement:
+    ones: dict[str, Tile] = {}
+
+    def changed(statement: Statement) -> list[Statement]:
         """Return a statement with copies in place of transfers."""
         if isinstance(statement, Loop):
-            return replace(statement, body=[changed(one, place) for one in statement.body])
+            return [replace(statement, body=[new for one in statement.body for new in changed(one)])]
         if not isinstance(statement, Call):
-            return statement
+            return [statement]
         source = dict(statement.args).get("src")
         block = statement.dst if isinstance(statement.dst, Block) else source
-        if not isinstance(block, Block) or block.tensor not in held:
-            return statement
+        if not isinstance(block, Block) or block.tensor not in held or not _is_plain(statement):
+            return [statement]
         found = held[block.tensor]
         part = found.layout.part(found.tile, block, trips)
-        if part is None or not _is_plain(statement):
-            return statement
-        if block is source:
-            return Call("tensor_copy", statement.dst, (("src", part),))
-        return Call("tensor_copy", part, statement.args)
+        if part is not None and block is not source:
+            return [Call("tensor_copy", part, statement.args)]
+        if part is not None:
+            return [Call("tensor_copy", statement.dst, (("src", part),))]
+        lines = found.layout.lines(found.tile, block) if block is source else []
+        if not lines:
+            return [statement]
+        across, rows = _Across(fresh, ones), block.pattern[0][1]
+        row = across.line([across.turned(one, (1, found.layout.rows)) for one in lines])
+        row = across.repeated(row, rows) if rows > 1 else row
+        return [*across.made, Call("tensor_copy", statement.dst, (("src", row),))]
 
     body: list[Statement] = [Declaration(one.tile) for one in held.values()]
     for place, statement in enumerate(kernel.body):
         body += [one.transfer(t, to_hbm=False) for t, one in held.items() if one.loads and one.first == place]
-        body.append(changed(statement, place))
+        body += changed(statement)
         body += [one.transfer(t, to_hbm=True) for t, one in held.items() if one.stores and one.last == place]
+    body = [*_filled(ones), *body]
     used = Counter(_read(body))
     made = tuple(t for t in kernel.made if t not in held or used[t] or t in kernel.returned)
     return replace(kernel, made=made, body=tuple(_without_stores(body, {*kernel.made} - {*made})))
@@ -566,7 +614,13 @@ def _resident(
         return None
     layout = _Layout(step, rows, size // (step * rows))
     tile = Tile("", (rows, layout.runs * step), tensor.dtype)
-    fits = [one.plain and layout.part(tile, one.block, trips) is not None for one in touched]
+    fits = [
+        one.plain
+        and (
+            layout.part(tile, one.block, trips) is not None or (not one.stores and bool(layout.lines(tile, one.block)))
+        )
+        for one in touched
+    ]
     inside = [one for one, fit in zip(touched, fits, strict=True) if fit]
     outside = [one for one, fit in zip(touched, fits, strict=True) if not fit]
     stores = [one.place for one in inside if one.stores]

@@ -786,7 +786,7 @@ def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
     wide = (*left.shape[:kept], *right.shape[batch:])
     matrix = left if math.prod(left.shape[batch:kept]) > 1 else right
     vectors = node.size == math.prod(left.shape[:batch]) and math.prod(left.shape[kept:]) <= SHORT_ROW
-    if not vectors and math.prod(left.shape[:batch]) < FEW_ROWS or math.prod(matrix.shape[batch:]) > WIDE_ROW:
+    if (not vectors and math.prod(left.shape[:batch]) < FEW_ROWS) or math.prod(matrix.shape[batch:]) > WIDE_ROW:
         return None
     spread = [
         left.reshaped((*left.shape[:kept], *(1,) * (columns - batch), *left.shape[kept:])).broadcast(wide),
