@@ -281,7 +281,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             part, mask, lead = found
             under = mask.view if not lead else _behind(mask, part.ndim - lead - mask.ndim).view.broadcast(part.shape)
             return Masked(Traced(part.view, self.kind), Traced(under, "b"), line_now())
-        if any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,))):
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(one, bool | np.bool_) for one in keys):
+            refused("an index of True or False", "use None for a new axis, and np.where for a choice")
+        if any(isinstance(one, (Traced, *LISTS)) for one in keys):
             named = self._named(key)
             return Traced(named.view, named.kind)  # numpy returns a copy here, not a view
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
@@ -345,7 +348,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if any(isinstance(one, Traced) and kind_of(one) == "i" and one.known() is None for one in keys):
             FUNCTIONS["__setitem__"](self, keys, value)
             return
-        arrays = any(isinstance(one, Traced | np.ndarray | list) for one in keys)
+        arrays = any(isinstance(one, (Traced, *LISTS)) for one in keys)
         part = root = self._named(key) if arrays else self[key]
         while root._base is not None and root is not self:
             root = root._base
@@ -448,6 +451,10 @@ def _into(out: Any, found: Any) -> Any:
     if out is not None:
         wrapped(out).assign(found)
     return found if out is None else out
+
+
+LISTS = (np.ndarray, list, tuple, range)
+"""Types of an index's parts that give positions one by one, besides :class:`Traced`."""
 
 
 def _kept(array: Any, key: Any) -> Any:

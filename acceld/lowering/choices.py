@@ -159,6 +159,11 @@ def _turned(columns: Axes) -> bool:
     return len(columns) == 1 and columns[0][0] >= 32 and columns[0][1] not in (0, 1)
 
 
+def _few_columns(extents: Sequence[int]) -> bool:
+    """Tell whether the first of several row axes fits on partitions, with at most ``FEW_COLUMNS`` columns beside it."""
+    return len(extents) > 1 and extents[0] <= PARTITIONS and math.prod(extents[1:]) <= FEW_COLUMNS
+
+
 def _ranged(columns: Axes) -> Axes:
     """Return the column axes in the order in which a transfer goes through them.
 
@@ -205,7 +210,8 @@ class Choices:
         extents = list(self.region.layout.rows)
         if not self.folds:
             shapes = [self.memory.tensor(access.view.node).shape for access in accesses]
-            rows = in_slices(rows, shapes) if self.sliced else merged(rows)
+            if not (self.region.pure and _few_columns(extents)):
+                rows = in_slices(rows, shapes) if self.sliced else merged(rows)
             extents = [n for n, _ in rows[0]] if rows else extents
         columns = [access.columns for access in accesses]
         if self.region.pure and extents:
@@ -252,10 +258,9 @@ class Choices:
         # an axis along the first axis of a tensor, such as the axis of a batch, stays on partitions
         shapes = [self.memory.tensor(access.view.node).shape for access in accesses]
         batch = any(len(shape) > 1 and one[0][1] == dense(shape)[0] for one, shape in zip(rows, shapes, strict=True))
-        first = extents[0] if batch or len(extents) > 1 else 1
-        if first <= PARTITIONS and math.prod(extents) <= FEW_COLUMNS * first:
-            if len(extents) == 1:
-                return axes, 0, 1 if batch else extents[0]
+        if len(extents) == 1 and extents[0] <= (PARTITIONS if batch else FEW_COLUMNS):
+            return axes, 0, 1 if batch else extents[0]
+        if _few_columns(extents):
             return axes, 1, extents[1]
         found = []
         for order in orders:

@@ -105,7 +105,8 @@ def _area(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
 @lowers("quantile")
 def _quantile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     if np.ndim(q):
-        refused("np.quantile of several fractions", "call it for each fraction")
+        each = [_quantile(a, one, axis, keepdims=keepdims) for one in np.ravel(q)]
+        return np.stack(each).reshape((*np.shape(q), *each[0].shape))
     given = np.moveaxis(a, axis, -1) if axis is not None else np.ravel(a)
     place = float(q) * (given.shape[-1] - 1)
     low = math.floor(place)

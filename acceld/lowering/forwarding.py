@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from acceld.lowering.axes import PARTITIONS
+from acceld.lowering.building import full
+from acceld.lowering.choices import BANK, FLOATS
 from acceld.lowering.graph import dense
 from acceld.lowering.statements import (
     Affine,
@@ -26,6 +29,7 @@ from acceld.lowering.statements import (
     Statement,
     Strided,
     Tile,
+    Value,
     extents,
 )
 
@@ -33,6 +37,8 @@ WIDEST = 8 * 1024
 """Greatest number of bytes of each partition that a tile may take if its values are used after its loop nest."""
 ROOM = 16 * 1024
 """Greatest number of bytes of each partition that all such tiles may take together."""
+MOST_LINES = 8
+"""Greatest number of columns that are transposed one by one to become a row."""
 LEAST_INSIDE = 8
 """Least number of transfers that copies replace if a tensor is also loaded from HBM or stored to HBM as a whole."""
 
@@ -53,10 +59,11 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
     """
     pass_ = _Pass(extents(kernel.body), sizes, fresh)
     body = pass_.block(kernel.body, [])
+    body = [*_filled(pass_.ones), *body]
     read = Counter(_read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
     made = tuple(tensor for tensor in kernel.made if tensor not in gone)
-    return replace(kernel, made=made, body=tuple(_without_stores(body, gone)))
+    return replace(kernel, made=made, body=tuple(_without_copies(_without_stores(body, gone))))
 
 
 class _Pass:
@@ -69,6 +76,8 @@ class _Pass:
         self.trips, self.sizes, self.fresh = trips, sizes, fresh
         self.used: set[Tile] = set()
         self.stored: list[Block] = []
+        self.ones: dict[str, Tile] = {}
+        """Rows of ones, by dtype. A matrix product with ones repeats a row on all partitions."""
 
     def block(self, statements: Iterable[Statement], held: list[_Held]) -> list[Statement]:
         """Return the statements of one body, with loads replaced by copies.
@@ -83,17 +92,20 @@ class _Pass:
                 kept = [one for one in held if one.piece.tile not in written and one.block.tensor not in stored]
                 passed = self._passed_on(statement) if statement.ordered else []
                 body = self.block(statement.body, [*kept, *(one for one, _ in passed)])
-                held[:] = kept
+                before, held[:] = [*held], kept
                 for one, store in passed:
                     if one.piece.tile in self.used:
                         first = Block(one.block.tensor, Affine(one.block.offset.constant), one.block.pattern)
                         shape = tuple(count for _, count in first.pattern)
                         whole = replace(one.piece, reshaped=shape) if len(shape) > 2 else one.piece
-                        made += [Declaration(one.piece.tile), Call("dma_copy", whole, (("src", first),))]
+                        load = Call("dma_copy", whole, (("src", first),))
+                        made += [Declaration(one.piece.tile), *self._call(load, before)]
                         body.append(Call("tensor_copy", one.piece, (("src", store),)))
+                        moved = dict(one.block.offset.terms)[statement.variable] * statement.count
+                        held.append(_Held(replace(first, offset=first.offset + moved), one.piece))
                 made.append(Loop(statement.variable, statement.count, statement.ordered, body))
             elif isinstance(statement, Call):
-                made.append(self._call(statement, held))
+                made += self._call(statement, held)
             else:
                 made.append(statement)
         return made
@@ -125,7 +137,7 @@ class _Pass:
             found.append((_Held(before, whole), replace(piece, reshaped=None)))
         return found
 
-    def _call(self, call: Call, held: list[_Held]) -> Call:
+    def _call(self, call: Call, held: list[_Held]) -> list[Statement]:
         """Return ``call``; if it loads values that a tile still has, return a copy from that tile instead.
 
         ``held`` has the values that tiles still have, and is updated by the instruction.
@@ -137,26 +149,55 @@ class _Pass:
             self.stored.append(call.dst)
             if isinstance(source, Piece) and self._fits(source, call.dst):
                 held.append(_Held(call.dst, source))
-            return call
+            return [call]
         found = None
         if call.operation == "dma_copy" and isinstance(source, Block):
-            found = next(
-                (
-                    (one, part)
-                    for one in held
-                    if one.block.tensor == source.tensor
-                    and one.piece.tile.dtype == call.dst.tile.dtype
-                    and (part := self._part(one, source)) is not None
-                    and self._room(one.piece.tile)
-                ),
-                None,
-            )
+            able = [
+                one
+                for one in held
+                if one.block.tensor == source.tensor
+                and one.piece.tile.dtype == call.dst.tile.dtype
+                and self._room(one.piece.tile)
+            ]
+            found = next(((one, copy) for one in able if (copy := self._copy(one, source, call.dst))), None)
         written = _changed([call])[0]
         held[:] = [one for one in held if one.piece.tile not in written]
         if found is None:
-            return call
+            return [call]
         self.used.add(found[0].piece.tile)
-        return Call("tensor_copy", call.dst, (("src", found[1]),))
+        return found[1]
+
+    def _copy(self, held: _Held, block: Block, dst: Piece | Strided) -> list[Statement]:
+        """Return the statements that copy the elements of ``block`` from a held tile to ``dst``; none if the tile lacks
+        some elements.
+
+        The tensor engine copies values to other partitions: it transposes them, and repeats a row on all partitions.
+        """
+        if (part := self._part(held, block)) is not None:
+            return [Call("tensor_copy", dst, (("src", part),))]
+        (step, rows), *columns = block.pattern
+        if held.piece.tile.dtype not in FLOATS or len(columns) != 1 or columns[0][1] > BANK:
+            return []
+        repeats = step == 0 and rows > 1
+        own = 1 if repeats else rows
+        row = self._part(held, replace(block, pattern=((step, own), columns[0]))) if repeats else None
+        across = _Across(self.fresh, self.ones)
+        by, count = columns[0]
+        along = held.block.pattern[0][0]
+        before = max(0, (block.offset + held.block.offset * -1).constant // along) if along else 0
+        if row is None and before + count <= PARTITIONS:
+            place = block.offset + -before * along
+            turned = self._part(
+                held, Block(block.tensor, place, ((by if count > 1 else along, before + count), (step or 1, own)))
+            )
+            if isinstance(turned, Piece):
+                row = across.turned(turned, (own, before + count))
+                row = replace(row, spans=(row.spans[0], Span(Affine(before), count)))
+                row = across.line([row]) if repeats else row
+        if not isinstance(row, Piece):
+            return []
+        row = across.repeated(row, rows) if repeats else row
+        return [*across.made, Call("tensor_copy", dst, (("src", row),))]
 
     def _fits(self, piece: Piece, block: Block) -> bool:
         """Tell whether later loads from ``block`` can be replaced by copies from ``piece``, which is stored to
@@ -225,6 +266,49 @@ class _Pass:
         return _as_part(held.piece, rows, offset, pattern)
 
 
+class _Across:
+    """Statements by which the tensor engine copies values to other partitions: ``made``, in order.
+
+    ``ones`` has the rows of ones of a kernel, by dtype, and gets further ones.
+    """
+
+    def __init__(self, fresh: Callable[[str], str], ones: dict[str, Tile]) -> None:
+        self.fresh, self.ones = fresh, ones
+        self.made: list[Statement] = []
+
+    def turned(self, piece: Piece, shape: tuple[int, int]) -> Piece:
+        """Transpose a piece of an SBUF tile, and return the result in PSUM, which has the shape ``shape``."""
+        return self._product("nc_transpose", shape, piece.tile.dtype, data=piece)
+
+    def line(self, pieces: Sequence[Piece]) -> Piece:
+        """Copy pieces of PSUM tiles with one row each to one row in SBUF, side by side, and return that row."""
+        sizes = [piece.spans[-1].count or 1 for piece in pieces]
+        tile = Tile(self.fresh("line"), (1, sum(sizes)), pieces[0].tile.dtype)
+        self.made.append(Declaration(tile))
+        for at, piece in enumerate(pieces):
+            place = Piece(tile, (Span(Affine(), 1), Span(Affine(sum(sizes[:at])), sizes[at])))
+            self.made.append(Call("tensor_copy", place, (("src", piece),)))
+        return full(tile)
+
+    def repeated(self, row: Piece, rows: int) -> Piece:
+        """Repeat a row of an SBUF tile on ``rows`` partitions, and return the result in PSUM."""
+        dtype = row.tile.dtype
+        if dtype not in self.ones:
+            self.ones[dtype] = Tile(self.fresh("ones"), (1, PARTITIONS), dtype)
+        ones = Piece(self.ones[dtype], (Span(Affine(), 1), Span(Affine(), rows)))
+        return self._product("nc_matmul", (rows, row.spans[-1].count or 1), "float32", stationary=ones, moving=row)
+
+    def _product(self, operation: str, shape: tuple[int, int], dtype: str, **operands: Piece) -> Piece:
+        tile = Tile(self.fresh("across"), shape, dtype, "psum")
+        self.made += [Declaration(tile), Call(operation, full(tile), tuple(operands.items()))]
+        return full(tile)
+
+
+def _filled(ones: Mapping[str, Tile]) -> list[Statement]:
+    """Return the statements that declare and fill rows of ones."""
+    return [one for tile in ones.values() for one in (Declaration(tile), Call("memset", full(tile), (("value", 1.0),)))]
+
+
 def _as_part(piece: Piece, rows: int, offset: Affine, pattern: Sequence[tuple[int, int]]) -> Piece | Strided:
     """Return ``rows`` partitions of a piece's tile, with the columns of ``pattern`` from ``offset`` on.
 
@@ -279,6 +363,84 @@ def _without_stores(statements: Iterable[Statement], gone: set[HbmTensor]) -> li
     return made
 
 
+def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
+    """Return statements in which other statements read a tile itself in place of a copy of it, where both are equal."""
+    made = [replace(one, body=_without_copies(one.body)) if isinstance(one, Loop) else one for one in statements]
+    declared = {one.tile: at for at, one in enumerate(made) if isinstance(one, Declaration)}
+    writes: dict[Tile, list[int]] = {}
+    for at, one in enumerate(made):
+        for tile in _changed([one])[0]:
+            writes.setdefault(tile, []).append(at)
+    reads: dict[Tile, list[int]] = {}
+    for at, one in enumerate(made):
+        for tile in {tile for call in _calls([one]) for value in call.args for tile in _tiles_of(value[1])}:
+            reads.setdefault(tile, []).append(at)
+    gone: set[int] = set()
+    for at, one in enumerate(made):
+        if not isinstance(one, Call) or one.operation != "tensor_copy" or not isinstance(one.dst, Piece):
+            continue
+        own, source = one.dst.tile, dict(one.args)["src"]
+        if (
+            own not in declared
+            or writes[own] != [at]
+            or not _is_whole(one.dst)
+            or not isinstance(source, Piece)
+            or source.reshaped != one.dst.reshaped
+            or source.bits_as
+            or (source.tile.space, source.tile.dtype) != (own.space, own.dtype)
+            or any(at < place <= reads.get(own, [at])[-1] for place in writes.get(source.tile, ()))
+        ):
+            continue
+        gone |= {at, declared[own]}
+        for place in reads.get(own, ()):
+            made[place] = _reading(made[place], own, source)
+            reads.setdefault(source.tile, []).append(place)
+        reads.get(source.tile, []).sort()
+    return [one for at, one in enumerate(made) if at not in gone]
+
+
+def _is_whole(piece: Piece) -> bool:
+    """Tell whether a piece covers its tile, which has one index at most on each axis between the first and the last."""
+    whole = all(
+        span.start == Affine() and (span.count or 1) == extent
+        for span, extent in zip(piece.spans, piece.tile.shape, strict=True)
+    )
+    return whole and all(extent == 1 for extent in piece.tile.shape[1:-1])
+
+
+def _tiles_of(value: object) -> list[Tile]:
+    """Return the tiles that an argument of an instruction reads."""
+    if isinstance(value, Gathered):
+        return [value.index.tile]
+    return [value.tile] if isinstance(value, Piece | Strided) else []
+
+
+def _reading(statement: Statement, tile: Tile, source: Piece) -> Statement:
+    """Return a statement that reads ``source``, which has the values of ``tile``, in place of ``tile``."""
+    if isinstance(statement, Loop):
+        return replace(statement, body=[_reading(one, tile, source) for one in statement.body])
+    if not isinstance(statement, Call):
+        return statement
+
+    def moved(value: Value) -> Value:
+        """Return the same elements of ``source``."""
+        if isinstance(value, Gathered):
+            index = moved(value.index)
+            assert isinstance(index, Piece)
+            return replace(value, index=index)
+        if not isinstance(value, Piece | Strided) or value.tile != tile:
+            return value
+        between, start = source.spans[1:-1], source.spans[-1].start
+        if isinstance(value, Strided):
+            return replace(
+                value, tile=source.tile, offset=value.offset + start, between=tuple(span.start for span in between)
+            )
+        last = value.spans[-1]
+        return replace(value, tile=source.tile, spans=(value.spans[0], *between, Span(last.start + start, last.count)))
+
+    return replace(statement, args=tuple((name, moved(value)) for name, value in statement.args))
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """The places of a tensor's elements in a tile: element ``e`` is on partition ``e // step % rows``.
@@ -323,6 +485,21 @@ class _Layout:
                 return None
             offset += Affine(0, ((name, along),))
         return Strided(tile, rows, offset, tuple(pattern))
+
+    def lines(self, tile: Tile, block: Block) -> list[Piece]:
+        """Return the columns of the tile ``tile`` that have the elements of ``block``, a row for one partition or for
+        several partitions; none if they are too many, or if the tile has the elements in another order.
+        """
+        (step, rows), *columns = block.pattern
+        by, count = columns[-1]
+        numbers = [block.offset.constant, count, *(by for _, by in block.offset.terms)]
+        if len(columns) > 1 or by != 1 or self.step != 1 or (rows > 1 and step) or count > BANK:
+            return []
+        if tile.dtype not in FLOATS or count > MOST_LINES * self.rows or any(one % self.rows for one in numbers):
+            return []
+        first = Affine(numbers[0] // self.rows, tuple((name, by // self.rows) for name, by in block.offset.terms))
+        every = Span(Affine(), self.rows)
+        return [Piece(tile, (every, Span(first + at, 1))) for at in range(count // self.rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,29 +563,38 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
     if not held:
         return kernel
 
-    def changed(statement: Statement, place: int) -> Statement:
+    ones: dict[str, Tile] = {}
+
+    def changed(statement: Statement) -> list[Statement]:
         """Return a statement with copies in place of transfers."""
         if isinstance(statement, Loop):
-            return replace(statement, body=[changed(one, place) for one in statement.body])
+            return [replace(statement, body=[new for one in statement.body for new in changed(one)])]
         if not isinstance(statement, Call):
-            return statement
+            return [statement]
         source = dict(statement.args).get("src")
         block = statement.dst if isinstance(statement.dst, Block) else source
-        if not isinstance(block, Block) or block.tensor not in held:
-            return statement
+        if not isinstance(block, Block) or block.tensor not in held or not _is_plain(statement):
+            return [statement]
         found = held[block.tensor]
         part = found.layout.part(found.tile, block, trips)
-        if part is None or not _is_plain(statement):
-            return statement
-        if block is source:
-            return Call("tensor_copy", statement.dst, (("src", part),))
-        return Call("tensor_copy", part, statement.args)
+        if part is not None and block is not source:
+            return [Call("tensor_copy", part, statement.args)]
+        if part is not None:
+            return [Call("tensor_copy", statement.dst, (("src", part),))]
+        lines = found.layout.lines(found.tile, block) if block is source else []
+        if not lines:
+            return [statement]
+        across, rows = _Across(fresh, ones), block.pattern[0][1]
+        row = across.line([across.turned(one, (1, found.layout.rows)) for one in lines])
+        row = across.repeated(row, rows) if rows > 1 else row
+        return [*across.made, Call("tensor_copy", statement.dst, (("src", row),))]
 
     body: list[Statement] = [Declaration(one.tile) for one in held.values()]
     for place, statement in enumerate(kernel.body):
         body += [one.transfer(t, to_hbm=False) for t, one in held.items() if one.loads and one.first == place]
-        body.append(changed(statement, place))
+        body += changed(statement)
         body += [one.transfer(t, to_hbm=True) for t, one in held.items() if one.stores and one.last == place]
+    body = [*_filled(ones), *body]
     used = Counter(_read(body))
     made = tuple(t for t in kernel.made if t not in held or used[t] or t in kernel.returned)
     return replace(kernel, made=made, body=tuple(_without_stores(body, {*kernel.made} - {*made})))
@@ -428,7 +614,13 @@ def _resident(
         return None
     layout = _Layout(step, rows, size // (step * rows))
     tile = Tile("", (rows, layout.runs * step), tensor.dtype)
-    fits = [one.plain and layout.part(tile, one.block, trips) is not None for one in touched]
+    fits = [
+        one.plain
+        and (
+            layout.part(tile, one.block, trips) is not None or (not one.stores and bool(layout.lines(tile, one.block)))
+        )
+        for one in touched
+    ]
     inside = [one for one, fit in zip(touched, fits, strict=True) if fit]
     outside = [one for one, fit in zip(touched, fits, strict=True) if not fit]
     stores = [one.place for one in inside if one.stores]

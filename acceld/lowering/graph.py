@@ -129,6 +129,11 @@ class View:
         if not isinstance(fake, np.ndarray):
             raise TypeError(f"a view of shape {self.shape} can not be mapped to one element: index it with [...]")
         start = fake.__array_interface__["data"][0] - _ADDRESS
+        ends = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        if fake.size and not sum(min(0, end) for end in ends) <= start <= sum(max(0, end) for end in ends):
+            raise NotLowered(
+                "an index for which numpy copies elements is not lowered; use slices and arrays of positions"
+            )
         return View(self.node, fake.shape, fake.strides, self.offset + start)
 
     def broadcast(self, shape: Sequence[int]) -> View:

@@ -12,6 +12,7 @@ import numpy as np
 
 from acceld.lowering.arrays import (
     FUNCTIONS,
+    LISTS,
     Traced,
     array_of,
     called,
@@ -66,7 +67,7 @@ def _named(a: Traced, key: tuple[Any, ...]) -> _Named:
 
     Raise NotLowered for a mask, and IndexError for an array of floats.
     """
-    key = tuple(wrapped(one) if has_traced(one) else np.asarray(one) if isinstance(one, list) else one for one in key)
+    key = tuple(wrapped(one) if has_traced(one) else np.asarray(one) if isinstance(one, LISTS) else one for one in key)
     at = next((place for place, one in enumerate(key) if one is Ellipsis), len(key))
     filled = a.ndim - sum(one is not None and one is not Ellipsis for one in key)
     key = (*key[:at], *(slice(None),) * filled, *key[at + 1 :])

@@ -128,14 +128,10 @@ class _Loop:
     def write(self) -> None:
         """Append the statements of the loop to the kernel.
 
-        Values that a step reads from the previous step stay on the chip if they fit. Operands that are the same in all
-        steps are loaded before the loop if they fit beside the tiles of a step.
+        Operands that are the same in all steps are loaded before the loop if they fit beside the tiles of a step.
         """
-        room, stores = OTHERS, Counter(name for nest in self.nests for name in nest.stored())
-        for nest in self.nests:
-            room = nest.load_states(room, stores)
         sizes = [nest.bytes_unmoved() for nest in self.nests]
-        if sum(sizes) - max(sizes) <= room:
+        if sum(sizes) - max(sizes) <= OTHERS:
             for nest in self.nests:
                 nest.load_unmoved()
         with self.build.loop("step", self.trips, ordered=True) as step:

@@ -113,12 +113,10 @@ class Nest(Choices):
         self.row: str | None = None
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
-        self.states: dict[object, Tile] = {}
-        """Tiles with values of the previous step, by the key of the HBM access that would read the values."""
+        self.steady: dict[object, Tile] = {}
+        """Tiles with rows that stay on the chip during several loops, by the key of the HBM access that would read them."""
         self.rows_loaded: dict[object, Tile] = {}
         """Tiles with whole rows of the present row tile, by the key of the HBM access that would read the rows."""
-        self.passed: dict[int, Tile] = {}
-        """Tiles with values of the previous step, by the id of the node that computes the values."""
         self.steady_room = 2 * CHUNK_BYTES
         """Bytes of each partition that are still free for rows that stay on the chip during several loops."""
         self.totals: dict[int, Tile] = {}
@@ -156,74 +154,11 @@ class Nest(Choices):
             else:
                 self.broadcast[n] = self._load_vector(n)
 
-    def stored(self) -> list[str]:
-        """Return the name of the HBM tensor that each store of the nest writes, one name for each store."""
-        return [self.memory.tensor(r.access.view.node).name for r in self.reach if r.access.role == "store"]
-
-    def load_states(self, room: int, stores: Mapping[str, int]) -> int:
-        """Keep on the chip what each step reads from the previous step, and return the room that is left.
-
-        The loads stand before the loop over steps, and the tiles stay on the chip. They take at most ``room`` bytes of
-        each partition. The result is how many of these bytes are left. ``stores`` has the number of stores to each HBM
-        tensor in a step. A tensor with several stores gets no tile, because each of these stores has only a part of
-        what the next step reads.
-        """
-        self.part, self.block, self.first = self.rows, 1, ZERO
-        for n, node in self._passed_on():
-            reach = self.reach[n]
-            if stores[self.memory.tensor(reach.access.view.node).name] > 1:
-                continue
-            width = self.width[id(node)]
-            if room < 2 * width * BYTES[node.dtype]:
-                continue
-            room -= 2 * width * BYTES[node.dtype]
-            tile = self.build.tile("state", self._dims(width), reach.dtype)
-            self._fetch(full(tile), n, ZERO, ((width, 1),), None)
-            self.states[self._key(n)] = tile
-            self.passed[id(node)] = tile
-            self.kept.add(id(node))
-        return room
-
-    def _passed_on(self) -> list[tuple[int, Node]]:
-        """Return the HBM accesses that read what the nest stored in the previous step, each with the node that computes
-        the value.
-
-        A value is left out unless one row tile holds all of its rows, with the same rows and columns in both steps.
-        """
-        if self.extents != [self.rows] or self.folds:
-            return []
-        stored = {}
-        for m, reach in enumerate(self.reach):
-            node = reach.access.node
-            if reach.access.role == "store" and node.kind in ("elementwise", "dot") and id(node) not in self.again:
-                begin = reach.start + -self.rolled.moves[m]
-                stored[self.memory.tensor(reach.access.view.node).name, begin, reach.strides[0]] = (m, node)
-        found: dict[object, tuple[int, Node]] = {}
-        for n, reach in enumerate(self.reach):
-            if reach.access.role not in ("value", "left") or n in self.vectors:
-                continue
-            own = self.memory.tensor(reach.access.view.node).name, reach.start, reach.strides[0]
-            m, node = stored.get(own, (-1, reach.access.node))
-            width = self.width[id(node)]
-            inner = [((width, 1),)]
-            if (
-                m >= 0
-                and 1 < width <= WIDEST
-                and self.rolled.moves[n] == self.rolled.moves[m]
-                and merged([(*reach.columns, *reach.depth)]) == merged([self.reach[m].columns]) == inner
-                and not (reach.access.role == "left" and self._direct(n))
-            ):
-                found.setdefault(self._key(n), (n, node))
-        return list(found.values())
-
     def write_step(self, step: str | None) -> None:
         """Append the statements of the loop nest for one trip of a loop over steps. ``step`` is the loop's variable."""
         for reach, move in zip(self.reach, self.rolled.moves, strict=True):
             reach.start += variable(step) * move
         self.write()
-        for node in self.nodes:
-            if id(node) in self.passed:
-                self.build.call("tensor_copy", full(self.passed[id(node)]), src=full(self.tiles[id(node)]))
 
     def _notes(self) -> list[str]:
         """Return the source lines of the reference that the region computes, for comments in the kernel."""
@@ -269,7 +204,7 @@ class Nest(Choices):
                 or n in self.vectors
                 or self._home(n) != level
                 or self._inside(n)
-                or self._key(n) in self.states
+                or self._key(n) in self.steady
             ):
                 continue
             size = reach.width * BYTES[reach.dtype]
@@ -277,7 +212,7 @@ class Nest(Choices):
                 self.steady_room -= size
                 self.rows_loaded = {}
                 self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
-                self.states[self._key(n)] = self._whole_rows(n)
+                self.steady[self._key(n)] = self._whole_rows(n)
 
     def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
         """Return the tile in ``loaded`` that already has the elements of HBM access ``n`` in the same order.
@@ -355,7 +290,7 @@ class Nest(Choices):
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
         self.turned: dict[object, Tile] = {}
-        self.rows_loaded = dict(self.states)
+        self.rows_loaded = dict(self.steady)
         inside = () if self.totals else self.folds
         sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in inside}
         for tile in sums.values():
@@ -437,7 +372,7 @@ class Nest(Choices):
             room -= self.block * widths[key] * 4
             if room < 0 and key not in lefts:
                 self.shared.remove(key)
-        self.shared |= self.states.keys()
+        self.shared |= self.steady.keys()
 
     def _key(self, n: int) -> object:
         """Return a key of HBM access ``n`` that is equal for accesses which read the same elements."""
@@ -938,7 +873,7 @@ class Nest(Choices):
         reach = self.reach[n]
         key = self._key(n)
         beside, lead, length = self._beside(n)
-        if beside and key not in self.states:
+        if beside and key not in self.steady:
             return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
             if key not in self.rows_loaded:

@@ -38,7 +38,7 @@ from acceld.lowering.graph import (
     whole,
 )
 from acceld.lowering.instructions import ALU, BITWISE, INVERSE
-from acceld.lowering.regions import FEW_ROWS, LONG_ROW, WIDE_ROW
+from acceld.lowering.regions import FEW_ROWS, LONG_ROW, SHORT_ROW, WIDE_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -699,6 +699,31 @@ def _summed(node: Node, uses: Uses) -> View | None:
     return whole(made).reshaped(node.shape)
 
 
+def _with_one_left(node: Node, uses: Uses) -> View | None:
+    """Replace a batch of matrix products with the same left operand by one product, whose columns are those of all
+    batches.
+
+    Return None unless that at least halves the number of products of the tensor engine.
+    """
+    if len(node.views) != 2:
+        return None
+    left, right = node.views
+    kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
+    batch = kept + columns - len(node.shape)
+    many = math.prod(node.shape[:batch])
+    rows, width = math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])
+    own = -(-rows // PARTITIONS) * -(-width // BANK_COLUMNS)
+    together = -(-rows // PARTITIONS) * -(-many * width // BANK_COLUMNS)
+    if rows == 1 or 2 * together > many * own or any(left.strides[:batch]):
+        return None
+    lone = View(left.node, left.shape[batch:], left.strides[batch:], left.offset)
+    shape = (*left.shape[batch:kept], *right.shape[:columns])
+    made = Node("dot", "dot", (lone, right), shape, node.dtype, node.line, node.folded)
+    made.order = node.order
+    places = range(kept - batch)
+    return whole(made).mapped(lambda array: np.moveaxis(array, places, [batch + at for at in places]))
+
+
 def _by_elements(node: Node, uses: Uses) -> View | None:
     """Replace a batch of many small matrix products by element-wise products and sums.
 
@@ -754,12 +779,14 @@ def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
     """Return a product of many small batches as sums of element-wise products, computed in the order in which the
     matrices lie in memory.
 
-    Each batch has a vector as one of its operands. Return None if there are few batches, or if the rows are too long.
+    Each batch has a vector as one of its operands. Return None if the rows are too long, or if there are few batches with
+    a matrix as the other operand.
     """
     kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
     wide = (*left.shape[:kept], *right.shape[batch:])
     matrix = left if math.prod(left.shape[batch:kept]) > 1 else right
-    if math.prod(left.shape[:batch]) < FEW_ROWS or math.prod(matrix.shape[batch:]) > WIDE_ROW:
+    vectors = node.size == math.prod(left.shape[:batch]) and math.prod(left.shape[kept:]) <= SHORT_ROW
+    if (not vectors and math.prod(left.shape[:batch]) < FEW_ROWS) or math.prod(matrix.shape[batch:]) > WIDE_ROW:
         return None
     spread = [
         left.reshaped((*left.shape[:kept], *(1,) * (columns - batch), *left.shape[kept:])).broadcast(wide),
@@ -1084,7 +1111,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _summed,
     ),
     "reduce": (_narrow, _scaled_sum, _small_fold),
-    "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
+    "dot": (_wide, _along_batches, _by_elements, _with_one_left, _gathered, _scaled_product),
     "buffer": (_pieced,),
 }
 """The rules that are applied first, by the kind of node. Of the rules that apply to a node, the first one is used."""

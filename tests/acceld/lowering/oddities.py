@@ -1592,3 +1592,25 @@ def soft_alignment(x: Array, y: Array) -> Any:
             m = np.maximum(np.maximum(a, b), c)
             r[i, j] = d[i - 1, j - 1] - (m + np.log(np.exp(a - m) + np.exp(b - m) + np.exp(c - m)))
     return r[9, 8]
+
+
+@odd((6, 12, 5), ("int32", 6, -12, 12))
+def positions_in_ranges_and_tuples(x: Array, at: Array) -> Any:
+    out = x.copy()
+    out[range(6), at] = 1.0
+    out[(0, 1), (2, 3)] = 7.0
+    return x[range(6), at], x[(0, 1, 2), (3, 4, 5)], x[:, range(3)], out
+
+
+@odd((7, 33))
+def several_quantiles(x: Array) -> Any:
+    low, high = np.percentile(x, [25, 75], axis=1)
+    return low, high, np.quantile(x, [[0.1, 0.5], [0.6, 1.0]], axis=0, keepdims=True)
+
+
+@odd((40, 6), (6, 6))
+def values_turned_and_repeated(x: Array, w: Array) -> Any:
+    mean = (x @ w).mean(axis=0)
+    scaled = mean / np.sqrt((mean * mean).sum())
+    y = x[:, 2] * scaled[4]
+    return x - scaled, y / y.max(), scaled[::-1] * y[:6]

@@ -245,6 +245,50 @@ def a_table_filled_backwards(s: Array) -> Any:
     return d[0, 0]
 
 
+@within(60, (90, 90), (90,))
+def a_vector_multiplied_again_and_again(a: Array, v: Array) -> Any:
+    a = a @ a.T / 90
+    for _ in range(10):
+        w = a @ v
+        v = w / np.linalg.norm(w)
+    return v
+
+
+@within(200, (2, 40, 32), (2, 40, 32), (2, 40, 32), (2, 40))
+def states_of_heads_that_forget(q: Array, k: Array, v: Array, g: Array) -> Any:
+    state, out = np.zeros((2, 32, 32)), np.empty_like(v)
+    for t in range(40):
+        state = state * np.exp(-np.abs(g[:, t]))[:, None, None]
+        old = np.einsum("hkv,hk->hv", state, 0.1 * k[:, t])
+        state = state + k[:, t, :, None] * (v[:, t] - old)[:, None]
+        out[:, t] = np.einsum("hkv,hk->hv", state, q[:, t])
+    return out
+
+
+@within(260, (30, 8, 21), (8, 21))
+def sums_over_neighbors_in_turn(x: Array, allowed: Array) -> Any:
+    a = x[0]
+    for step in x[1:]:
+        before = np.where(allowed > 0, np.concatenate([np.full((8, 1), -9.0), a[:, :-1]], 1), -9.0)
+        m = np.maximum(a, before)
+        a = m + np.log(np.exp(a - m) + np.exp(before - m)) + 0.1 * step
+    return a
+
+
+@within(150, (16, 24, 24), (8, 8))
+def one_matrix_for_every_block(x: Array, m: Array) -> Any:
+    blocks = x.reshape(16, 3, 8, 3, 8).swapaxes(2, 3)
+    return (m @ blocks @ m.T).swapaxes(2, 3).reshape(16, 24, 24)
+
+
+@within(80, (40, 40), (40,))
+def a_triangle_solved_by_rows(a: Array, b: Array) -> Any:
+    x = np.zeros(40)
+    for i in range(40):
+        x[i] = (b[i] - 0.1 * np.dot(a[i, :i], x[:i])) / (2 + a[i, i] ** 2)
+    return x
+
+
 @pytest.mark.parametrize(("name", "api"), each_in_one_api(CASES))
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     function, shapes, most_us = CASES[name]
