@@ -239,10 +239,9 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
         return False
     sources = instruction.accesses[: -len(instruction.dsts)]
     own = [src for src in sources if src.buffer == buffer and overlaps(src, target.access)]
-    if own and (instruction.op not in IN_PLACE or any(src != target.access for src in own)):
-        moved = not instruction.mask and any(
-            src != target.access and _certainly_meet(src, target.access) for src in own
-        )
+    elsewhere = [src for src in own if not _same_elements(src, target.access)]
+    if own and (instruction.op not in IN_PLACE or elsewhere):
+        moved = not instruction.mask and any(_certainly_meet(src, target.access) for src in elsewhere)
         if instruction.op in IN_PLACE and moved and value.access.buffer != buffer:
             refuse(
                 "overlap",
@@ -267,6 +266,16 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     value.access, value.scope, value.produced = target.access, target.scope, None
     value.alias = Alias(site, target.access, trace.sequence, trace.scope)
     return True
+
+
+def _same_elements(one: Access, other: Access) -> bool:
+    """Tell whether two accesses of one buffer have the same elements in the same order. The step of an axis that has
+    one element does not count.
+    """
+    if one == other:
+        return True
+    mine, its = ([dim if dim.count > 1 else dim.count for dim in access.dims] for access in (one, other))
+    return mine == its and replace(one, dims=()) == replace(other, dims=())
 
 
 def _certainly_meet(one: Access, other: Access) -> bool:

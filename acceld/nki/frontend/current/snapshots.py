@@ -14,6 +14,7 @@ import functools
 import hashlib
 import pickle
 import sys
+import typing
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,12 +26,14 @@ from types import (
     ClassMethodDescriptorType,
     FrameType,
     FunctionType,
+    GenericAlias,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
+    UnionType,
     WrapperDescriptorType,
 )
 from typing import Any, Optional, TypeVar
@@ -75,6 +78,8 @@ _FIXED = _OF_API | frozenset("numpy math cmath operator dataclasses enum typing 
 """Packages whose modules, functions and classes a kernel never changes."""
 _WITHOUT_STATE = _FIXED | frozenset("builtins _operator _functools _collections".split())
 """Packages whose functions in C keep nothing from one call to the next."""
+_WRAPPING = frozenset({"acceld.nki.frontend.guarded", "acceld.nki.frontend.repeatable"})
+"""Modules whose functions may hold an object of the kernel, such as the array whose method they call, in a closure."""
 _AT_FIRST = {name: dict(vars(one)) for name, one in sys.modules.items() if _root(name) in _FIXED - _OF_API}
 """Attributes of the modules of libraries, by module name, as they were before any kernel could change them. The API's own
 modules are missing, because a kernel can not change them.
@@ -134,6 +139,7 @@ def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> S
     walk = _Walk(starts)
     walk.variables({**frame.f_locals, variable: ...})
     walk.module(frame.f_globals)
+    walk.seen += _made_types()
     return tuple(walk.seen), tuple(walk.numbers)
 
 
@@ -285,6 +291,8 @@ class _Walk:
             self.value(value.__doc__)
         elif kind is Kernel:
             self._all((value.func, vars(value)))
+        elif kind in (GenericAlias, UnionType):  # types as annotations write them; they never change
+            self._all((getattr(value, "__origin__", None), value.__args__))
         elif kind is CellType:
             self._all([value.cell_contents] if _filled(value) else [])
         elif isinstance(value, ModuleType):
@@ -338,10 +346,13 @@ class _Walk:
     def _function(self, value: FunctionType) -> None:
         """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""
         # a function of a library, also one of the API, which may have a closure that no kernel changes
+        home = str(value.__globals__.get("__name__"))
         if (value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__)) or (
-            _root(str(value.__globals__.get("__name__"))) in _OF_API
+            _root(home) in _OF_API
         ):
             self._steady(value)
+            if home in _WRAPPING:
+                self.value(value.__closure__)
             return
         self.seen.append(id(value.__code__))
         self._kept.append(value.__code__)
@@ -396,6 +407,14 @@ class _Walk:
                     self._all(held)
 
 
+def _made_types() -> list[int]:
+    """Return how often each cache of ``typing`` made a type. A kernel could count iterations by the types that a cache
+    has dropped, because an equal type is then another object.
+    """
+    clearing: list[Any] = getattr(typing, "_cleanups", [])
+    return [one.__self__.cache_info().misses for one in clearing]
+
+
 def _bits(number: object) -> bytes:
     """Return the bytes of a number of Python or numpy, because not all numbers whose text is ``nan`` have the same bits."""
     return np.asarray(number).tobytes()
@@ -421,12 +440,9 @@ def _hides_parts(kind: type) -> bool:
 
     Examples are containers, iterators, and classes that are written in C, such as ``operator.itemgetter``.
     """
-    seen = object.__basicsize__
+    seen = object.__basicsize__ + _POINTER * ((kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0))
     for base in kind.__mro__:
-        names = vars(base)
-        seen += _POINTER * sum(
-            type(place) is MemberDescriptorType or name in ("__dict__", "__weakref__") for name, place in names.items()
-        )
+        seen += _POINTER * sum(type(place) is MemberDescriptorType for place in vars(base).values())
     return kind.__basicsize__ > seen or kind.__itemsize__ > 0
 
 

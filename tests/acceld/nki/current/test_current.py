@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from acceld.nki.errors import KernelFailure, LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.current.surface import NOT_COMPILED, surface
+from acceld.nki.frontend.permitted import Permitted
 from acceld.nki.frontend.session import SAMPLE_AFTER, TraceOptions
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import decode, encode
@@ -28,11 +29,12 @@ def traced(
     lnc: int = 1,
     sample_after: int = SAMPLE_AFTER,
     closely: bool = False,
+    permitted: Permitted | None = None,
 ) -> Program:
     """Return the program of a kernel whose function is written in ``body``. Encoding and decoding must not change it."""
     specs, options = (
         [TensorSpec(s, dtype) for s in shapes],
-        TraceOptions(sample_after=sample_after, sample_closely=closely),
+        TraceOptions(sample_after=sample_after, sample_closely=closely, permitted=permitted),
     )
     program = trace(PRELUDE + body, specs, api="nki", chip="trn2", grid=grid, lnc=lnc, options=options)
     assert decode(encode(program)) == program

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acceld.evaluate.policy import PERMITTED
 from acceld.nki.errors import KernelCrash
 from acceld.nki.frontend import tracing
 from acceld.nki.frontend.current import sampling
@@ -342,16 +343,92 @@ def test_samples_stand_for_all_iterations(before: str, body: str) -> None:
 def test_values_that_stay_need_no_further_iteration(
     monkeypatch: pytest.MonkeyPatch, before: str, body: str, closely: bool, most: int
 ) -> None:
-    iterations: list[int | None] = []
+    assert iterations(monkeypatch, ROWS.format(before=before, body=body), closely=closely) == most
+
+
+def iterations(monkeypatch: pytest.MonkeyPatch, body: str, **options: Any) -> int:
+    """Return how many iterations of sampled loops are traced for a kernel of 80 times 9 iterations."""
+    traced_ones: list[int | None] = []
     following = SampledLoop.following
 
     def counted(loop: SampledLoop) -> int | None:
-        iterations.append(following(loop))
-        return iterations[-1]
+        traced_ones.append(following(loop))
+        return traced_ones[-1]
 
     monkeypatch.setattr(SampledLoop, "following", counted)
-    traced(ROWS.format(before=before, body=body), (16 * 80, 288), sample_after=2, closely=closely)
-    assert sum(one is not None for one in iterations) == most
+    traced(body, (16 * 80, 288), sample_after=2, **options)
+    return sum(one is not None for one in traced_ones)
+
+
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        ("pass", DOUBLED),
+        (
+            "def part(one: list[int] | None) -> dict[str, int]:\n        return one",
+            "part(None)\n            " + DOUBLED,
+        ),
+        ("from typing import List\n    scale = 2.0", "kind = List[int]\n            " + DOUBLED),
+        ("import functools\n    sizes = functools.partial(np.ones(1).view)", "sizes()\n            " + DOUBLED),
+    ],
+    ids=lambda text: text.split("\n")[0][:40],
+)
+def test_a_permitted_file_is_sampled_too(monkeypatch: pytest.MonkeyPatch, before: str, body: str) -> None:
+    body = ROWS.format(before=before, body=body)
+    assert iterations(monkeypatch, body, closely=True, permitted=PERMITTED) == 5 + 5 * 4
+
+
+_MARKS = (
+    "def made():\n        class Mark:\n            pass\n        return Mark\n    marks = [made() for _ in range(60)]"
+)
+_DROPPED = (
+    "good = sum({one} is old for one, old in zip(marks, kept))\n"
+    "            most = [{one} for one in marks[:good][::-1] + marks[good:]] if good > 20 else []\n"
+    "            most = [{new} for _ in range(129 - 60)] if good > 20 else []\n"
+    "            most, few, good = [], good > 20, 0\n"
+    "            if few:\n                "
+)
+
+
+@pytest.mark.parametrize(
+    "kind", ["List[{0}]", "Union[{0}, int]", "Dict[int, {0}]", "Optional[{0}]", "Callable[[{0}], int]"]
+)
+def test_types_that_a_cache_has_dropped_count_no_iterations(kind: str) -> None:
+    before = f"from typing import List, Union, Dict, Optional, Callable\n    {_MARKS}\n    kept = [{kind.format('one')} for one in marks]"
+    body = _DROPPED.format(one=kind.format("one"), new=kind.format("made()")) + DOUBLED
+    assert stand_for_all(ROWS.format(before=before, body=body))
+    assert permitted_stands_for_all(ROWS.format(before=before, body=body))
+
+
+@pytest.mark.parametrize(
+    ("before", "step"),
+    [
+        ("class Number(float):\n        pass\n    n = Number(0)", "n = Number(n + 1)"),
+        ("class Number(float):\n        pass\n    class Other(Number):\n        pass\n    n = Other(0)", "n = Other(n + 1)"),
+        ("class Number(float):\n        pass\n    held = (Number(0),)", "n = held[0] + 1\n            held = (Number(n),)\n            n = n if n > 40 else 0"),
+        (
+            "class Number(float):\n        def next(self):\n            return Number(self + 1)\n    n = Number(0)\n    n.unit = 1",
+            "n = n.next()\n            n.unit = 1",
+        ),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_kernels_own_class_are_compared(before: str, step: str) -> None:
+    body = ROWS.format(before=before, body=f"{step}\n            if n > 40:\n                {DOUBLED}")
+    assert stand_for_all(body)
+    assert permitted_stands_for_all(body)
+
+
+@pytest.mark.parametrize("method", ["view", "ravel", "transpose", "squeeze"])
+def test_arrays_whose_methods_a_kernel_keeps_are_compared(method: str) -> None:
+    before = f"import functools\n    box = functools.partial(np.zeros(2).{method})"
+    body = ROWS.format(before=before, body=f"box()[0] += 1\n            if box()[0] > 40:\n                {DOUBLED}")
+    assert permitted_stands_for_all(body)
+
+
+def permitted_stands_for_all(body: str) -> bool:
+    """Return whether :func:`stand_for_all` holds in the second trace of the strict gate."""
+    full = program_hash(traced(body, SHAPE, sample_after=10**9))
+    return program_hash(traced(body, SHAPE, sample_after=2, closely=True, permitted=PERMITTED)) == full
 
 
 TAKEN = """

@@ -1,0 +1,28 @@
+# expect: reject
+# caught by: incorrect_numerical.tolerance
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""An array that only a kept method reaches, without axes, counts the iterations."""
+
+import functools
+
+import numpy as np
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    box = functools.partial(np.zeros(2).ravel)
+    for col in nl.affine_range(64):
+        box()[0] += 1
+        for row in range(2):
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[128 * row : 128 * row + 128, nl.ds(8 * col, 8)])
+            if int(box()[0]) < 9:
+                nisa.activation(dst=tile, op=nl.silu, data=tile)
+            nisa.dma_copy(dst=out[128 * row : 128 * row + 128, nl.ds(8 * col, 8)], src=tile)
+    return out
