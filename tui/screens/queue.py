@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
+from acceld.model import RunState
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.widgets.bars import bar
@@ -128,7 +129,10 @@ class QueueScreen(ConsoleScreen):
             busy, slots = queue["slots_in_use"], max(queue["slots"], 1)
         calls = sum(len(view.running_calls) for view in app.state.views.values())
         waiting = len(app.state.queue)
-        said = styled("bottleneck ", palette.muted).append(bottleneck(calls, busy, slots, waiting), palette.accent)
+        tuning = sum(bool(view.tuning) for view in app.state.views.values() if view.state == RunState.RUNNING)
+        said = styled("bottleneck ", palette.muted).append(
+            bottleneck(calls, busy, slots, waiting, tuning), palette.accent
+        )
         text = Text("\n").join(said.wrap(self.app.console, width)).append("\n")
         room = max(8, min(30, width - 44))
         text.append("models    ", palette.muted).append(bar(calls, max(calls, 8), room), palette.primary)
@@ -145,14 +149,19 @@ class QueueScreen(ConsoleScreen):
         return text
 
 
-def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """Return in words what the other work waits for: the models, the evaluations, or neither."""
+def bottleneck(calls: int, busy: int, slots: int, waiting: int, tuning: int = 0) -> str:
+    """Return in words what the other work waits for: the models, the evaluations, the rules, or nothing.
+
+    ``tuning`` is the number of runs whose rules time kernels before they write plans.
+    """
     if waiting and busy >= slots:
         return f"devices: {slots} of {slots} busy, {figures.many(waiting, 'candidate')} waiting"
     if waiting:
         return "dispatch: candidates wait although a device is free"
     if calls and not busy:
         return "models: no candidate to evaluate until they answer"
+    if tuning and not busy:
+        return "rules: they time kernels before they write plans"
     if calls:
         return "models"
     return "nothing waits" + (": the candidates under way decide what comes next" if busy else "")
