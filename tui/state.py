@@ -571,6 +571,14 @@ class RunView:
             )
         )
 
+    def load_call(self, row: Mapping[str, Any]) -> bool:
+        """Take over a model call without an outcome, as the daemon reports it. Return True if the call is new."""
+        number = row["call"]
+        if number in self.finished_calls or number in self.running_calls:
+            return False
+        self.running_calls[number] = (row["started_at"], LlmCallStarted(number, row["role"], row["model"]))
+        return True
+
     def _created(self, data: RunCreated, at: float) -> bool:
         self.workload, self.chip, self.api = data.workload, data.chip, data.api
         self.backend, self.proposer, self.preset = data.backend, data.proposer, data.preset

@@ -193,7 +193,7 @@ class Steering:
             title = f"Write c{best.candidate}{word} over which file?"
             about = (
                 "The kernel is checked once more, then it replaces the whole text of this file. The file as it is now is "
-                f"kept beside it, as NAME.bak with a hash, and {key_of(self._app, UNDO)} puts it back."
+                f"kept beside it, with the ending .bak, and {key_of(self._app, UNDO)} puts it back."
             )
             more = [f"  {name}" for name in offered[1:]]
             about += "\n\nThese files hold the first kernel too:\n" + "\n".join(more) if more else ""
@@ -223,6 +223,8 @@ class Steering:
             return "a recording"
         if self._session.read_only and not ("file" in needs and self._apply is not None):
             return "no daemon: acceld start"
+        if self._session.lost and "applied" not in needs:
+            return "the daemon does not answer: acceld start"
         if not needs:
             return ""
         if run is None:

@@ -104,15 +104,18 @@ class ProfileScreen(CandidateInView):
                 code = source[number - 1].strip() if 0 < number <= len(source) else ""
                 yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<12} ").append(code, palette.muted)
             yield Text("")
-        counters = profile.get("counters") or {}
+        counters = {
+            name: f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
+            for name, value in (profile.get("counters") or {}).items()
+        }
+        named, wide = max(map(len, counters), default=0), max(map(len, counters.values()), default=0)
         for kind, heading in COUNTERS.items():
             found = {name: value for name, value in counters.items() if figures.counter_class(details, name) == kind}
             if found:
                 yield styled(heading, palette.accent)
-            for name, value in found.items():
-                shown = f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
+            for name, shown in found.items():
                 known = COUNTED.get(name, "")
-                yield styled(f"{name:<32}", palette.text).append(f"{shown:>18}  {known}", palette.muted)
+                yield styled(f"{name:<{named}}", palette.text).append(f"  {shown:>{wide}}  {known}", palette.muted)
         for note in profile.get("notes") or ():
             yield styled(f"note: {note}", palette.warn)
 

@@ -77,8 +77,10 @@ class Statement(TextArea):
         return key == "slash" or super().check_consume_key(key, character)
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key != "question_mark" or self._in_text():
-            await super()._on_key(event)
+        if event.key == "question_mark" and not self._in_text():
+            event.stop()
+            event.prevent_default()  # otherwise the editor's own handler inserts the character
+            await self.app.run_action("help")
 
     def _in_text(self) -> bool:
         """Tell whether the cursor is in a quoted text, the only place of a statement where a question mark may

@@ -124,9 +124,10 @@ class QueueScreen(ConsoleScreen):
         palette, app = self.palette, self.session
         queue = app.state.answer.get("queue") or {}
         busy = sum(1 for device in app.state.devices.values() if device.state == "busy")
+        busy = max(busy, queue.get("slots_in_use") or 0)  # kernels that rules time have no device's name
         slots = max(len(app.state.devices), int(queue.get("slots") or 0), 1)
         if queue.get("hosts"):
-            busy, slots = queue["slots_in_use"], max(queue["slots"], 1)
+            slots = max(queue["slots"], 1)
         calls = sum(len(view.running_calls) for view in app.state.views.values())
         waiting = len(app.state.queue)
         tuning = sum(bool(view.tuning) for view in app.state.views.values() if view.state == RunState.RUNNING)

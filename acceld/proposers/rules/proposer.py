@@ -41,7 +41,9 @@ from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
 _TOLD_S = 2.0
-"""Seconds between two reports of how far a tuner is."""
+"""Least number of seconds between two reports of how far a tuner is."""
+_TOLD_SHARE = 0.05
+"""Least growth of the time between two reports, so that long tunings do not fill the history."""
 _MOST_PLACES = 24
 """Greatest number of places at which a single move applies a rule."""
 _MOST_EVERYWHERE = 0.4
@@ -495,7 +497,7 @@ class _Told:
     async def count(self) -> None:
         """Count one more kernel, and report the number if the last report is old."""
         self._timed += 1
-        if self._now() - self._told >= _TOLD_S:
+        if self._now() - self._told >= max(_TOLD_S, (self._told - self._began) * _TOLD_SHARE):
             await self.report()
 
     async def report(self, *, ended: bool = False) -> None:
