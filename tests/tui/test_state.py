@@ -360,7 +360,7 @@ def test_nothing_of_a_dead_daemons_work_is_left_when_the_next_one_starts() -> No
     console.apply(Event(LlmCallStarted(1, "planner", "m"), 1, console.seq + 1))
     assert view.doing(60.0) == "evaluating the baseline, 10 s" and console.devices
     console.apply(Event(DaemonStarted("0.1.0", 1, "L3"), None, console.seq + 1))
-    assert (view.doing(60.0), console.devices, console.queue, view.running_calls) == ("", {}, {}, {})
+    assert (view.doing(60.0), console.devices, console.queue, view.running_calls) == ("1 waiting", {}, {}, {})
 
 
 def rule_run(latencies: dict[int, float], *, best: int, worth: Verdict, state: RunState) -> RunView:

@@ -128,9 +128,10 @@ class QueueScreen(ConsoleScreen):
         slots = max(len(app.state.devices), int(queue.get("slots") or 0), 1)
         if queue.get("hosts"):
             slots = max(queue["slots"], 1)
-        calls = sum(len(view.running_calls) for view in app.state.views.values())
+        views = app.state.views.values()
+        calls = sum(len(view.running_calls) for view in views)
         waiting = len(app.state.queue)
-        tuning = sum(bool(view.tuning) for view in app.state.views.values() if view.state == RunState.RUNNING)
+        tuning = sum(view.state == RunState.RUNNING and bool(view.tuning) and not view.under_way for view in views)
         said = styled("bottleneck ", palette.muted).append(
             bottleneck(calls, busy, slots, waiting, tuning), palette.accent
         )
@@ -142,7 +143,7 @@ class QueueScreen(ConsoleScreen):
         text.append(f"  {busy} of {slots} busy, {waiting} waiting\n")
         level = queue.get("sandbox_level") or app.hello.get("sandbox_level")
         text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
-        for view in sorted(app.state.views.values(), key=lambda one: one.id):
+        for view in sorted(views, key=lambda one: one.id):
             if doing := app.doing(view):
                 text.append(f"{f'r{view.id}':<10}", palette.muted).append(doing)
                 leader = view.leader
@@ -161,7 +162,7 @@ def bottleneck(calls: int, busy: int, slots: int, waiting: int, tuning: int = 0)
         return "dispatch: candidates wait although a device is free"
     if calls and not busy:
         return "models: no candidate to evaluate until they answer"
-    if tuning and not busy:
+    if tuning:
         return "rules: they time kernels before they write plans"
     if calls:
         return "models"

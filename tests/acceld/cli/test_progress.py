@@ -57,8 +57,8 @@ def test_a_pipe_gets_a_line_about_a_tuning_at_its_begin_and_every_ten_seconds() 
     progress.update(Event(RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules", search=SEARCH), 1, 1))
     progress.update(Event(RunStateChanged(RunState.RUNNING), 1, 2))
     for place in range(12):
-        told = Tuning(1, place, 200, 2.0 * place)
-        progress.update(Event(told, 1, 3 + place, at=1_790_000_000.0 + told.elapsed_s))
+        elapsed_s = 2.0 * place
+        progress.update(Event(Tuning(1, place, 200, elapsed_s), 1, 3 + place, at=1_790_000_000.0 + elapsed_s))
     told = [line.split(" · ")[2] for line in stream.getvalue().splitlines()]
     assert told == [f"tuning: {timed} of 200 kernels timed, {2 * timed} s" for timed in (0, 5, 10)]
 
