@@ -115,6 +115,10 @@ def level_of(event: Event) -> str:
 
 def sentence(event: Event) -> str:
     """Return one line that says what an event reports, without the event's time and run."""
+    return " ".join(_sentence(event).splitlines())
+
+
+def _sentence(event: Event) -> str:
     match event.data:
         case RunCreated() as run:
             return f"run created: {run.workload} on {run.chip}, proposals by {run.proposer}, preset {run.preset}"

@@ -186,7 +186,7 @@ async def test_at_eighty_columns_a_profile_has_percent_of_peak_and_what_binds() 
     assert "73.7 % of peak" in text and "bound by  DMA 86 %" in text and "dve" in text
 
 
-@pytest.mark.parametrize("size", SIZES.values())
+@pytest.mark.parametrize("size", [*SIZES.values(), (100, 30)])
 async def test_bytes_as_compiled_and_as_written_are_told_apart_and_not_cut(size: tuple[int, int]) -> None:
     async with console().run_test(size=size) as pilot:
         await pressing("2 B 7 G")(pilot)
@@ -958,6 +958,26 @@ async def test_a_question_mark_explains_the_keys_of_the_query_too_and_is_typed_o
         statement.move_cursor((0, 8))
         await pressing("question_mark")(pilot)
         assert statement.text == "SELECT '?" and not isinstance(app.screen, Help)
+
+
+async def test_a_paused_run_says_why_on_every_screen_in_one_line_with_a_mark_where_it_is_cut() -> None:
+    client = CannedClient()
+    app = console(client=client, run=3)
+    why = "models: iteration 1 got no kernel, as calls failed: model 'local' failed 8 times\nIt is asked again in 59 s."
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("1")(pilot)
+        app.session.fold([Event(RunStateChanged(RunState.PAUSED, why), 3, app.session.live.seq + 1, now())])
+        await until(pilot, lambda: "‖ paused  models: iteration 1 got no kernel" in lines_of(pilot)[1])
+        (line,) = (line for line in lines_of(pilot) if "r3 paused: models" in line)
+        assert "… " in line[-4:] or "…│" in line[-4:], "a line break does not hide that the line is cut"
+        await pressing("4")(pilot)
+        assert any("r3        paused: models: iteration 1" in line for line in lines_of(pilot))
+
+
+async def test_the_profile_says_what_its_percentages_compare_with() -> None:
+    text = " ".join(" ".join(await shown("2 B 7", (120, 40))).split())
+    for words in ("of peak", "by the chip's stated", "of attainable", "by rates that"):
+        assert words in text
 
 
 def test_events_name_a_run_once_and_tell_a_baseline_from_a_win() -> None:

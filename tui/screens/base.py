@@ -20,13 +20,13 @@ from acceld import figures
 from acceld.errors import AcceldError
 from acceld.events import Event, Steered
 from acceld.gains import Verdict
-from acceld.model import CANCELLING, PROPOSERS, UNDER_WAY
+from acceld.model import CANCELLING, PROPOSERS, UNDER_WAY, RunState
 from acceld.tui.console import RunRow
 from acceld.tui.palette import Palette, palette_of, styled
 from acceld.tui.session import Session
 from acceld.tui.state import RunView
 from acceld.tui.terminal import APPLY, complain, key_of
-from acceld.tui.widgets.bars import sparkline
+from acceld.tui.widgets.bars import fitted, sparkline
 from acceld.tui.widgets.columns import Column, whole
 from acceld.tui.widgets.frame import Keys, Line, Panel, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
@@ -242,6 +242,10 @@ class ConsoleScreen(Screen[None]):
             parts.append((styled(f"  it {run.iteration}/{run.iterations}", palette.text), 3))
         if under_way := app.doing(run):
             parts.append((styled(f"  {under_way}", palette.text), 7))
+        if run.state == RunState.PAUSED and run.message:
+            parts.append(
+                (styled(f"  {fitted(' '.join(run.message.splitlines()), max(20, width - 40))}", palette.warn), 7)
+            )
         if verdict := run.verdict(self.applies):
             room = width - 3 - sum(text.cell_len for text, _ in parts)
             gain, applies = verdict.partition(" by ")[0], verdict.rpartition("; ")[2]

@@ -28,6 +28,11 @@ few lines.
 
 COUNTERS = {"exact": "exact: counted from the program", "modelled": "modelled: as compiled", "": "counted"}
 """Headings of the counters, by class."""
+SHARES = {
+    "percent_of_peak": "peak: the least time by the chip's stated rates",
+    "percent_of_attainable": "attainable: the least time by rates that kernels have reached",
+}
+"""Meaning of the percentages, as docs/tui.md has it too."""
 COUNTED = {
     "hbm_read_bytes": "as compiled",
     "written_read_bytes": "as written",
@@ -148,6 +153,8 @@ class ProfileScreen(CandidateInView):
                 text.append(bar(value, 100, max(8, min(24, width - 24))), palette.primary)
                 text.append(f" {value:5.1f} % {title}\n")
                 text.append_text(self.beyond_peak(value, width))
+                if not flat:
+                    text.append_text(self.wrapped(SHARES[name], palette.muted, width))
         if profile.get("engines_us") or profile.get("bound"):
             text.append("bound by  ", palette.muted).append(f"{profile.get('bound') or 'not known'}\n")
         if profile.get("engines_us"):

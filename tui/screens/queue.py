@@ -14,7 +14,7 @@ from acceld import figures
 from acceld.model import RunState
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
-from acceld.tui.widgets.bars import bar
+from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
@@ -144,6 +144,9 @@ class QueueScreen(ConsoleScreen):
         level = queue.get("sandbox_level") or app.hello.get("sandbox_level")
         text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
         for view in sorted(views, key=lambda one: one.id):
+            if view.state == RunState.PAUSED:
+                why = " ".join(f"paused: {view.message}".splitlines()) if view.message else "paused"
+                text.append(f"{f'r{view.id}':<10}", palette.muted).append(fitted(why, width - 10) + "\n", palette.warn)
             if doing := app.doing(view):
                 text.append(f"{f'r{view.id}':<10}", palette.muted).append(doing)
                 leader = view.leader
