@@ -26,7 +26,7 @@ async def test_a_run_is_named_by_its_number_its_name_or_one_of_its_candidates() 
 async def test_without_a_daemon_the_console_applies_as_the_command_does(tmp_path: Path) -> None:
     database, file = tmp_path / "state" / "acceld.db", tmp_path / "kernel.py"
     database.parent.mkdir(mode=0o700)
-    await fill(database)
+    await fill(database, best_us=99.5)
     async with HistoryServer(database) as server:
         client = HttpClient(socket_path=server.socket_path, token=server.token)
         best = (await client.get("/v1/runs/1"))["best"]
