@@ -24,6 +24,7 @@ class EventKind(StrEnum):
     RUN_CREATED = "run_created"
     RUN_STATE = "run_state"
     ITERATION_STARTED = "iteration_started"
+    TUNING = "tuning"
     PLAN_WRITTEN = "plan_written"
     ATTEMPT_FAILED = "attempt_failed"
     CANDIDATE_WRITTEN = "candidate_written"
@@ -82,6 +83,22 @@ class IterationStarted:
     kind: ClassVar = EventKind.ITERATION_STARTED
     iteration: int
     beam: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Rules time kernels that they make from a candidate, to choose the plans for it. The event comes when that
+    begins, then every few seconds, and when it ends.
+    """
+
+    kind: ClassVar = EventKind.TUNING
+    candidate: int
+    timed: int
+    """Number of kernels timed so far."""
+    limit: int
+    """Greatest number of kernels to time."""
+    elapsed_s: float
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +353,7 @@ EventData = (
     RunCreated
     | RunStateChanged
     | IterationStarted
+    | Tuning
     | PlanWritten
     | AttemptFailed
     | CandidateWritten

@@ -40,7 +40,7 @@ from acceld.tui.screens.query import QueryScreen
 from acceld.tui.screens.queue import QueueScreen
 from acceld.tui.screens.runs import RunsScreen, chosen
 from acceld.tui.session import Session
-from acceld.tui.steering import ACTIONS, Steering
+from acceld.tui.steering import ACTIONS, Apply, Steering
 from acceld.tui.terminal import APPLY, UNDO, complain
 from acceld.tui.widgets.frame import TABS
 from acceld.tui.work import start
@@ -116,6 +116,7 @@ class ConsoleApp(App[None]):
         keymap: Mapping[str, str] | None = None,
         columns: Sequence[str] = (),
         notify: Manner = "bell",
+        apply: Apply | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -125,7 +126,7 @@ class ConsoleApp(App[None]):
         for screen in SCREENS:
             more = {"columns": columns} if screen is RunsScreen else {}
             self.add_mode(screen.NAME, partial(screen, self.session, **more))
-        self.steering = Steering(self.session, self)
+        self.steering = Steering(self.session, self, apply)
         self._manner = notify
         self._refresh_s = 1.0 / max(0.5, refresh_hz)
         self._history: list[str] = []

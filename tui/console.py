@@ -170,6 +170,10 @@ class ConsoleView:
         waiting = answer.get("waiting") or ()
         self.queue = OrderedDict((row["candidate"], (row["run"], row.get("created_at") or 0.0)) for row in waiting)
         self.answer = answer
+        for row in answer.get("calls") or ():
+            view = self.views.get(row["run"])
+            if view is not None and view.load_call(row):
+                self.dirty.add(f"run {view.id}")
         self.dirty.add("devices")
 
     def forget_work(self) -> None:

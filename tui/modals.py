@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -37,19 +38,45 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
+class Field(Input):
+    """Field for one line of text. The arrow keys put the other ``choices`` into it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "OK", id="ask.ok"),
+        Binding("down,up", "choose", "Next choice", id="ask.choose", key_display="↓"),
+    ]
+
+    def __init__(self, value: str, placeholder: str, choices: Sequence[str]) -> None:
+        super().__init__(value, placeholder=placeholder, compact=True)
+        self._choices = choices
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return len(self._choices) > 1 if action == "choose" else super().check_action(action, parameters)
+
+    def action_choose(self) -> None:
+        place = self._choices.index(self.value) + 1 if self.value in self._choices else 0
+        self.value = self._choices[place % len(self._choices)]
+        self.cursor_position = len(self.value)
+
+
 class Ask(ModalScreen[str | None]):
-    """Window with a field for one line of text. Its result is None if the person cancels."""
+    """Window with a field for one line of text. Its result is None if the person cancels.
+
+    ``choices`` are the likely answers, the first of which is in the field at first. ``about`` says what follows.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back", id="ask.back")]
 
-    def __init__(self, title: str, placeholder: str, value: str = "") -> None:
+    def __init__(self, title: str, placeholder: str, choices: Sequence[str] = (), about: str = "") -> None:
         super().__init__()
-        self._title, self._placeholder, self._value = title, placeholder, value
+        self._title, self._placeholder, self._choices, self._about = title, placeholder, choices, about
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="modal") as box:
             box.border_title = self._title
-            yield Input(self._value, placeholder=self._placeholder, compact=True)
+            yield Field(next(iter(self._choices), ""), self._placeholder, self._choices)
+            if self._about:
+                yield Static(self._about, markup=False, classes="about")
             yield Footer(compact=True, show_command_palette=False)
 
     def on_input_submitted(self, message: Input.Submitted) -> None:

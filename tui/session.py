@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from acceld.alerts import Alert, alert_of
 from acceld.errors import AcceldError, DaemonError, WorkloadError
 from acceld.events import Event, event_of
-from acceld.model import PROPOSERS
 from acceld.roofline import PAPER_PEAKS
 from acceld.tui.client import Client
 from acceld.tui.console import ConsoleView
@@ -69,14 +69,10 @@ class Session:
         return run.doing(self.now) if self.knows_the_present else ""
 
     @property
-    def uses_models(self) -> bool:
-        """Tell whether the daemon has a model configured, or a run has used one. If False, there are no costs and no
-        insights to show.
-        """
-        if self.hello.get("models"):
-            return True
-        runs = self.state.runs.values()
-        return any(row.proposer not in PROPOSERS or PROPOSERS[row.proposer].uses_models for row in runs)
+    def state_folder(self) -> str:
+        """Return the path of the state folder; empty if it is not known."""
+        database = self.hello.get("database")
+        return str(Path(database).parent) if database else ""
 
     @property
     def troubles(self) -> str:

@@ -38,6 +38,7 @@ from acceld.events import (
     RunStateChanged,
     Steered,
     TimedAgain,
+    Tuning,
 )
 from acceld.gains import Verdict, worth
 from acceld.model import CANCELLING, LEAST_STEP_PERCENT, UNDER_WAY, Gate, RunState, Source, Status
@@ -224,6 +225,8 @@ class RunView:
     candidates: dict[int, CandidateView] = field(default_factory=dict)
     under_way: dict[int, float] = field(default_factory=dict)
     """Start of each running evaluation, by candidate, in seconds since the epoch."""
+    tunings: dict[int, tuple[int, float, Tuning]] = field(default_factory=dict)
+    """By candidate, the newest report on the timing of its rewrites: number and time of the event, and the report."""
     children: dict[int, list[int]] = field(default_factory=dict)
     """Ids of the children by parent, ascending; the key 0 has the baselines."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -238,7 +241,8 @@ class RunView:
     spent: list[tuple[int, int]] = field(default_factory=list)
     """Event number and cost in micro-dollars of each call that ended, ascending."""
     finished_calls: set[int] = field(default_factory=set)
-    running_calls: dict[int, tuple[str, str]] = field(default_factory=dict)
+    running_calls: dict[int, tuple[float, LlmCallStarted]] = field(default_factory=dict)
+    """Start of each call that runs, in seconds since the epoch, and the call."""
     marks: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Event number and mark (``pin`` or ``veto``) by candidate."""
     started_at: float = 0.0
@@ -319,13 +323,13 @@ class RunView:
         """Return in words what an active run does now, and for how long; empty if that is unknown.
 
         Examples: ``evaluating 3 of 9, 40 s`` for first results; ``checking c12 on data, 9 s`` for a candidate
-        that was only timed; ``verifying c12, 9 s`` for the strict gate; ``2 model calls``.
+        that was only timed; ``verifying c12, 9 s`` for the strict gate; ``tuning: 34 of 200 kernels timed, 40 s``
+        for rules that look for plans; ``2 model calls, 9 s``.
         """
         if self.state not in (RunState.RUNNING, CANCELLING):
             return ""
         if not self.under_way:
-            calls = len(self.running_calls)
-            return f"{calls} model call{'s' if calls > 1 else ''}" if calls else ""
+            return self._planning(now)
         again = [number for number in sorted(self.under_way) if self.candidates[number].status is not None]
         strict = [number for number in again if self.candidates[number].status is Status.PASSED]
         if len(again) < len(self.under_way):
@@ -341,6 +345,27 @@ class RunView:
         else:
             what = f"checking {_named(again)} on data"
         return f"{what}, {figures.elapsed(max(0.0, now - min(self.under_way.values())))}"
+
+    @property
+    def tuning(self) -> list[tuple[float, Tuning]]:
+        """The reports of rules that time kernels now, each with the start in seconds since the epoch.
+
+        A report from before the newest change of the state is left out: its daemon may be gone.
+        """
+        reports = self.tunings.values()
+        return [(at - told.elapsed_s, told) for seq, at, told in reports if not told.ended and seq > self.state_seq]
+
+    def _planning(self, now: float) -> str:
+        """Return in words what plans are waited for: those of rules, or those of models; else what waits."""
+        if tunings := self.tuning:
+            timed, limit = sum(told.timed for _, told in tunings), sum(told.limit for _, told in tunings)
+            since = min(began for began, _ in tunings)
+            return f"tuning: {timed} of {figures.many(limit, 'kernel')} timed, {figures.elapsed(max(0.0, now - since))}"
+        if self.running_calls:
+            since = min(began for began, _ in self.running_calls.values())
+            calls = figures.many(len(self.running_calls), "model call")
+            return f"{calls}, {figures.elapsed(max(0.0, now - since))}"
+        return f"{self.waiting} waiting" if self.waiting else ""
 
     @property
     def leader(self) -> CandidateView | None:
@@ -385,10 +410,10 @@ class RunView:
         plan = self.plans.get(candidate.plan or 0)
         return figures.change(candidate.change, plan.title or plan.rule) if plan else f"iteration {candidate.iteration}"
 
-    def verdict(self, apply_key: str) -> str:
+    def verdict(self, applies: str) -> str:
         """Return the outcome of a run in words, for a person who comes back to it; empty while the run goes on.
 
-        ``apply_key`` is the key by which the person can write the best kernel over a file.
+        ``applies`` is the key or command by which the person can write the best kernel over a file.
         """
         if not self.ended:
             return ""
@@ -403,8 +428,8 @@ class RunView:
         gained = figures.brief_gain(best.speedup or base.latency_us / best.latency_us, best.verdict)
         titles = [self.title(self.candidates[number]) for number in steps]
         made = f"{len(steps)} changes: " if len(steps) > 1 else ""
-        applies = f"{apply_key} applies it" if best.verdict.worth_applying else "no win"
-        return f"{gained} by {made}{', then '.join(titles)}; {applies}"
+        last = f"{applies} applies it" if best.verdict.worth_applying else "no win"
+        return f"{gained} by {made}{', then '.join(titles)}; {last}"
 
     def path(self, candidate: int) -> tuple[int, ...]:
         """Return the ids of the candidates from the baseline to ``candidate``."""
@@ -439,6 +464,8 @@ class RunView:
                 if iteration <= self.iteration:
                     return False
                 self.iteration = iteration
+            case Tuning() as data:
+                return self._tuning(data, event)
             case PlanWritten() as data:
                 self._planned(data)
             case AttemptFailed(plan, index, reason):
@@ -462,9 +489,9 @@ class RunView:
                 return self._timed_again(text, seq)
             case InsightWritten() as data:
                 self.insights.setdefault(data.insight, data)
-            case LlmCallStarted(call, role, model):
+            case LlmCallStarted(call) as data:
                 if call not in self.finished_calls:
-                    self.running_calls[call] = (role, model)
+                    self.running_calls[call] = (event.at, data)
             case LlmCallFinished() as data:
                 return self._call(data, seq)
             case Steered() as data:
@@ -543,6 +570,14 @@ class RunView:
                 row.get("rule") or "",
             )
         )
+
+    def load_call(self, row: Mapping[str, Any]) -> bool:
+        """Take over a model call without an outcome, as the daemon reports it. Return True if the call is new."""
+        number = row["call"]
+        if number in self.finished_calls or number in self.running_calls:
+            return False
+        self.running_calls[number] = (row["started_at"], LlmCallStarted(number, row["role"], row["model"]))
+        return True
 
     def _created(self, data: RunCreated, at: float) -> bool:
         self.workload, self.chip, self.api = data.workload, data.chip, data.api
@@ -658,8 +693,14 @@ class RunView:
         use.latency_ms += round((data.latency_s or 0.0) * 1e3)
         return True
 
+    def _tuning(self, data: Tuning, event: Event) -> bool:
+        if event.seq <= self.tunings.get(data.candidate, (-1,))[0]:
+            return False
+        self.tunings[data.candidate] = (event.seq, event.at, data)
+        return True
+
     def forget_work(self) -> None:
-        """Forget running evaluations and calls, because the daemon that did them is gone or does not answer.
+        """Forget running evaluations, tunings and calls, because the daemon that did them is gone or does not answer.
 
         If the daemon answers again and nothing happened meanwhile, its rows restore that work.
         """
@@ -667,6 +708,7 @@ class RunView:
             # A row that is read later replaces the forgotten phase, even if no event came meanwhile.
             self.candidates[number].phase_seq -= 1
         self.under_way.clear()
+        self.tunings.clear()
         self.running_calls.clear()
 
     def _steered(self, data: Steered, seq: int) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +21,56 @@ from acceld.tui.terminal import UNDO, complain, key_of
 from acceld.tui.work import start
 from acceld.watch.apply import backup_of, restore
 
+Apply = Callable[[int, Path, bool], Awaitable[str]]
+"""Writes the best kernel of a run over a file without a daemon, even if it is a tie, and returns a message."""
 NOT_APPLIED = "this console has written no file for the run"
 
 
-def origin(baseline: Mapping[str, Any], folder: str, state: str = "") -> str:
-    """Return the path of the file that a run began with; empty if that file is not found.
+SCANNED = 1000
+"""Greatest number of files in a folder among which kernels are looked for."""
 
-    The file has the name and the text of the baseline. The file is looked for in ``folder``, the workload's folder, and
-    then in the current folder. Files of acceld itself do not count: neither its own workloads nor files below the
-    folder ``state``.
+
+def origins(baseline: Mapping[str, Any], folder: str, state: str = "") -> list[str]:
+    """Return the paths of the files that a run may have begun with, the likeliest first.
+
+    Such a file has the text of the baseline. Files are looked for in ``folder``, the workload's folder, in the folder
+    around that, and in the current folder. Files with the baseline's name come first. Files of acceld itself do not
+    count: neither its own workloads nor files below the folder ``state``.
     """
     name, text = baseline.get("filename") or "", baseline.get("text")
     own = [workloads_folder().resolve(), *([Path(state).resolve()] if state else [])]
-    for place in dict.fromkeys((Path(folder) if folder else Path.cwd(), Path.cwd())):
-        path = (place / name).resolve()
-        try:
-            same = bool(name) and path.read_text(encoding="utf-8") == text
-        except (OSError, UnicodeDecodeError):
-            continue
-        if same and not any(path.is_relative_to(one) for one in own):
-            return str(path)
-    return ""
+    places = [*((Path(folder), Path(folder).parent) if folder else ()), Path.cwd()]
+    found: list[Path] = []
+    for place in dict.fromkeys(place.resolve() for place in places):
+        if text and not any(place.is_relative_to(one) for one in own):
+            found += [path for path in _kernel_files(place, Path(name)) if _holds(path, text)]
+    return [str(path) for path in sorted(dict.fromkeys(found), key=lambda path: path.name != Path(name).name)]
+
+
+def _kernel_files(place: Path, name: Path) -> Iterator[Path]:
+    """Yield the file ``name`` of a folder, then the folder's other files with the same ending."""
+    yield (place / name).resolve()
+    try:
+        listed = sorted(islice(place.iterdir(), SCANNED))
+    except OSError:
+        return
+    yield from (path for path in listed if path.suffix == name.suffix)
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return path.is_file() and path.read_text(encoding="utf-8") == text
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 class Steering:
-    """Sender of a person's actions to the daemon. ``app`` shows windows and messages."""
+    """Sender of a person's actions to the daemon. ``app`` shows windows and messages. ``apply`` writes a kernel where
+    no daemon runs.
+    """
 
-    def __init__(self, session: Session, app: App[Any]) -> None:
-        self._session, self._app = session, app
+    def __init__(self, session: Session, app: App[Any], apply: Apply | None = None) -> None:
+        self._session, self._app, self._apply = session, app, apply
         self._applied: dict[int, tuple[Path, Path, str]] = {}
         """By run, the file that was written last, its backup, and the sha256 of the written text."""
 
@@ -151,20 +174,30 @@ class Steering:
                 self._applied[number] = (written, backup_of(written, expected), now)
                 return f"{answer['result']}; {key_of(self._app, UNDO)} puts it back"
 
-            body = {"action": "apply", "path": str(path), "expected_sha256": expected, **tied}
-            self._send(f"/v1/runs/{number}/actions", body, done)
+            if self._session.read_only and self._apply is not None:
+                apply = self._apply
+                self._do(lambda: apply(number, path, bool(tied)), lambda text: done({"result": text}))
+            else:
+                body = {"action": "apply", "path": str(path), "expected_sha256": expected, **tied}
+                self._send(f"/v1/runs/{number}/actions", body, done)
 
         async def ask() -> None:
-            offered = str(self._applied[number][0]) if number in self._applied else ""
+            offered = [str(self._applied[number][0])] if number in self._applied else []
             try:
                 facts = await self._session.client.get(f"/v1/candidates/{base}")
                 row = await self._session.client.get(f"/v1/runs/{number}")
             except AcceldError:
                 facts = row = {}
-            offered = offered or origin(facts, row.get("workload_folder") or "", self._session.client.where)
+            offered = offered or origins(facts, row.get("workload_folder") or "", self._session.state_folder)
             word = ", although it is a tie," if tied else ""
             title = f"Write c{best.candidate}{word} over which file?"
-            self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it", offered), write)
+            about = (
+                "The kernel is checked once more, then it replaces the whole text of this file. The file as it is now is "
+                f"kept beside it, with the ending .bak, and {key_of(self._app, UNDO)} puts it back."
+            )
+            more = [f"  {name}" for name in offered[1:]]
+            about += "\n\nThese files hold the first kernel too:\n" + "\n".join(more) if more else ""
+            self._app.push_screen(Ask(title, "path of a kernel file", offered, about), write)
 
         start(self._app, ask, group="steer")
 
@@ -186,8 +219,12 @@ class Steering:
     def refusal(self, action: str) -> str:
         """Return why an action is not possible now; empty if it is possible."""
         run, needs = self._session.run_view, ACTIONS[action].needs
-        if self._session.read_only:
-            return "a recording" if self._session.replay is not None else "no daemon: acceld start"
+        if self._session.replay is not None:
+            return "a recording"
+        if self._session.read_only and not ("file" in needs and self._apply is not None):
+            return "no daemon: acceld start"
+        if self._session.lost and "applied" not in needs:
+            return "the daemon does not answer: acceld start"
         if not needs:
             return ""
         if run is None:
@@ -237,15 +274,20 @@ class Steering:
             self._send(f"/v1/runs/{run.id}/actions", body, lambda answer: done or str(answer["result"]))
 
     def _send(self, path: str, body: Mapping[str, Any], done: Callable[[Any], str]) -> None:
-        async def send() -> None:
+        self._do(lambda: self._session.client.send("POST", path, body), done)
+
+    def _do(self, act: Callable[[], Awaitable[Any]], done: Callable[[Any], str]) -> None:
+        """Carry out an action in the background, and show the message that ``done`` makes of its result."""
+
+        async def doing() -> None:
             try:
-                answer = await self._session.client.send("POST", path, body)
+                answer = await act()
             except AcceldError as error:
                 complain(self._app, error)
             else:
                 self._app.notify(done(answer))
 
-        start(self._app, send, group="steer")
+        start(self._app, doing, group="steer")
 
     def _warn(self, text: str) -> None:
         self._app.notify(text, severity="warning")
@@ -260,7 +302,7 @@ class Action:
     do: Callable[[Steering], None]
     needs: frozenset[str] = frozenset()
     """Context that the action needs: ``run``, ``live`` (a run that has not ended), ``candidate``, ``models``, ``best``,
-    ``applied`` (a file that this console wrote).
+    ``applied`` (a file that this console wrote), ``file`` (only a file, so that no daemon is needed).
     """
 
 
@@ -291,10 +333,10 @@ ACTIONS: Mapping[str, Action] = {
         "Apply the best",
         "write the best kernel over the file that the run began with",
         Steering.apply_best,
-        frozenset(["best"]),
+        frozenset(["best", "file"]),
     ),
     "undo_apply": Action(
-        "Undo apply", "put the file back as it was before", Steering.undo_apply, frozenset(["applied"])
+        "Undo apply", "put the file back as it was before", Steering.undo_apply, frozenset(["applied", "file"])
     ),
 }
 """Every action for keys and the palette, by name."""

@@ -32,6 +32,7 @@ from acceld.events import (
     RunStateChanged,
     Steered,
     TimedAgain,
+    Tuning,
     Watch,
 )
 from acceld.gains import worth
@@ -52,6 +53,14 @@ STATE_GLYPHS: Mapping[str, str] = {
     "busy": "▶",
     "lost": "✗",
     "sick": "✗",
+}
+STATE_SENTENCES: Mapping[RunState, str] = {
+    RunState.QUEUED: "waits for its turn",
+    RunState.RUNNING: "runs",
+    RunState.PAUSED: "paused",
+    RunState.FINISHED: "finished",
+    RunState.CANCELLED: "cancelled",
+    RunState.FAILED: "failed",
 }
 
 
@@ -106,13 +115,20 @@ def level_of(event: Event) -> str:
 
 def sentence(event: Event) -> str:
     """Return one line that says what an event reports, without the event's time and run."""
+    return " ".join(_sentence(event).splitlines())
+
+
+def _sentence(event: Event) -> str:
     match event.data:
         case RunCreated() as run:
             return f"run created: {run.workload} on {run.chip}, proposals by {run.proposer}, preset {run.preset}"
         case RunStateChanged(state, message):
-            return f"run {state}" + (f": {message}" if message else "")
+            return STATE_SENTENCES[state] + (f": {message}" if message else "")
         case IterationStarted(iteration, beam):
             return f"iteration {iteration} starts from {_ids(beam)}"
+        case Tuning(candidate, timed, limit, elapsed_s, ended):
+            done = f"{figures.many(timed, 'kernel')} timed" if ended else f"{timed} of {limit} kernels timed"
+            return f"tuning c{candidate}: {done}, {figures.elapsed(elapsed_s)}"
         case PlanWritten() as plan:
             titled = plan.title or plan.rule or "untitled"
             return f"plan for c{plan.parent}: {titled}{figures.crossed(plan.partner)}"
@@ -130,6 +146,8 @@ def sentence(event: Event) -> str:
             return f"iteration {iteration} keeps {_ids(beam)}, best {figures.speedup(speedup)}"
         case BestChanged() as best:
             latency = figures.brief_latency(best.latency_us, best.source or "simulated")
+            if best.speedup == 1.0:
+                return f"c{best.candidate} is the baseline: {latency}"
             return f"new best c{best.candidate}: {latency}, {figures.brief_gain(best.speedup, worth(best.verdict, best.improved))}"
         case TimedAgain(text=text):
             return text
@@ -151,7 +169,7 @@ def sentence(event: Event) -> str:
         case DeviceState(device, state, reason):
             return f"device {device} {state}" + (f": {reason}" if reason else "")
         case Notice(_, text, hint):
-            return text + (f" ({hint})" if hint else "")
+            return text.removeprefix(f"r{event.run} ") + (f" ({hint})" if hint else "")
         case Watch() as saved:
             return f"{saved.path}: {saved.stage}" + (f": {saved.text}" if saved.text else "")
         case DaemonStarted() as daemon:

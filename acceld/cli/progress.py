@@ -8,13 +8,15 @@ import time
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from acceld import figures
-from acceld.events import BeamSelected, BestChanged, CandidateStarted, Event, Notice
+from acceld.events import BeamSelected, BestChanged, CandidateStarted, Event, Notice, Tuning
 from acceld.tui.state import RunView
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 REFRESH_HZ = 4
+TUNING_S = 10.0
+"""Seconds between two lines about a tuning in a log."""
 
 
 def progress_line(run: RunView, now: float = 0.0) -> str:
@@ -25,7 +27,7 @@ def progress_line(run: RunView, now: float = 0.0) -> str:
     parts = [f"iteration {run.iteration}/{run.iterations}", figures.counted(run.evaluated) or "no candidates yet"]
     if doing := run.doing(now):
         parts.append(doing)
-    elif run.waiting:
+    elif run.waiting and not run.ended:
         parts.append(f"{run.waiting} waiting")
     if run.best is not None:
         best = f"best {figures.brief_latency(run.best.latency_us, run.best.source, run.chip)}"
@@ -56,10 +58,12 @@ class PlainProgress:
     def __init__(self, run: int, stream: TextIO) -> None:
         self._run, self._stream = RunView(run), stream
         self._started = time.monotonic()
-        self._last = ""
+        self._last, self._told_at = "", 0.0
 
     def update(self, event: Event) -> None:
-        """Print a line for a notice, a new best, a new leader, and the end of an iteration."""
+        """Print a line for a notice, a new best, a new leader, the end of an iteration, and now and then for a
+        tuning.
+        """
         if event.seq <= self._run.seq:
             return
         self._run.apply(event)
@@ -67,7 +71,9 @@ class PlainProgress:
             print(event.data.text, file=self._stream, flush=True)
             return
         leads = isinstance(event.data, CandidateStarted) and self._run.leader is not None
-        if leads or isinstance(event.data, BestChanged | BeamSelected):
+        tunes = isinstance(event.data, Tuning) and event.at - self._told_at >= TUNING_S and self._run.tuning != []
+        if leads or tunes or isinstance(event.data, BestChanged | BeamSelected):
+            self._told_at = event.at
             line = progress_line(self._run, event.at)
             if line != self._last:
                 self._last = line

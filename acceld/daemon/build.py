@@ -25,7 +25,7 @@ from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.local import local
 from acceld.evaluate.router import Router
 from acceld.evaluate.shapes import timed_with_hidden
-from acceld.events import DeviceState
+from acceld.events import DeviceState, Tuning
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.client import LLMClient, Role
@@ -69,6 +69,8 @@ TIMED_A_PLAN = 20
 
 Clock = Callable[[Kernel], Awaitable[TimedProgram | None]]
 """A function that times a kernel by simulation, and returns None if the kernel is not legal or not timed."""
+Tell = Callable[[Tuning], Awaitable[object]]
+"""A function that stores an event of a run."""
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +227,7 @@ class SearchBuilder:
             context += f".r{run.id}"
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
-        polisher, ahead = self._polisher(spec), self._config.evaluate.queue_size
+        polisher, ahead = self._polisher(spec, run.id), self._config.evaluate.queue_size
         parts = SearchParts(
             self._store, self._router, proposer, problem, root, teacher, context, basis, price, cap, polisher, ahead
         )
@@ -268,10 +270,10 @@ class SearchBuilder:
                 hint="--proposer rules or both, --backend simulator, or another --strategy.",
             )
         if name == "rules":
-            return _rules(spec, partial(self._timed, spec))
+            return _rules(spec, partial(self._timed, spec), self._tell(run))
         if name == "both":
             asked = replace(spec, proposer="llm", search=replace(parameters, strategy="beam"))
-            return both_proposer(self._proposer(asked, found, run), spec, partial(self._timed, spec))
+            return both_proposer(self._proposer(asked, found, run), spec, partial(self._timed, spec), self._tell(run))
         if name == "command":
             from acceld.proposers.command import CommandProposer
 
@@ -290,13 +292,16 @@ class SearchBuilder:
         self._prompts.add(prompts)
         return model_proposer(calls, roles, prompts, found, parameters, self._home, self._shares(run, roles))
 
-    def _polisher(self, spec: RunSpec) -> Proposer | None:
+    def _polisher(self, spec: RunSpec, run: int) -> Proposer | None:
         """Return the rules that improve models' kernels, if models and rules both propose and the simulator can run
         the run's API and chip; None otherwise.
         """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
-        return _tuner(spec, partial(self._timed, spec), "promise", spec.search.polish)
+        return _tuner(spec, partial(self._timed, spec), "promise", spec.search.polish, tell=self._tell(run))
+
+    def _tell(self, run: int) -> Tell:
+        return lambda data: self._store.change(write_event, data, run)
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> TimedProgram | None:
         """Return the simulated latency of a kernel, without running it on data; None if it is illegal at one of the
@@ -392,7 +397,7 @@ def model_proposer(
     )
 
 
-def both_proposer(models: Proposer, spec: RunSpec, timed: Clock) -> BothProposer:
+def both_proposer(models: Proposer, spec: RunSpec, timed: Clock, tell: Tell | None = None) -> BothProposer:
     """Return the proposer in which models and rules alternate, to serve a run or to show a run's prompts.
 
     On the simulator the rules propose whole sequences of rewrites, the fastest by ``timed``; elsewhere single
@@ -402,19 +407,19 @@ def both_proposer(models: Proposer, spec: RunSpec, timed: Clock) -> BothProposer
 
     parameters = spec.search
     if spec.backend != SIMULATOR:
-        return BothProposer(models, _rules(spec, timed))
+        return BothProposer(models, _rules(spec, timed, tell))
     strategy = TUNING.get(parameters.strategy, "promise")
     limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-    return BothProposer(models, _tuner(spec, timed, strategy, limit, most=1))
+    return BothProposer(models, _tuner(spec, timed, strategy, limit, most=1, tell=tell))
 
 
-def _rules(spec: RunSpec, timed: Clock) -> RulesProposer:
+def _rules(spec: RunSpec, timed: Clock, tell: Tell | None) -> RulesProposer:
     from acceld.proposers.rules.proposer import RulesProposer
 
     parameters = spec.search
     if parameters.strategy in TUNING:
         limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-        return _tuner(spec, timed, TUNING[parameters.strategy], limit)
+        return _tuner(spec, timed, TUNING[parameters.strategy], limit, tell=tell)
     return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
 
 
@@ -423,12 +428,15 @@ def _tuner(
     timed: Clock,
     strategy: str,
     limit: int,
+    *,
     most: int | None = None,
+    tell: Tell | None,
 ) -> TunedRules:
     from acceld.proposers.rules.proposer import TunedRules
 
     parameters = spec.search
-    return TunedRules(timed, strategy, limit=limit, most=most, seed=parameters.seed, within_s=parameters.time_limit_s)
+    within_s = parameters.time_limit_s
+    return TunedRules(timed, strategy, limit=limit, most=most, seed=parameters.seed, within_s=within_s, tell=tell)
 
 
 def _accuracy_of(found: Workload, home: Home) -> Callable[[], str]:

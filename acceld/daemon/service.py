@@ -342,13 +342,14 @@ class Daemon:
         }
 
     async def queue(self) -> dict[str, Any]:
-        """Return the running and waiting evaluations, and the devices."""
+        """Return the running and waiting evaluations, the model calls under way, and the devices."""
         return {
             "queue": self._parts.evaluator.statistics(),
             "degraded": self.store.writer.degraded,
             "waits_for": self._waits_for(),
             "running": await self.store.read(listing.waiting, "running"),
             "waiting": await self.store.read(listing.waiting, "queued"),
+            "calls": await self.store.read(listing.open_calls),
             "devices": self._parts.evaluator.statistics().get("devices", []),
         }
 

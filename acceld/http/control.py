@@ -48,7 +48,7 @@ class Control(Protocol):
         ...
 
     async def queue(self) -> Json:
-        """Return running and waiting evaluations, and devices."""
+        """Return running and waiting evaluations, model calls under way, and devices."""
         ...
 
     async def hosts(self) -> list[Json]:

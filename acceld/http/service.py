@@ -51,11 +51,11 @@ async def get_ready(request: web.Request) -> web.Response:
 
 
 async def get_queue(request: web.Request) -> web.Response:
-    """Return running and waiting evaluations, and the devices."""
+    """Return running and waiting evaluations, the model calls under way, and the devices."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.queue())
-    return answer({"queue": {}, "running": [], "waiting": [], "devices": []})
+    return answer({"queue": {}, "running": [], "waiting": [], "calls": [], "devices": []})
 
 
 async def post_stop(request: web.Request) -> web.Response:

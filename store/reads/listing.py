@@ -260,6 +260,16 @@ def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> lis
     return [dict(row) for row in found]
 
 
+def open_calls(connection: sqlite3.Connection, limit: int = 200) -> list[Json]:
+    """Return the model calls of active runs that have no outcome yet, oldest first."""
+    found = connection.execute(
+        "SELECT l.id AS call, l.run, l.role, l.model, l.started_at FROM llm_calls l JOIN runs r ON r.id = l.run "
+        "WHERE l.outcome IS NULL AND r.state IN ('running', 'paused') ORDER BY l.id LIMIT ?",
+        (limit,),
+    )
+    return [dict(row) for row in found]
+
+
 def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
     """Return ``candidate`` and its ancestors, the baseline first, each with its latency and the title of its plan."""
     found = connection.execute(

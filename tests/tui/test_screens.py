@@ -11,28 +11,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.style import Style
 from textual.pilot import Pilot
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Footer, Input, Static, TextArea
 from textual.widgets._footer import FooterKey
 
 from acceld.errors import ConfigError, DaemonError, UsageError
-from acceld.events import BestChanged, CandidateEvaluated, Event
+from acceld.events import (
+    BestChanged,
+    CandidateEvaluated,
+    CandidateWritten,
+    Event,
+    EventData,
+    IterationStarted,
+    Notice,
+    RunCreated,
+    RunStateChanged,
+    Tuning,
+)
 from acceld.gains import Verdict
-from acceld.model import RunState
+from acceld.model import RunState, Status
 from acceld.targets import Choice, choose
 from acceld.tui.app import ConsoleApp
-from acceld.tui.modals import Confirm
+from acceld.tui.modals import Confirm, Help
 from acceld.tui.new_run import NewRun, offers
+from acceld.tui.palette import Palette
 from acceld.tui.replay import Replay
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.screens.beam import changes
-from acceld.tui.state import Roof
-from acceld.tui.steering import origin
-from acceld.tui.widgets.frame import Line, Tab
+from acceld.tui.state import Roof, Rows
+from acceld.tui.steering import origins
+from acceld.tui.widgets.frame import Line
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.widgets.plot import PlotPane
-from acceld.tui.words import sentence
-from acceld.watch.apply import apply
+from acceld.tui.words import event_line, sentence
+from acceld.watch.apply import apply, seen
 from acceld.workloads import workload
 from tests.tui.canned import CannedClient, history, now
 
@@ -159,8 +172,13 @@ async def pages(
     async with console(client=client).run_test(size=size) as pilot:
         for group in keys:
             await pressing(group)(pilot)
-            found.append(["".join(part.text for part in row) for row in pilot.app.screen._compositor.render_strips()])
+            found.append(lines_of(pilot))
     return found
+
+
+def lines_of(pilot: Pilot[None]) -> list[str]:
+    """Return the lines on the screen now."""
+    return ["".join(part.text for part in row) for row in pilot.app.screen._compositor.render_strips()]
 
 
 async def test_at_eighty_columns_a_profile_has_percent_of_peak_and_what_binds() -> None:
@@ -168,7 +186,7 @@ async def test_at_eighty_columns_a_profile_has_percent_of_peak_and_what_binds() 
     assert "73.7 % of peak" in text and "bound by  DMA 86 %" in text and "dve" in text
 
 
-@pytest.mark.parametrize("size", SIZES.values())
+@pytest.mark.parametrize("size", [*SIZES.values(), (100, 30)])
 async def test_bytes_as_compiled_and_as_written_are_told_apart_and_not_cut(size: tuple[int, int]) -> None:
     async with console().run_test(size=size) as pilot:
         await pressing("2 B 7 G")(pilot)
@@ -867,8 +885,8 @@ async def test_apply_offers_no_file_of_the_state_folder_and_says_how_a_new_one_i
         path.parent.mkdir(parents=True)
         path.write_text(text)
     baseline = {"filename": "kernel.py", "text": text}
-    assert origin(baseline, str(lowered.parent), str(state)) == ""
-    assert origin(baseline, str(mine.parent), str(state)) == str(mine)
+    assert origins(baseline, str(lowered.parent), str(state)) == []
+    assert origins(baseline, str(mine.parent), str(state)) == [str(mine)]
     monkeypatch.chdir(tmp_path)
     app = console(run=1)
     async with app.run_test(size=(120, 40)) as pilot:
@@ -880,27 +898,165 @@ async def test_apply_offers_no_file_of_the_state_folder_and_says_how_a_new_one_i
         ]
 
 
-async def test_rules_alone_have_no_tabs_for_memory_and_costs() -> None:
-    events = [event for event in history() if event.run == 1]
-    app = console(client=CannedClient(events))
-    async with app.run_test(size=(120, 40)) as pilot:
-
-        def tabs() -> list[str]:
-            return [tab.screen_name for tab in app.screen.query(Tab) if tab.display]
-
-        await pressing("1")(pilot)
-        assert "memory" not in tabs() and "costs" not in tabs() and "query" in tabs()
-        await pressing("6")(pilot)
-        assert "costs" in tabs() and "memory" not in tabs(), "the key works, and the screen in view has its tab"
-
-
-async def test_a_configured_model_brings_the_tabs_of_memory_and_costs_before_its_first_run() -> None:
+@pytest.mark.parametrize("width", [80, 120])
+async def test_every_screen_has_its_tab_also_after_runs_without_models(width: int) -> None:
     client = CannedClient([event for event in history() if event.run == 1])
-    client.extra["/v1/hello"] = {**await client.get("/v1/hello"), "models": ["local"]}
+    (first, *_) = await shown("1", (width, 24), client)
+    assert [int(number) for number in re.findall(r"\d", first)] == [*range(1, 10)] and "9 Query" in first
+
+
+async def test_a_tuner_is_seen_at_work_on_the_beam_and_in_the_queue() -> None:
+    client = CannedClient([event for event in history() if event.run != 3])
+    seq, at = client.console.seq, now()
+    client.extra["/v1/queue"] = {"queue": {"slots": 2, "slots_in_use": 1}, "running": [], "waiting": [], "devices": []}
     app = console(client=client)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await pressing("1")(pilot)
-        assert {"memory", "costs"} <= {tab.screen_name for tab in app.screen.query(Tab) if tab.display}
+        happened: list[EventData] = [
+            RunCreated("silu", "trn2", "nki", "simulator", "rules", search={"iterations": 4}),
+            RunStateChanged(RunState.RUNNING),
+            CandidateWritten(9001),
+            CandidateEvaluated(9001, 9001, Status.PASSED, 100.0, gate="strict"),
+            IterationStarted(1, (9001,)),
+            Tuning(9001, 34, 200, 40.0),
+        ]
+        app.session.select(9)
+        app.session.live.open(9).rows = Rows.READ
+        app.session.fold([Event(data, 9, seq + place, at) for place, data in enumerate(happened, 1)])
+        await pressing("2")(pilot)
+        beam = "\n".join(lines_of(pilot))
+        await pressing("4")(pilot)
+        queue = "\n".join(lines_of(pilot))
+    assert "tuning: 34 of 200 kernels timed, 40 s" in beam and "no candidate yet" in beam and "0 waiting" not in beam
+    assert "bottleneck rules: they time kernels before they write plans" in queue and "1 of 2 busy" in queue
+    assert "tuning: 34 of 200 kernels timed, 40 s" in queue
+
+
+async def test_a_candidate_counts_the_children_that_came_after_its_facts_were_read() -> None:
+    app = console(client=CannedClient(), run=3)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("2 B 3")(pilot)
+        run, candidate = app.session.run_view, app.session.candidate
+        assert run is not None and candidate is not None
+        before = len(run.children.get(candidate, ()))
+        seq = app.session.live.seq
+        app.session.fold([Event(CandidateWritten(9000 + n, candidate, iteration=9), 3, seq + n) for n in (1, 2)])
+        await until(pilot, lambda: f"{before + 2} children" in "\n".join(lines_of(pilot)))
+
+
+async def test_a_question_mark_explains_the_keys_of_the_query_too_and_is_typed_only_in_a_text() -> None:
+    app = console()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("9")(pilot)
+        statement = app.screen.query_one("#sql", TextArea)
+        assert statement.has_focus and "esc Back" in lines_of(pilot)[-1]
+        before = statement.text
+        await pressing("question_mark")(pilot)
+        assert isinstance(app.screen, Help) and statement.text == before
+        await pressing("escape")(pilot)
+        statement.load_text("SELECT '")
+        statement.move_cursor((0, 8))
+        await pressing("question_mark")(pilot)
+        assert statement.text == "SELECT '?" and not isinstance(app.screen, Help)
+
+
+async def test_a_paused_run_says_why_on_every_screen_in_one_line_with_a_mark_where_it_is_cut() -> None:
+    client = CannedClient()
+    app = console(client=client, run=3)
+    why = "models: iteration 1 got no kernel, as calls failed: model 'local' failed 8 times\nIt is asked again in 59 s."
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("1")(pilot)
+        app.session.fold([Event(RunStateChanged(RunState.PAUSED, why), 3, app.session.live.seq + 1, now())])
+        await until(pilot, lambda: "‖ paused  models: iteration 1 got no kernel" in lines_of(pilot)[1])
+        (line,) = (line for line in lines_of(pilot) if "r3 paused: models" in line)
+        assert "… " in line[-4:] or "…│" in line[-4:], "a line break does not hide that the line is cut"
+        await pressing("4")(pilot)
+        assert any("r3        paused: models: iteration 1" in line for line in lines_of(pilot))
+
+
+async def test_the_profile_says_what_its_percentages_compare_with() -> None:
+    text = " ".join(" ".join(await shown("2 B 7", (120, 40))).split())
+    for words in ("of peak", "by the chip's stated", "of attainable", "by rates that"):
+        assert words in text
+
+
+def test_events_name_a_run_once_and_tell_a_baseline_from_a_win() -> None:
+    def line(data: EventData) -> str:
+        return event_line(Event(data, 5, 1, 1.0), Palette(*(Style(),) * 12)).plain.partition("r5 ")[2]
+
+    assert line(Notice("error", "r5 failed: no disk", "acceld logs")) == "failed: no disk (acceld logs)"
+    assert line(RunStateChanged(RunState.FAILED, "no disk")) == "failed: no disk"
+    assert line(RunStateChanged(RunState.RUNNING)) == "runs"
+    assert line(BestChanged(22, 100.0, 1.0)) == "c22 is the baseline: ≈ 100 µs sim"
+    assert line(BestChanged(23, 50.0, 2.0, verdict=Verdict.CERTAIN)) == "new best c23: ≈ 50.0 µs sim, 2.00x"
+    assert line(Tuning(22, 34, 200, 40.0)) == "tuning c22: 34 of 200 kernels timed, 40 s"
+
+
+async def test_without_a_daemon_apply_writes_the_file_and_other_actions_say_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[tuple[int, Path, bool]]()
+
+    async def write(run: int, path: Path, even_if_tied: bool) -> str:
+        asked.append((run, path, even_if_tied))
+        apply(path, "better", seen(path))
+        return "wrote it"
+
+    client = CannedClient()
+    client.read_only = True
+    mine = tmp_path / "kernel.py"
+    base = client.console.views[1].baseline
+    assert base is not None
+    mine.write_text((await client.get(f"/v1/candidates/{base.id}"))["text"])
+    monkeypatch.chdir(tmp_path)
+    app = console(client=client, run=1, apply=write)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("2 A")(pilot)
+        app.screen.query_one(Input).value = str(mine)
+        await pressing("enter")(pilot)
+        assert asked[0][:2] == (1, mine) and mine.read_text() == "better" and client.sent == []
+        await pressing("U p")(pilot)
+        assert mine.read_text() != "better"
+        assert [toast.message for toast in app._notifications] == ["no daemon: acceld start"]
+        app.session.lose()
+        assert app.steering.refusal("apply_best") == "the daemon does not answer: acceld start"
+
+
+async def test_the_window_of_apply_says_what_is_written_and_offers_every_file_with_the_first_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = CannedClient()
+    base = client.console.views[1].baseline
+    assert base is not None
+    facts = await client.get(f"/v1/candidates/{base.id}")
+    client.extra[f"/v1/candidates/{base.id}"] = {**facts, "filename": "kernel.py"}
+    client.extra["/v1/runs/1"] = {**(await client.get("/v1/runs/1")), "workload_folder": str(tmp_path / "geglu")}
+    (tmp_path / "geglu").mkdir()
+    copied, mine, other = (tmp_path / name for name in ("geglu/kernel.py", "geglu.py", "other.py"))
+    for path, text in ((copied, facts["text"]), (mine, facts["text"]), (other, "x = 1\n")):
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    app = console(client=client, run=1)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("2 A")(pilot)
+        field, text = app.screen.query_one(Input), "\n".join(lines_of(pilot))
+        assert field.value == str(copied)
+        for words in ("replaces the whole", "kept beside it", "U puts it back", "⏎ OK", "↓ Next choice", "esc Back"):
+            assert words in text, words
+        await pressing("down")(pilot)
+        assert field.value == str(mine) and str(other) not in text
+        await pressing("down")(pilot)
+        assert field.value == str(copied)
+
+
+async def test_a_replay_names_the_command_that_applies_because_its_key_does_nothing() -> None:
+    events = [event for event in history() if event.run == 1]
+    app = console(client=CannedClient(events), replay=Replay(1, events))
+    async with app.run_test(size=(160, 40)) as pilot:
+        await pressing("2")(pilot)
+        run = app.session.run_view
+        assert run is not None and run.best is not None and isinstance(app.screen, ConsoleScreen)
+        assert app.screen.applies == "acceld apply r1 FILE"
 
 
 async def test_the_now_pane_tells_what_comes_next_and_the_pace_which_no_event_tells() -> None:

@@ -28,6 +28,7 @@ from acceld.events import (
     RunCreated,
     RunStateChanged,
     Steered,
+    Tuning,
 )
 from acceld.gains import Verdict
 from acceld.model import RunState, Status
@@ -216,7 +217,7 @@ def test_evaluations_under_way_are_counted_with_their_time_and_a_leader_is_uncon
         assert run.unconfirmed(run.candidates[2]) is leads, "a simulated step this small asks for no strict gate"
     run.apply(Event(CandidateEvaluated(2, 3, Status.PASSED, 600.0, gate="strict"), 1, 20))
     run.apply(Event(CandidateEvaluated(3, 4, Status.TIMEOUT), 1, 21))
-    assert run.doing(160.0) == "" and not run.unconfirmed(run.candidates[2])
+    assert run.doing(160.0) == "1 waiting" and not run.unconfirmed(run.candidates[2])
 
 
 def test_a_console_opened_in_the_middle_knows_what_is_under_way_and_since_when() -> None:
@@ -271,6 +272,33 @@ def test_a_run_says_what_it_waits_for() -> None:
     assert leads() == 2
     reported(CandidateEvaluated(2, 6, Status.PASSED, 700.0, gate="strict"), BestChanged(2, 700.0))
     assert leads() is None
+
+
+def test_a_run_whose_rules_time_kernels_says_how_many_and_for_how_long_in_any_order_of_events() -> None:
+    state = state_event(2, RunState.RUNNING)
+    reports = [Tuning(1, 0, 200, 0.0), Tuning(1, 34, 200, 40.0)]
+    events = [state, *(Event(data, 1, seq, at=100.0 + data.elapsed_s) for seq, data in enumerate(reports, 3))]
+    for order in itertools.permutations(events):
+        assert folded(list(order)).doing(145.0) == "tuning: 34 of 200 kernels timed, 45 s"
+    ended = [*events, Event(Tuning(1, 40, 200, 50.0, ended=True), 1, 5, at=150.0)]
+    again = [*events, state_event(6, RunState.RUNNING)]  # another daemon has taken the run
+    for told in (ended, again, [*events, state_event(6, RunState.FAILED)]):
+        assert {folded(list(order)).doing(160.0) for order in itertools.permutations(told)} == {""}
+    lost = folded(events)
+    lost.forget_work()
+    assert lost.doing(145.0) == ""
+
+
+def test_a_console_opened_while_models_are_asked_knows_that_from_the_queue() -> None:
+    console = ConsoleView()
+    view = console.open(1)
+    view.apply(state_event(3, RunState.RUNNING))
+    asked = {"calls": [{"call": 5, "run": 1, "role": "planner", "model": "m", "started_at": 100.0}]}
+    console.take_queue(asked)
+    assert view.doing(112.0) == "1 model call, 12 s" and "run 1" in console.dirty
+    view.apply(Event(LlmCallFinished(5, "planner", "m", "answered"), 1, 9))
+    console.take_queue(asked)  # an answer that was under way while the call ended
+    assert view.doing(120.0) == ""
 
 
 def steered(seq: int, action: str, result: str = "") -> Event:
@@ -332,7 +360,7 @@ def test_nothing_of_a_dead_daemons_work_is_left_when_the_next_one_starts() -> No
     console.apply(Event(LlmCallStarted(1, "planner", "m"), 1, console.seq + 1))
     assert view.doing(60.0) == "evaluating the baseline, 10 s" and console.devices
     console.apply(Event(DaemonStarted("0.1.0", 1, "L3"), None, console.seq + 1))
-    assert (view.doing(60.0), console.devices, console.queue, view.running_calls) == ("", {}, {}, {})
+    assert (view.doing(60.0), console.devices, console.queue, view.running_calls) == ("1 waiting", {}, {}, {})
 
 
 def rule_run(latencies: dict[int, float], *, best: int, worth: Verdict, state: RunState) -> RunView:

@@ -20,21 +20,18 @@ from acceld import figures
 from acceld.errors import AcceldError
 from acceld.events import Event, Steered
 from acceld.gains import Verdict
-from acceld.model import CANCELLING, PROPOSERS, UNDER_WAY
+from acceld.model import CANCELLING, PROPOSERS, UNDER_WAY, RunState
 from acceld.tui.console import RunRow
 from acceld.tui.palette import Palette, palette_of, styled
 from acceld.tui.session import Session
 from acceld.tui.state import RunView
 from acceld.tui.terminal import APPLY, complain, key_of
-from acceld.tui.widgets.bars import sparkline
+from acceld.tui.widgets.bars import fitted, sparkline
 from acceld.tui.widgets.columns import Column, whole
 from acceld.tui.widgets.frame import Keys, Line, Panel, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import state_word
 from acceld.tui.work import start
-
-OF_MODELS = frozenset({"memory", "costs"})
-"""Screens whose tabs are shown only after a run has used models. Their keys always work."""
 
 BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|B|KiB|MiB|ns|µs|ms|s)(?!\w))")
 """Matches the blank between a number and its unit."""
@@ -131,8 +128,6 @@ class ConsoleScreen(Screen[None]):
             self.refresh_bindings()
 
     def _show_head(self) -> None:
-        for tab in self.query(Tab):
-            tab.display = tab.screen_name not in OF_MODELS or tab.screen_name == self.NAME or self.session.uses_models
         self.query_one("#context").refresh()
         banner = self.query_one("#banner")
         banner.display = bool(self.session.banner or self.session.troubles)
@@ -200,6 +195,11 @@ class ConsoleScreen(Screen[None]):
         self._unread[asked] = "reading"
         start(self, ask, group=asked, exclusive=True)
 
+    @property
+    def applies(self) -> str:
+        """How a person writes the best kernel over a file: the key, or the command if the key does nothing."""
+        return key_of(self, APPLY) if self.session.replay is None else f"acceld apply r{self.session.run} FILE"
+
     def state_text(self, state: str, before: str = "") -> Text:
         """Return a run's state with its symbol, behind the text ``before``.
 
@@ -242,7 +242,11 @@ class ConsoleScreen(Screen[None]):
             parts.append((styled(f"  it {run.iteration}/{run.iterations}", palette.text), 3))
         if under_way := app.doing(run):
             parts.append((styled(f"  {under_way}", palette.text), 7))
-        if verdict := run.verdict(key_of(self, APPLY)):
+        if run.state == RunState.PAUSED and run.message:
+            parts.append(
+                (styled(f"  {fitted(' '.join(run.message.splitlines()), max(20, width - 40))}", palette.warn), 7)
+            )
+        if verdict := run.verdict(self.applies):
             room = width - 3 - sum(text.cell_len for text, _ in parts)
             gain, applies = verdict.partition(" by ")[0], verdict.rpartition("; ")[2]
             told = next((text for text in (verdict, f"{gain}; {applies}") if len(text) <= room), gain)

@@ -234,7 +234,9 @@ class BeamScreen(ConsoleScreen):
         text.append(best_line(run, max(8, width // 4)), palette.good)
         text.append("  best so far" if run.bests else "", palette.muted)
         share = f"{100 * usable // evaluated} % usable" if evaluated else ""
-        right = f"{figures.many(evaluated + run.waiting, 'candidate')}  {share}  {run.waiting} waiting"
+        waiting = f"{run.waiting} waiting" if run.waiting else ""
+        known = figures.many(evaluated + run.waiting, "candidate") if evaluated + run.waiting else "no candidate yet"
+        right = "  ".join(filter(None, (known, share, waiting)))
         text.append(" " * max(2, width - text.cell_len - len(right) - 1)).append(right, palette.muted)
         return text
 
@@ -359,7 +361,8 @@ class BeamScreen(ConsoleScreen):
             head = f"next c{number}  "
             text.append(head, palette.text)
             text.append(fitted(run.title(run.candidates[number]), width - len(head)) + "\n", palette.muted)
-        for (role, model), calls in Counter(run.running_calls.values()).items():
+        asked = Counter((call.role, call.model) for _, call in run.running_calls.values())
+        for (role, model), calls in asked.items():
             text.append(fitted(f"{role} asks {model}{f' {calls} times' if calls > 1 else ''}", width) + "\n")
         evaluated = run.evaluated.total()
         spent_s = (run.changed_at if run.ended else session.now) - run.started_at

@@ -280,7 +280,9 @@ class CandidateScreen(CandidateInView):
                 f"{figures.many(len(cost), 'call')}, {figures.usd(known)}{'+?' if None in cost else ''}\n",
                 palette.muted,
             )
-        children = len(facts.get("children") or ())
+        run = self.run_view
+        children = len(run.children.get(facts["id"], ())) if run else 0
+        children = max(children, len(facts.get("children") or ()))
         text.append(f"parent c{facts['parent']}, " if facts.get("parent") else "", palette.muted)
         return text.append(
             f"{children} {'child' if children == 1 else 'children'}, iteration {facts.get('iteration')}", palette.muted

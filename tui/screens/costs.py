@@ -90,7 +90,8 @@ class CostsScreen(ConsoleScreen):
         run = self.run_view
         if run is not None and run.proposer in PROPOSERS and not PROPOSERS[run.proposer].uses_models:
             return "No model was asked: rewrite rules cost nothing."
-        return self.nothing("No model was asked yet.", "costs")
+        asked = run is not None and run.running_calls
+        return self.nothing("No model has answered yet." if asked else "No model was asked yet.", "costs")
 
     def _rows(self) -> list[Mapping[str, Any]]:
         """Return the costs by role and model: the daemon's figures, or in a replay figures computed from the events."""

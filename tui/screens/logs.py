@@ -10,7 +10,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 
 from acceld import figures
-from acceld.events import Event
+from acceld.events import Event, Tuning
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.session import Session
@@ -71,6 +71,8 @@ class LogsScreen(ConsoleScreen):
         )
 
     def _matches(self, event: Event) -> bool:
+        if isinstance(event.data, Tuning) and event.data.timed and not event.data.ended:
+            return False  # the line about the run shows how far the tuning is
         if self._one_run and self.run_view is not None and event.run != self.run_view.id:
             return False
         if self._level and level_of(event) not in ("warning", "error")[self._level - 1 :]:

@@ -174,7 +174,9 @@ class MemoryScreen(ConsoleScreen):
     def action_edit(self) -> None:
         if self._chosen:
             ask = Ask(
-                f"Strategy of i{self._chosen['id']}", "what the planner should read", self._chosen.get("strategy") or ""
+                f"Strategy of i{self._chosen['id']}",
+                "what the planner should read",
+                [self._chosen.get("strategy") or ""],
             )
             self.app.push_screen(ask, lambda text: self._send("PATCH", {"strategy": text}, "edited") if text else None)
 

@@ -28,6 +28,11 @@ few lines.
 
 COUNTERS = {"exact": "exact: counted from the program", "modelled": "modelled: as compiled", "": "counted"}
 """Headings of the counters, by class."""
+SHARES = {
+    "percent_of_peak": "peak: the least time by the chip's stated rates",
+    "percent_of_attainable": "attainable: the least time by rates that kernels have reached",
+}
+"""Meaning of the percentages, as docs/tui.md has it too."""
 COUNTED = {
     "hbm_read_bytes": "as compiled",
     "written_read_bytes": "as written",
@@ -104,15 +109,18 @@ class ProfileScreen(CandidateInView):
                 code = source[number - 1].strip() if 0 < number <= len(source) else ""
                 yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<12} ").append(code, palette.muted)
             yield Text("")
-        counters = profile.get("counters") or {}
+        counters = {
+            name: f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
+            for name, value in (profile.get("counters") or {}).items()
+        }
+        named, wide = max(map(len, counters), default=0), max(map(len, counters.values()), default=0)
         for kind, heading in COUNTERS.items():
             found = {name: value for name, value in counters.items() if figures.counter_class(details, name) == kind}
             if found:
                 yield styled(heading, palette.accent)
-            for name, value in found.items():
-                shown = f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
+            for name, shown in found.items():
                 known = COUNTED.get(name, "")
-                yield styled(f"{name:<32}", palette.text).append(f"{shown:>18}  {known}", palette.muted)
+                yield styled(f"{name:<{named}}", palette.text).append(f"  {shown:>{wide}}  {known}", palette.muted)
         for note in profile.get("notes") or ():
             yield styled(f"note: {note}", palette.warn)
 
@@ -145,6 +153,8 @@ class ProfileScreen(CandidateInView):
                 text.append(bar(value, 100, max(8, min(24, width - 24))), palette.primary)
                 text.append(f" {value:5.1f} % {title}\n")
                 text.append_text(self.beyond_peak(value, width))
+                if not flat:
+                    text.append_text(self.wrapped(SHARES[name], palette.muted, width))
         if profile.get("engines_us") or profile.get("bound"):
             text.append("bound by  ", palette.muted).append(f"{profile.get('bound') or 'not known'}\n")
         if profile.get("engines_us"):

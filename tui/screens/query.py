@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
@@ -72,7 +72,22 @@ class Statement(TextArea):
         return completions(self.get_text_range((0, 0), (row, column)), self.text, self.tables)
 
     def check_consume_key(self, key: str, character: str | None = None) -> bool:
+        if key == "question_mark" and not self._in_text():
+            return False
         return key == "slash" or super().check_consume_key(key, character)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "question_mark" and not self._in_text():
+            event.stop()
+            event.prevent_default()  # otherwise the editor's own handler inserts the character
+            await self.app.run_action("help")
+
+    def _in_text(self) -> bool:
+        """Tell whether the cursor is in a quoted text, the only place of a statement where a question mark may
+        stand.
+        """
+        before = self.get_text_range((0, 0), self.cursor_location)
+        return before.count("'") % 2 == 1 or before.count('"') % 2 == 1
 
     def update_suggestion(self) -> None:
         self.suggestion = next(iter(self.choices), "")
@@ -105,6 +120,7 @@ class QueryScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "run", "Run", id="query.run"),
         Binding("ctrl+s", "save", "Save", id="query.save"),
+        Binding("escape", "back", "Back", id="back"),
         Binding("i", "edit", "Edit", id="query.edit"),
         Binding("w", "export", "Write to a file", id="query.export"),
         Binding("y", "copy", "Copy row", id="copy"),

@@ -11,9 +11,10 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
+from acceld.model import RunState
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
-from acceld.tui.widgets.bars import bar
+from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
@@ -123,12 +124,17 @@ class QueueScreen(ConsoleScreen):
         palette, app = self.palette, self.session
         queue = app.state.answer.get("queue") or {}
         busy = sum(1 for device in app.state.devices.values() if device.state == "busy")
+        busy = max(busy, queue.get("slots_in_use") or 0)  # kernels that rules time have no device's name
         slots = max(len(app.state.devices), int(queue.get("slots") or 0), 1)
         if queue.get("hosts"):
-            busy, slots = queue["slots_in_use"], max(queue["slots"], 1)
-        calls = sum(len(view.running_calls) for view in app.state.views.values())
+            slots = max(queue["slots"], 1)
+        views = app.state.views.values()
+        calls = sum(len(view.running_calls) for view in views)
         waiting = len(app.state.queue)
-        said = styled("bottleneck ", palette.muted).append(bottleneck(calls, busy, slots, waiting), palette.accent)
+        tuning = sum(view.state == RunState.RUNNING and bool(view.tuning) and not view.under_way for view in views)
+        said = styled("bottleneck ", palette.muted).append(
+            bottleneck(calls, busy, slots, waiting, tuning), palette.accent
+        )
         text = Text("\n").join(said.wrap(self.app.console, width)).append("\n")
         room = max(8, min(30, width - 44))
         text.append("models    ", palette.muted).append(bar(calls, max(calls, 8), room), palette.primary)
@@ -137,7 +143,10 @@ class QueueScreen(ConsoleScreen):
         text.append(f"  {busy} of {slots} busy, {waiting} waiting\n")
         level = queue.get("sandbox_level") or app.hello.get("sandbox_level")
         text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
-        for view in sorted(app.state.views.values(), key=lambda one: one.id):
+        for view in sorted(views, key=lambda one: one.id):
+            if view.state == RunState.PAUSED:
+                why = " ".join(f"paused: {view.message}".splitlines()) if view.message else "paused"
+                text.append(f"{f'r{view.id}':<10}", palette.muted).append(fitted(why, width - 10) + "\n", palette.warn)
             if doing := app.doing(view):
                 text.append(f"{f'r{view.id}':<10}", palette.muted).append(doing)
                 leader = view.leader
@@ -145,14 +154,19 @@ class QueueScreen(ConsoleScreen):
         return text
 
 
-def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """Return in words what the other work waits for: the models, the evaluations, or neither."""
+def bottleneck(calls: int, busy: int, slots: int, waiting: int, tuning: int = 0) -> str:
+    """Return in words what the other work waits for: the models, the evaluations, the rules, or nothing.
+
+    ``tuning`` is the number of runs whose rules time kernels before they write plans.
+    """
     if waiting and busy >= slots:
         return f"devices: {slots} of {slots} busy, {figures.many(waiting, 'candidate')} waiting"
     if waiting:
         return "dispatch: candidates wait although a device is free"
     if calls and not busy:
         return "models: no candidate to evaluate until they answer"
+    if tuning:
+        return "rules: they time kernels before they write plans"
     if calls:
         return "models"
     return "nothing waits" + (": the candidates under way decide what comes next" if busy else "")

@@ -18,7 +18,7 @@ from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.session import Session
 from acceld.tui.state import RunView
-from acceld.tui.terminal import APPLY, copy, key_of
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.columns import Column, cell, column_at, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
@@ -171,7 +171,7 @@ class RunsScreen(ConsoleScreen):
         text.append(f"r{run.id} {run.workload}\n", palette.strong)
         text.append(f"{run.chip} · {run.api} · {run.backend}\nproposals by {run.proposer}\n\n", palette.muted)
         text.append_text(self.state_text(run.state)).append("\n")
-        if verdict := run.verdict(key_of(self, APPLY)):
+        if verdict := run.verdict(self.applies):
             said = Text(verdict, style=palette.good if run.best and run.best.verdict.worth_applying else palette.text)
             text.append_text(Text("\n").join(said.wrap(self.app.console, width))).append("\n")
         if run.message:
@@ -255,6 +255,7 @@ QUIET = frozenset(
         "llm_call_started",
         "llm_call_finished",
         "iteration_started",
+        "tuning",
         "attempt_failed",
     }
 )

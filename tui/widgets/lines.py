@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -226,6 +227,8 @@ class LineList(ScrollView, can_focus=True):
     def _strip(self, text: Text, width: int, style: Style) -> Strip:
         text.no_wrap = True
         text.end = ""
+        if "\n" in text.plain:
+            text.plain = text.plain.replace("\n", " ")
         left = self.scroll_offset.x
         text = _ending(text, left + width, palette_of(self.app).muted)
         segments: list[Segment] = list(text.render(self.app.console))
@@ -297,6 +300,9 @@ class LineList(ScrollView, can_focus=True):
 def _ending(text: Text, edge: int, style: Style) -> Text:
     """Return a line cut to ``edge`` cells, with a mark if it is longer. The line is never cut inside a number."""
     plain = text.plain.rstrip()
-    if len(plain) <= edge or text.cell_len != len(text.plain):
+    if cell_len(plain) <= edge:
+        return text
+    if cell_len(plain) != len(plain):  # some characters are two cells wide
+        text.truncate(edge, overflow="ellipsis")
         return text
     return text[: cut(plain, edge)].append("…", style)

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.even_if_tied:
             check_win(found.run)
         target = Path(arguments.file).absolute()
-        say(_applied(target, found.candidate, found.run, arguments.home, arguments.even_if_tied))
+        say(applied(target, found.candidate, found.run, arguments.home, arguments.even_if_tied))
     if arguments.json:
         print_json(found.record())
     found.say()
@@ -93,7 +93,7 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
     return exported(kept[0])
 
 
-def _applied(
+def applied(
     path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None, even_if_tied: bool
 ) -> str:
     """Check the best kernel again, write it over a file, and return a message about that.

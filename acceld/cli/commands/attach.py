@@ -11,6 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from acceld import config
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_client(arguments))
         number, candidate = asyncio.run(_asked(client, arguments.run)) if arguments.run else (None, None)
-        return show(client, number, candidate, replay=arguments.replay, theme=arguments.theme)
+        return show(client, number, candidate, replay=arguments.replay, theme=arguments.theme, home=arguments.home)
 
 
 def calm_over_ssh() -> None:
@@ -80,7 +82,13 @@ async def _asked(client: Any, text: str) -> tuple[int, int | None]:
 
 
 def show(
-    client: Any, number: int | None, candidate: int | None = None, *, replay: bool = False, theme: str | None = None
+    client: Any,
+    number: int | None,
+    candidate: int | None = None,
+    *,
+    replay: bool = False,
+    theme: str | None = None,
+    home: str | None = None,
 ) -> int:
     """Run the terminal UI until the user leaves it, and return the exit code."""
     from acceld.tui.app import ConsoleApp
@@ -98,6 +106,7 @@ def show(
         keymap=keymap(settings.keys),
         columns=settings.columns,
         notify=settings.notify,
+        apply=partial(_apply, client, home),
     )
     app.run()
     if app.return_code:
@@ -105,6 +114,19 @@ def show(
     if not client.read_only and not replay:
         say("detached; the daemon keeps running (acceld stop ends it)")
     return 0
+
+
+async def _apply(client: Any, home: str | None, number: int, path: Path, even_if_tied: bool) -> str:
+    """Write the best kernel of a run over a file, as ``acceld apply`` does, and return a message about that."""
+    from acceld.cli.commands.apply import applied
+    from acceld.watch.apply import check_win
+
+    found = await client.get(f"/v1/runs/{number}")
+    best = await client.get(f"/v1/candidates/{found['best']}")
+    if not even_if_tied:
+        check_win(found)
+    text = await asyncio.to_thread(applied, path, best, found, home, even_if_tied)
+    return text.partition("\n")[0]
 
 
 def keymap(entries: tuple[str, ...]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from acceld import plugins
 from acceld.errors import RuleRefused
+from acceld.events import Tuning
 from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
@@ -40,6 +41,10 @@ from acceld.proposers.rules.tuner import (
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
+_TOLD_S = 2.0
+"""Least number of seconds between two reports of how far a tuner is."""
+_TOLD_SHARE = 0.05
+"""Least growth of the time between two reports, so that long tunings do not fill the history."""
 _MOST_PLACES = 24
 """Greatest number of places at which a single move applies a rule."""
 _AT = "@"
@@ -432,17 +437,19 @@ class TunedRules(RulesProposer):
         most: int | None = None,
         seed: int = 0,
         within_s: float | None = None,
+        tell: Callable[[Tuning], Awaitable[object]] | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
         """Prepare the proposer. For each parent the tuner times at most ``limit`` kernels, by its ``strategy``.
 
         ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; None
         means no limit. ``within_s`` is the time in seconds that the run has left. Tuning one parent takes at most half
-        of the time left, so that the results can still be evaluated.
+        of the time left, so that the results can still be evaluated. ``tell`` gets the events that report how far the
+        tuner is.
         """
         super().__init__()
         self._time, self._strategy, self._limit, self._most, self._seed = time, strategy, limit, most, seed
-        self._now = now
+        self._tell, self._now = tell, now
         self._ends = None if within_s is None else now() + within_s
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
@@ -488,7 +495,10 @@ class TunedRules(RulesProposer):
         kernel = parent.kernel
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
-                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, problem)
+                told = _Told(parent.id, self._limit, self._tell, self._now)
+                await told.report()
+                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, problem, told)
+                await told.report(ended=True)
         return self._tuned[kernel.api, kernel.text]
 
     async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
@@ -498,9 +508,11 @@ class TunedRules(RulesProposer):
         limits_us = [one for one in (request.below_us, parent_us) if one is not None]
         return timed is not None and all(timed.latency_us < limit_us for limit_us in limits_us)
 
-    async def _tune(self, kernel: Kernel, problem: Problem) -> list[Tuned]:
+    async def _tune(self, kernel: Kernel, problem: Problem, told: _Told) -> list[Tuned]:
         async def clock(text: str) -> TimedProgram | None:
-            return await self._time(replace(kernel, text=text))
+            timed = await self._time(replace(kernel, text=text))
+            await told.count()
+            return timed
 
         find = _moves_of(kernel, problem)
         over = self._over()
@@ -519,6 +531,34 @@ class TunedRules(RulesProposer):
             return lambda: False
         ends = (self._now() + self._ends) / 2
         return lambda: self._now() >= ends
+
+
+class _Told:
+    """Count the kernels that a tuner has timed for one parent, and report the number from time to time."""
+
+    def __init__(
+        self,
+        parent: int,
+        limit: int,
+        tell: Callable[[Tuning], Awaitable[object]] | None,
+        now: Callable[[], float],
+    ) -> None:
+        self._parent, self._limit, self._tell, self._now = parent, limit, tell, now
+        self._began = self._told = now()
+        self._timed = -1  # the parent's own kernel is timed first, and is not counted
+
+    async def count(self) -> None:
+        """Count one more kernel, and report the number if the last report is old."""
+        self._timed += 1
+        if self._now() - self._told >= max(_TOLD_S, (self._told - self._began) * _TOLD_SHARE):
+            await self.report()
+
+    async def report(self, *, ended: bool = False) -> None:
+        """Report how many kernels were timed, and whether that was all."""
+        self._told, timed = self._now(), max(0, self._timed)
+        if self._tell is not None:
+            elapsed_s = round(self._told - self._began, 3)
+            await self._tell(Tuning(self._parent, timed, max(self._limit, timed), elapsed_s, ended))
 
 
 def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:

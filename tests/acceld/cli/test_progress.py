@@ -13,6 +13,7 @@ from acceld.events import (
     IterationStarted,
     RunCreated,
     RunStateChanged,
+    Tuning,
 )
 from acceld.model import RunState, Status
 from acceld.tui.state import RunView
@@ -48,6 +49,18 @@ def test_a_pipe_gets_a_line_for_each_new_best() -> None:
         progress.update(event)
     lines = stream.getvalue().splitlines()
     assert [line.split(" · ")[0] for line in lines] == ["iteration 0/4", "iteration 1/4"]
+
+
+def test_a_pipe_gets_a_line_about_a_tuning_at_its_begin_and_every_ten_seconds() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(1, stream)
+    progress.update(Event(RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules", search=SEARCH), 1, 1))
+    progress.update(Event(RunStateChanged(RunState.RUNNING), 1, 2))
+    for place in range(12):
+        elapsed_s = 2.0 * place
+        progress.update(Event(Tuning(1, place, 200, elapsed_s), 1, 3 + place, at=1_790_000_000.0 + elapsed_s))
+    told = [line.split(" · ")[2] for line in stream.getvalue().splitlines()]
+    assert told == [f"tuning: {timed} of 200 kernels timed, {2 * timed} s" for timed in (0, 5, 10)]
 
 
 def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:

@@ -16,8 +16,10 @@ from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer, Server
 from acceld.http.service import log_lines
 from acceld.model import RunSpec, RunState, shown_state
+from acceld.store.changes.calls import begin_call
 from acceld.store.changes.runs import create_run, set_run_state, write_notice
 from acceld.store.database import Store
+from acceld.store.reads import listing
 from tests.store import records
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
@@ -46,6 +48,18 @@ async def test_a_run_that_a_daemon_left_is_stopped_and_can_be_asked_for(tmp_path
             rows = (await client.get("/v1/runs", state=asked))["runs"]
             assert [row["id"] for row in rows] == found, asked
         await client.close()
+
+
+async def test_calls_without_an_answer_are_those_of_runs_that_go_on(tmp_path: Path) -> None:
+    store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
+    going, ended = [await store.change(create_run, records.SPEC) for _ in range(2)]
+    await store.change(set_run_state, going.id, RunState.RUNNING)
+    await store.change(set_run_state, ended.id, RunState.FAILED)
+    numbers = [await store.change(begin_call, records.call(run.id, f"question {run.id}")) for run in (going, ended)]
+    found = await store.read(listing.open_calls)
+    assert [(row["call"], row["run"], row["role"]) for row in found] == [(numbers[0], going.id, ANY)]
+    assert found[0]["started_at"] > 0
+    await store.close()
 
 
 async def test_every_reading_route_answers_without_a_daemon(tmp_path: Path) -> None:

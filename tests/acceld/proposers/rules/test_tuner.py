@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from acceld.events import Tuning
 from acceld.model import Candidate, Kernel, Plan, Profile, Source
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
@@ -479,6 +480,27 @@ async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() ->
     proposer = TunedRules(slow, "promise", limit=1000, within_s=10.0, now=lambda: passed_s)
     assert await proposer.plan(asked) is not None
     assert 5.0 <= passed_s < 10.0
+
+
+async def test_a_tuner_tells_how_far_it_is_at_the_begin_now_and_then_and_at_the_end() -> None:
+    passed_s, told = 0.0, list[Tuning]()
+
+    async def slow(kernel: Kernel) -> TimedProgram | None:
+        nonlocal passed_s
+        passed_s += 1.0
+        return await simulated(kernel)
+
+    async def tell(data: Tuning) -> None:
+        told.append(data)
+
+    proposer = TunedRules(slow, "promise", limit=6, tell=tell, now=lambda: passed_s)
+    assert await proposer.plan(request(0)) is not None
+    begin, *between, end = told
+    assert begin == Tuning(candidate=7, timed=0, limit=6, elapsed_s=0.0)
+    assert end.ended and end.limit >= end.timed >= 6 and end.elapsed_s == passed_s
+    assert [one.timed for one in between] == [1, 3, 5] and not any(one.ended for one in between)
+    assert await proposer.plan(request(1)) is not None
+    assert told[-1] == end, "the second plan for a kernel times nothing"
 
 
 async def test_a_step_that_does_not_apply_any_more_gives_no_code_and_the_reason() -> None:
