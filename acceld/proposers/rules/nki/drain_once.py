@@ -38,11 +38,11 @@ from acceld.nki.source.syntax import (
     accesses,
     flatten,
 )
-from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PRODUCTS = (*PRODUCTS, "nc_transpose")
-_ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
+_ELEMENTWISE = ANY_COLUMNS - frozenset(TRANSFERS)
 _ONE_COLUMN = frozenset({"operand0", "operand1", "bias", "scale"})
 """Arguments that may be tiles with one number in each partition."""
 _BANK_COLUMNS = {"float32": 512, "bfloat16": 1024}
