@@ -31,7 +31,7 @@ from acceld.nki.source.syntax import (
 
 ANY_COLUMNS = ELEMENTWISE | {"tensor_copy", "load", "store", "dma_copy", *BINARY, *UNARY}
 """Operations that work element by element, on any number of columns."""
-_SCALARS = frozenset(OPS[name].srcs[at].name for name in ELEMENTWISE for at in OPS[name].sources_of(Kind.SCALAR))
+ONE_COLUMN = frozenset(OPS[name].srcs[at].name for name in ELEMENTWISE for at in OPS[name].sources_of(Kind.SCALAR))
 """Arguments that may be tiles with one number in each partition."""
 
 
@@ -142,7 +142,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
         steps.operations += 1
     if kernel.mask(statement) and not _only_rows(kernel, steps.loop, statement.args["mask"]):
         return "the mask depends on the columns: process the masked columns in a separate statement after the loop"
-    scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
+    scalars = {id(access.node) for name, access in statement.reads.items() if name in ONE_COLUMN}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
             return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"
