@@ -202,15 +202,16 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         request, loaded = case.request, case.workload
         if gate is Gate.STRICT and (ahead := self._ahead.get((request.run, loaded.hash))) is not None:
             ahead.enough()
-        failed = await self._check(case, gate)
-        if failed is None and gate is Gate.SEARCH and request.priority is Priority.BASELINE and request.run:
-            await self._begin_ahead(case)
-        if failed is None and gate is Gate.STRICT and not case.request.kernel.trusted:
-            failed = await opened(self._work).checker.read_again(case)
-        if failed is None and gate is Gate.STRICT:
-            self._noted(case)
-            failed = await self._second_opinion(case)
-        return failed
+        if (failed := await self._gate_result(case, gate)) is not None:
+            return failed
+        if gate is Gate.SEARCH:
+            if request.priority is Priority.BASELINE and request.run:
+                await self._begin_ahead(case)
+            return None
+        if not request.kernel.trusted and (failed := await opened(self._work).checker.read_again(case)) is not None:
+            return failed
+        self._noted(case)
+        return await self._second_opinion(case)
 
     async def _begin_ahead(self, case: TracedCase) -> None:
         """Prepare the strict gate of the run in the background, whenever a slot is free.
@@ -257,7 +258,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
                 return Failed(Status.SUSPECT, Failure(RULE, one.text, hint="ask again, or set evaluate.second_opinion"))
         return None
 
-    async def _check(self, case: TracedCase, gate: Gate) -> Failed | None:
+    async def _gate_result(self, case: TracedCase, gate: Gate) -> Failed | None:
+        """Return the failure of the program at a gate, or None: the known result, or that of running the gate now."""
         if case.request.practice:
             seeds = Seeds(f"practice {case.request.run}".encode())
             return await opened(self._work).checker.pass_gate(case, gate, seeds)
