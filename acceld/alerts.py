@@ -43,7 +43,7 @@ class Alert:
 
     @property
     def bad(self) -> bool:
-        """True if the alert reports a problem."""
+        """Tell whether the alert reports a problem."""
         return self.subject in ("budget", "device", "suspect")
 
 

@@ -105,22 +105,22 @@ class ChipSpec:
 
     @property
     def dma_bytes_per_us(self) -> float:
-        """Bytes that all DMA engines of the core together transfer in a microsecond, in practice."""
+        """Return the bytes that all DMA engines of the core together transfer in a microsecond, in practice."""
         return self.dma_engines * self.dma_practical_bytes_per_us
 
     @property
     def sbuf_bytes(self) -> int:
-        """Size in bytes of the core's SBUF, over all partitions."""
+        """Return the size in bytes of the core's SBUF, over all partitions."""
         return self.partitions * self.sbuf_bytes_per_partition
 
     @property
     def moving_columns(self) -> int:
-        """Most float32 elements in the free dimension of a matrix product's moving operand."""
+        """Return the most float32 elements in the free dimension of a matrix product's moving operand."""
         return self.product_row_bytes // 4
 
     @property
     def psum_bytes_per_partition(self) -> int:
-        """Bytes of all PSUM banks of one partition."""
+        """Return the bytes of all PSUM banks of one partition."""
         return self.psum_banks * self.psum_bank_bytes
 
 

@@ -25,7 +25,7 @@ class Target:
 
     @property
     def apis(self) -> tuple[str, ...]:
-        """APIs of the kernels that the backend takes. The first API is the default."""
+        """Return the APIs of the kernels that the backend takes. The first API is the default."""
         return tuple(self.chips)
 
 

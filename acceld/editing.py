@@ -20,12 +20,12 @@ class SourceText:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """All names and keywords in the source. A new name must differ from each of them."""
+        """Return all names and keywords in the source. A new name must differ from each of them."""
         return frozenset(_WORD.findall(self.source))
 
     @cached_property
     def line_starts(self) -> list[int]:
-        """Offset of the start of each line, and of the end of the text."""
+        """Return the offset of the start of each line, and of the end of the text."""
         starts = [0]
         for line in lines_of(self.source):
             starts.append(starts[-1] + len(line))

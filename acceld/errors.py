@@ -118,8 +118,8 @@ MOST_NAMED = 40
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean 'x'?`` with the known name that is most like ``name``; empty if no name is
-    similar. The dashes before an option do not make it similar to another one.
+    """Return `` Did you mean 'x'?`` with the known name that is most like ``name``; empty if no name is similar. The
+    dashes before two options do not make the options similar.
     """
     import difflib  # imported here, because most commands get only known names
 
@@ -129,8 +129,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_of(name: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown name: the most similar known name; without one, at most :data:`MOST_NAMED`
-    of the known names.
+    """Return the hint for an unknown name: the most similar known name; if no name is similar, at most
+    :data:`MOST_NAMED` of the known names.
     """
     known = sorted(known) if isinstance(known, AbstractSet) else list(known)
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""

@@ -374,7 +374,7 @@ class Event:
 
     @property
     def kind(self) -> EventKind:
-        """Kind of the event, by the type of ``data``."""
+        """Return the kind of the event, by the type of ``data``."""
         return self.data.kind
 
 

@@ -100,7 +100,7 @@ class Verdict(StrEnum):
 
     @property
     def worth_applying(self) -> bool:
-        """True if the faster kernel may be written over the slower one when its owner asks for that."""
+        """Tell whether the faster kernel may be written over the slower one when its owner asks for that."""
         return self in (Verdict.CERTAIN, Verdict.LIKELY)
 
 
@@ -187,7 +187,7 @@ class Gain:
 
     @property
     def improved(self) -> bool:
-        """True if the speed-up is a win."""
+        """Tell whether the speed-up is a win."""
         return self.faster is True
 
     def verdict(self, source: Source | str) -> Verdict | None:

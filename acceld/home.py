@@ -46,49 +46,51 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """Path of the database."""
+        """Return the path of the database."""
         return self.path / "acceld.db"
 
     @property
     def token_file(self) -> Path:
-        """Path of the file with the token that clients send."""
+        """Return the path of the file with the token that clients send."""
         return self.path / "token"
 
     @property
     def daemon_file(self) -> Path:
-        """Path of the file about the daemon: pid, socket, version, start. The file exists while a daemon runs."""
+        """Return the path of the file about the daemon: pid, socket, version, start. The file exists while a daemon
+        runs.
+        """
         return self.path / "daemon.json"
 
     @property
     def lock_file(self) -> Path:
-        """Path of the file that the daemon keeps locked."""
+        """Return the path of the file that the daemon keeps locked."""
         return self.path / "daemon.lock"
 
     @property
     def log_file(self) -> Path:
-        """Path of the daemon's log. Rotated files are beside it."""
+        """Return the path of the daemon's log. Rotated files are beside it."""
         return self.path / "log" / "acceld.log"
 
     @property
     def playbook(self) -> Path:
-        """Path of the file with a person's rules for planners. acceld reads it, and never writes it."""
+        """Return the path of the file with a person's rules for planners. acceld reads it, and never writes it."""
         return self.path / "playbook.md"
 
     @property
     def backups(self) -> Path:
-        """Folder for backup copies of the database."""
+        """Return the folder for backup copies of the database."""
         return self.path / "backups"
 
     @property
     def datasets(self) -> Path:
-        """Folder of data sets (inputs and reference outputs), which is made private at each call. Missing data
-        sets are made again.
+        """Return the folder of data sets (inputs and reference outputs), which is made private at each call. Missing
+        data sets are made again.
         """
         return dataset_folder(self.path)
 
     @property
     def made_again(self) -> tuple[Path, ...]:
-        """Folders in the state folder that may be deleted, because acceld makes their files again: noise
+        """Return the folders in the state folder that may be deleted, because acceld makes their files again: noise
         floors, compiled kernels.
         """
         return self.path / "floors", self.path / "neuron"

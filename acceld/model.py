@@ -95,7 +95,7 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True if the run is over and will not continue."""
+        """Tell whether the run is over and will not continue."""
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
@@ -148,14 +148,14 @@ class Kernel:
 
     @property
     def programs(self) -> tuple[int, ...]:
-        """Number of programs along each axis of the launch; () if one program runs. Without a grid, a kernel of ``nki`` runs one
-        program on each physical core, as the front end of that API launches it.
+        """Return the number of programs along each axis of the launch; () if one program runs. Without a grid, a kernel
+        of ``nki`` runs one program on each physical core, as the front end of that API launches it.
         """
         return self.grid or ((self.lnc,) if self.api == "nki" and self.lnc > 1 else ())
 
     @property
     def sha256(self) -> str:
-        """Identity of the kernel: the sha256 (hex) of text, closure, entry, grid, LNC and API."""
+        """Return the identity of the kernel: the sha256 (hex) of text, closure, entry, grid, LNC and API."""
         digest = hashlib.sha256(f"{self.api}\0{self.entry}\0{self.grid}\0{self.lnc}\0".encode())
         for name, text in (*sorted(self.closure.items()), ("", self.text)):
             digest.update(f"{name}\0{len(text)}\0".encode())
@@ -194,12 +194,14 @@ class Correctness:
 
     @property
     def passed(self) -> bool:
-        """True if every check passed."""
+        """Tell whether every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
     def has_reference(self) -> bool:
-        """True if outputs were compared with a numpy reference, False if with those of a kernel."""
+        """Tell whether outputs were compared with a numpy reference; False if they were compared with those of a
+        kernel.
+        """
         return not any(check.detail == OWN_ORACLE for check in self.checks)
 
 
@@ -284,12 +286,12 @@ class Evaluation:
 
     @property
     def latency_us(self) -> float | None:
-        """Latency of the profile in microseconds; None without a profile."""
+        """Return the latency of the profile in microseconds; None without a profile."""
         return self.profile.latency_us if self.profile else None
 
     @property
     def gate(self) -> Gate | None:
-        """Most thorough gate that the kernel passed; None if it passed no gate."""
+        """Return the most thorough gate that the kernel passed; None if it passed no gate."""
         return self.correctness.gate if self.status is Status.PASSED and self.correctness else None
 
 
@@ -431,7 +433,7 @@ class Insight:
 
     @property
     def confirmations(self) -> int:
-        """Number of rewrites, after the first one, that taught the same strategy."""
+        """Return the number of rewrites, after the first one, that taught the same strategy."""
         return max(0, sum(place.times for place in self.held) - 1)
 
 

@@ -158,7 +158,8 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
     that are marked as broken.
 
     Measured kernels come first, then simulated kernels with an interval, then the other simulated kernels. Each of
-    these groups begins with the kernels that were timed by the model of the latest evaluation, the fastest first.
+    these groups begins with the kernels that were timed by the performance model of the latest evaluation, the fastest
+    first.
     """
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_candidates_by_id

@@ -182,7 +182,7 @@ class Floor:
 
     @property
     def least_us(self) -> float:
-        """Physical least time of all the work, in microseconds: that of the kind that takes longest."""
+        """Return the physical least time of all the work, in microseconds: that of the kind that takes longest."""
         return max(self.transfers_us, self.products_us, self.elements_us)
 
     @property

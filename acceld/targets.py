@@ -66,8 +66,8 @@ CHIPS = tuple(dict.fromkeys(chip for target in TARGETS.values() for chips in tar
 def nki_version(asked: str) -> str:
     """Return the version of the package ``nki`` by which kernels are judged.
 
-    ``asked`` is a version, or ``auto`` for the one that is installed on this machine (without one, the
-    default). For an unknown installed version the result is the nearest known one.
+    ``asked`` is a version, or ``auto`` for the version that is installed on this machine; if none is installed, for the
+    default version. For an unknown installed version the result is the nearest known version.
     """
     if asked != "auto":
         return asked

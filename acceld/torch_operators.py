@@ -162,13 +162,13 @@ def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str
     """Replace each submodule of the class ``kind`` by the operator of a workload. Return the number of replaced
     submodules.
 
-    ``folder`` is the workload's folder, which ``acceld init --module`` wrote for that class. On a chip the
-    operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. If it is
-    called with other shapes, types, numbers or switches than those of the folder, or in training mode, it calls
-    the submodule that it replaced. Use it for inference: operators have no gradient.
+    ``folder`` is the workload's folder, which ``acceld init --module`` wrote for that class. On a chip the operator
+    runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. If the operator is called
+    with other shapes, types, numbers or switches than those of the folder, or in training mode, the operator calls the
+    submodule that it replaced. Use operators for inference only: they have no gradient.
 
-    A submodule that the model uses in several places is replaced in each and counted once. A submodule inside
-    another one of the class stays, because the outer one's operator contains it.
+    A submodule that the model uses in several places is replaced in each and counted once. A submodule inside another
+    submodule of the class stays, because the operator of the outer submodule contains it.
 
     :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module
         of this class in evaluation mode.

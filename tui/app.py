@@ -69,7 +69,7 @@ class Styled(LineFilter):
     """Line filter of Textual that gives every segment a style, because other filters need a style."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments. Those without a style get an empty one."""
+        """Return the segments. A segment without a style gets an empty style."""
         return [Segment(text, style or Style.null(), control) for text, style, control in segments]
 
 

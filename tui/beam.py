@@ -40,7 +40,7 @@ class TreeLine:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Identity of the line, which stays the same while the tree grows."""
+        """Return the identity of the line, which stays the same while the tree grows."""
         return ("rest" if self.folded else "candidate", self.candidate)
 
 
@@ -59,8 +59,8 @@ class Folding:
 
 
 def kept_of(run: RunView) -> frozenset[int]:
-    """Return the ids of the candidates that are never folded: those that were ever in a beam, those on the path to the
-    best one, and those that are pinned or vetoed.
+    """Return the ids of the candidates that are never folded: candidates that were ever in a beam, are on the path to
+    the best candidate, or are pinned or vetoed.
     """
     kept = {number for _, beam in run.beams.values() for number in beam}
     if run.best:

@@ -180,15 +180,15 @@ class NewRun(ModalScreen[int | None]):
 
     @property
     def _workload(self) -> str:
-        """Name of the workload under the cursor; empty if none matches the filter, or if the list is not read
-        yet.
+        """Return the name of the workload under the cursor; empty if none matches the filter, or if the list is not
+        read yet.
         """
         return str(self.query_one(LineList).key or "")
 
     @property
     def chip(self) -> str:
-        """Chip of the new run: the chip that was chosen last if the workload runs on it, else the workload's first
-        chip.
+        """Return the chip of the new run: the chip that was chosen last if the workload runs on it, else the workload's
+        first chip.
         """
         chips = self._offers[self._workload].chips
         return self._chip if self._chip in chips else chips[0]

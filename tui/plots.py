@@ -59,8 +59,8 @@ def over_dollars(run: RunView, chosen: int | None) -> Plot:
 
 
 def candidates(run: RunView, chosen: int | None) -> Plot:
-    """Return the figure of each candidate's latency by iteration. Those in the beam and the one under the
-    cursor (``chosen``) are marked.
+    """Return the figure of each candidate's latency by iteration. The candidates in the beam, and the candidate under
+    the cursor (``chosen``), are marked.
     """
     title, timed = "Candidates", [one for one in run.candidates.values() if one.latency_us]
     if not timed:

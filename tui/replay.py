@@ -36,7 +36,7 @@ class Replay:
 
     @property
     def fraction(self) -> float:
-        """Position as a share of all events, 0 to 1."""
+        """Return the position as a share of all events, 0 to 1."""
         return self.position / len(self.events) if self.events else 1.0
 
     def seek(self, fraction: float) -> None:

@@ -49,7 +49,7 @@ class Session:
 
     @property
     def state(self) -> ConsoleView:
-        """State that screens show: the present state; in a replay, the state at the slider."""
+        """Return the state that screens show: the present state; in a replay, the state at the slider."""
         return self.replay.console if self.replay else self.live
 
     @property
@@ -59,8 +59,8 @@ class Session:
 
     @property
     def knows_the_present(self) -> bool:
-        """False while the daemon does not answer. Shown states are then the last known ones, and work may or
-        may not go on.
+        """Tell whether the daemon answers. If not, shown states are then the last known ones, and work may or may not
+        go on.
         """
         return self.replay is not None or self.read_only or not self.lost
 
@@ -70,7 +70,7 @@ class Session:
 
     @property
     def uses_models(self) -> bool:
-        """True if the daemon has a model configured, or a run has used one. If False, there are no costs and no
+        """Tell whether the daemon has a model configured, or a run has used one. If False, there are no costs and no
         insights to show.
         """
         if self.hello.get("models"):
@@ -80,7 +80,7 @@ class Session:
 
     @property
     def troubles(self) -> str:
-        """Reasons why the daemon can not work, such as a full disk; empty if it can."""
+        """Return the reasons why the daemon can not work, such as a full disk; empty if it can."""
         answer = self.live.answer
         if self.replay is not None or not answer:
             return ""
@@ -90,12 +90,12 @@ class Session:
 
     @property
     def run_view(self) -> RunView | None:
-        """View of the run in view; None without one."""
+        """Return the view of the run in view; None without one."""
         return self.state.views.get(self.run) if self.run is not None else None
 
     @property
     def candidate(self) -> int | None:
-        """Id of the candidate in view, which belongs to the run in view; None without one."""
+        """Return the id of the candidate in view, which belongs to the run in view; None without one."""
         run, candidate = self._candidate
         return candidate if run == self.run else None
 
@@ -105,13 +105,13 @@ class Session:
 
     @property
     def loading(self) -> bool:
-        """True if the run in view is not loaded yet."""
+        """Tell whether the run in view is not loaded yet."""
         view = self.run_view
         return self.replay is None and self.run is not None and (view is None or not view.workload)
 
     @property
     def read_only(self) -> bool:
-        """True if nothing can be changed: in a replay, and for a history without a daemon."""
+        """Tell whether nothing can be changed: in a replay, and for a history without a daemon."""
         return self.replay is not None or self.client.read_only or bool(self.hello.get("read_only"))
 
     def select(self, run: int) -> bool:

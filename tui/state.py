@@ -128,7 +128,7 @@ class CandidateView:
 
     @property
     def waiting(self) -> bool:
-        """True if the candidate has no result yet."""
+        """Tell whether the candidate has no result yet."""
         return self.status is None
 
 
@@ -189,7 +189,7 @@ class ModelUse:
 
     @property
     def cost_usd(self) -> float:
-        """Sum in USD of the costs that are known."""
+        """Return the sum in USD of the costs that are known."""
         return self.cost_micro_usd / 1e6
 
 
@@ -252,45 +252,45 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """State of the run. From a person's cancelling until the run has ended it is ``cancelling``."""
+        """Return the state of the run. From a person's cancelling until the run has ended it is ``cancelling``."""
         going = self.stored_state in (*UNDER_WAY, RunState.PAUSED)
         return CANCELLING if going and self.cancelled_seq > self.state_seq else self.stored_state
 
     @property
     def ended(self) -> bool:
-        """True if the run has ended."""
+        """Tell whether the run has ended."""
         return self.stored_state in ENDED
 
     @property
     def iterations(self) -> int:
-        """Greatest number of iterations that the run may make."""
+        """Return the greatest number of iterations that the run may make."""
         return int(self.search.get("iterations", 0))
 
     @property
     def best(self) -> Best | None:
-        """The run's best kernel so far; None before a kernel has passed."""
+        """Return the run's best kernel so far; None before a kernel has passed."""
         return self.bests[-1] if self.bests else None
 
     @property
     def baseline(self) -> CandidateView | None:
-        """First candidate without a parent; None before the view has such a candidate."""
+        """Return the first candidate without a parent; None before the view has such a candidate."""
         roots = self.children.get(0)
         return self.candidates.get(roots[0]) if roots else None
 
     @property
     def baseline_us(self) -> float | None:
-        """Latency of the baseline in microseconds; None if it is not known."""
+        """Return the latency of the baseline in microseconds; None if it is not known."""
         baseline = self.baseline
         return baseline.latency_us if baseline else None
 
     @property
     def beam(self) -> tuple[int, ...]:
-        """Ids of the candidates that the newest iteration selected as parents of the next."""
+        """Return the ids of the candidates that the newest iteration selected as parents of the next."""
         return self.beams[max(self.beams)][1] if self.beams else ()
 
     @property
     def cost_usd(self) -> float:
-        """Sum in USD of the known costs of all model calls."""
+        """Return the sum in USD of the known costs of all model calls."""
         return sum(use.cost_micro_usd for use in self.uses.values()) / 1e6
 
     def cost_at(self, seq: int) -> float:
@@ -299,12 +299,12 @@ class RunView:
 
     @property
     def unpriced(self) -> int:
-        """Number of model calls whose price is not known."""
+        """Return the number of model calls whose price is not known."""
         return sum(use.unpriced for use in self.uses.values())
 
     @property
     def evaluated(self) -> Counter[str]:
-        """Numbers of evaluated candidates by status. The baseline does not count."""
+        """Return the numbers of evaluated candidates by status. The baseline does not count."""
         counts = self.counts.copy()
         if self.baseline is not None and self.baseline.status is not None:
             counts[self.baseline.status.value] -= 1
@@ -312,7 +312,7 @@ class RunView:
 
     @property
     def waiting(self) -> int:
-        """Number of candidates that have no result yet."""
+        """Return the number of candidates that have no result yet."""
         return len(self.candidates) - self.counts.total()
 
     def doing(self, now: float) -> str:
@@ -344,8 +344,8 @@ class RunView:
 
     @property
     def leader(self) -> CandidateView | None:
-        """The fastest candidate of the newest iteration, if it is faster than the best kernel and has not
-        passed the strict gate yet; else None.
+        """Return the fastest candidate of the newest iteration, if it is faster than the best kernel and has not passed
+        the strict gate yet; else None.
         """
         newest = (self.candidates[number] for number in self._levels.get(self.iteration, ()))
         return min(filter(self.unconfirmed, newest), key=lambda one: one.latency_us or 0.0, default=None)

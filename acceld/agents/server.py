@@ -308,7 +308,7 @@ def _reading_tools(server: MCPServer, box: Toolbox) -> None:
 
     @server.tool(annotations=WRITES, structured_output=False)
     async def create_workload(
-        folder: Annotated[str, Field(description="New folder, below an opened one", max_length=4096)],
+        folder: Annotated[str, Field(description="New folder, below an opened folder", max_length=4096)],
         reference: Annotated[str, Field(description="Python source: numpy, forward(...)", max_length=100_000)],
         arguments: Annotated[
             list[str],

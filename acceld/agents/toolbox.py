@@ -723,7 +723,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
         return suggested(kernel.text, launch, rule)
     except RuleRefused as error:
         raise UsageError(
-            f"the rules can not read this kernel: {error}", hint="check_kernel says what is wrong with it"
+            f"the rules can not read this kernel: {error}", hint="check_kernel says what is wrong with the kernel"
         ) from error
     except RecursionError as error:
         raise UsageError(

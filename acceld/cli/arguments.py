@@ -66,17 +66,17 @@ def grid(text: str) -> tuple[int, ...]:
 
 
 def count(text: str) -> int:
-    """Return the whole number in the text of an option. It must be at least 1."""
+    """Return the whole number in the text of an option. Raise ArgumentTypeError if the number is below 1."""
     return _whole(text, 1)
 
 
 def natural(text: str) -> int:
-    """Return the whole number in the text of an option. It must be at least 0."""
+    """Return the whole number in the text of an option. Raise ArgumentTypeError if the number is below 0."""
     return _whole(text, 0)
 
 
 def amount(text: str) -> float:
-    """Return the number in the text of an option. It must be finite and at least 0."""
+    """Return the number in the text of an option. Raise ArgumentTypeError unless it is finite and at least 0."""
     value = _number(text)
     if value < 0:
         raise ArgumentTypeError(f"{text} is less than 0")
@@ -84,7 +84,7 @@ def amount(text: str) -> float:
 
 
 def span(text: str) -> float:
-    """Return the number in the text of an option. It must be finite and greater than 0."""
+    """Return the number in the text of an option. Raise ArgumentTypeError unless it is finite and above 0."""
     value = _number(text)
     if value <= 0:
         raise ArgumentTypeError(f"{text} is not greater than 0")

@@ -34,7 +34,7 @@ class Interleaved:
 
     @property
     def text(self) -> str:
-        """Speed-up as ``2.31x (2.28 – 2.35)``; with ``tie`` if neither kernel is faster."""
+        """Return the speed-up as ``2.31x (2.28 – 2.35)``; with ``tie`` if neither kernel is faster."""
         pair = {
             "ratio": self.ratio,
             "interval": (self.low, self.high),

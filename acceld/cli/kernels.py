@@ -31,8 +31,8 @@ def place_of(
 ) -> Choice:
     """Return backend, API and chip for a kernel file ``path``, or for the baseline of the workload ``found``.
 
-    All commands find their target here. A value that was asked for counts first. An API that was not asked for is that
-    of the file's imports, or an API for which the workload has a kernel. A chip that was not asked for is the
+    All commands find their target here. A value that was asked for counts first. If no API was asked for, the API is
+    that of the file's imports, or one for which the workload has a kernel. If no chip was asked for, the chip is the
     configured chip if API and workload run on it, else a chip on which they run.
 
     A kernel that is still to be lowered from a reference, and a workload whose first kernel is for the current API, get

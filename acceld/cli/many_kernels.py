@@ -50,7 +50,7 @@ class Item:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """The fields that decide with which baseline the kernel is compared."""
+        """Return the fields that decide with which baseline the kernel is compared."""
         return tuple(self.body.get(name) for name in PLACES)
 
 
@@ -170,7 +170,9 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{out} does not hold results of this command", hint="give --out another name") from error
     if not same:
-        raise UsageError(f"{out} holds the results of another input file", hint="give --out another name, or delete it")
+        raise UsageError(
+            f"{out} holds the results of another input file", hint="give --out another name, or delete that file"
+        )
     if whole != raw:
         with out.open("r+b") as stream:
             stream.truncate(len(whole))

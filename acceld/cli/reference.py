@@ -72,6 +72,8 @@ def write_reference_workload(
             f"note: {shown or path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
             "leave out the casts to float32, and acceld calls it with float64"
         )
+    if facts.inexact:
+        say(f"note: {shown or path}: {facts.inexact}")
     return write_lowered_workload(path, facts, folder, given, name=name, shown=shown)
 
 

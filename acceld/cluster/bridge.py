@@ -1,6 +1,7 @@
 """Talk to Ray in a child process of the daemon. The child gets the descriptor of a socket to the daemon.
 
-Each node with the resource ``acceld`` has one Ray actor, which owns the node's evaluator. Ray decides nothing else.
+Each node with the resource ``acceld`` has one Ray actor, which owns the node's evaluator. Ray places these actors, and
+decides nothing else.
 """
 
 from __future__ import annotations

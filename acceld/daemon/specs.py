@@ -195,7 +195,7 @@ def refuse_other_settings(given: Any, own: Mapping[str, str], read: Collection[P
         isinstance(given, dict) and isinstance(given.get("digests"), dict) and isinstance(given.get("files"), list)
     ):
         raise UsageError(
-            "settings must hold an object digests, and a list files",
+            "settings must have the keys digests (an object) and files (a list)",
             hint='such as "settings": {"digests": {}, "files": []}',
         )
     theirs = given["digests"]

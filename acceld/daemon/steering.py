@@ -61,7 +61,9 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
                 f"{name} = {value!r} is not true or false", hint="write true or false, without quotation marks"
             )
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):
-            raise UsageError(f"usd = {value!r} is not an amount", hint="a number of USD from 0 on, below 1e9")
+            raise UsageError(
+                f"usd = {value!r} is not an amount", hint="give a number of USD: at least 0, and below 1e9"
+            )
 
 
 def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None:

@@ -68,7 +68,7 @@ class Journal:
         if changed:
             raise UsageError(
                 f"{folder} was begun with {'; '.join(changed)}",
-                hint="Use these again, or give a new folder.",
+                hint="Use the same values again, or give a new folder.",
             )
 
     def __enter__(self) -> Self:

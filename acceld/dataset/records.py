@@ -79,5 +79,5 @@ class Program:
 
     @property
     def made(self) -> bool:
-        """True if the program is part of the data set."""
+        """Tell whether the program is part of the data set."""
         return bool(self.members)

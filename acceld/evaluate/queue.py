@@ -141,10 +141,10 @@ class SlotQueue:
 
 
 def slots_of(config: EvaluateConfig) -> int:
-    """Return how many evaluations run at the same time.
+    """Return how many evaluations run at the same time: the configured number.
 
-    That is the configured number. If no number is configured, the result follows from the cores and the free memory of
-    the machine, or of the container if that allows less.
+    If no number is configured, the result follows from the cores and the free memory of the machine, or of the
+    container if the container allows less.
     """
     if config.slots:
         return config.slots

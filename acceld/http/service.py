@@ -19,7 +19,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def control_of(request: web.Request) -> Control:
-    """Return the daemon behind a request. Raise ConflictError on the read-only history server, which has none."""
+    """Return the daemon behind a request. Raise ConflictError on the read-only history server, which has no daemon."""
     control = request.app[CONTROL]
     if control is None:
         raise ConflictError("no daemon runs: the history is read-only", hint="start one with: acceld start")

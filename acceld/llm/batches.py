@@ -72,7 +72,7 @@ class BatchProvider(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections to the model's endpoint."""
         ...
 
 

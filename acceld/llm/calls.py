@@ -199,7 +199,7 @@ class Calls:
         return price.batched() if price is not None and request.batch else price
 
     def _charge(self, request: CompletionRequest, usage: Usage) -> _Charge:
-        """Return what the tokens that a call used cost."""
+        """Return the tokens that a call used, with their price."""
         if usage == Usage():
             return _Charge(usage, self._price(request) or FREE)
         return _Charge(usage, self._price(request, usage.input_tokens, usage.tier))

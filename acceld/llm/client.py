@@ -52,7 +52,7 @@ class Received:
 
     @property
     def begun(self) -> bool:
-        """True once any text or reasoning has arrived."""
+        """Tell whether any text or reasoning has arrived."""
         return any(self.text) or any(self.reasoning)
 
 
@@ -145,5 +145,5 @@ class LLMClient(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections to the model's endpoint."""
         ...

@@ -30,17 +30,17 @@ class DeadlineWatch:
 
     @property
     def text(self) -> str:
-        """The visible text so far."""
+        """Return the visible text so far."""
         return "".join(self._parts)
 
     @property
     def started(self) -> bool:
-        """True if any part of the answer has arrived."""
+        """Tell whether any part of the answer has arrived."""
         return self.first_token_s is not None
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the request was sent."""
+        """Return the seconds since the request was sent."""
         return time.monotonic() - self._started_s
 
     def piece(self, text: str = "") -> None:

@@ -69,7 +69,7 @@ class LLMError(AcceldError):
 
     @property
     def may_be_retried(self) -> bool:
-        """True if the same request may be sent again, because the fault is temporary and no part of the answer had
+        """Tell whether the same request may be sent again, because the fault is temporary and no part of the answer had
         arrived.
         """
         return self.retryable and not self.started
@@ -107,7 +107,7 @@ class LLMTimedOut(LLMError, DeadlineError):
 
     @property
     def may_be_retried(self) -> bool:
-        """True if nothing arrived over the connection; False if the time for the whole answer is used up."""
+        """Tell whether nothing arrived over the connection; False if the time for the whole answer is used up."""
         return self.deadline != "total_s" and not self.started
 
 

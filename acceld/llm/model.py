@@ -47,7 +47,7 @@ class Model:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Names of the settings that the endpoint refused. Later requests leave them out."""
+        """Return the names of the settings that the endpoint refused. Later requests leave them out."""
         return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -78,7 +78,7 @@ class Model:
         return replace(completion, retries=tries - 1)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections to the model's endpoint."""
         await self._client.close()
 
     async def _once(self, request: CompletionRequest, tokens: int) -> Completion:

@@ -183,8 +183,8 @@ class ModelSettings:
 
     @property
     def pricing_provider(self) -> str:
-        """Name of the provider in the price table; "" if the table has no such provider and only the configuration can
-        give a price.
+        """Return the name of the provider in the price table; "" if the table has no such provider and only the
+        configuration can give a price.
         """
         return self.price_provider or (self.provider if self.base_url is None else "")
 
@@ -211,7 +211,7 @@ class ModelSettings:
 
     @property
     def key_variable(self) -> str:
-        """Name of the environment variable that holds the key; empty if the endpoint needs none."""
+        """Return the name of the environment variable that holds the key; empty if the endpoint needs none."""
         known = PROVIDERS.get(self.provider)
         usual = known.key_variable if known and (self.base_url is None or known.own_places) else ""
         return self.key_env or usual

@@ -62,6 +62,7 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
                 shapes=own,
                 output_shapes=[tuple(one) for one in shape["output_shapes"]],
                 parameters=parameters,
+                numbers={a["name"]: a["value"] for a in shape["arguments"] if a.get("value") is not None},
                 pieces=pieces,
             )
             made.append(({node.name: own.get(node.name, node.shape) for node in graph.inputs}, one))

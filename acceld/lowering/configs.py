@@ -515,7 +515,7 @@ class _Reading:
         return count
 
     def _still_layers(self, layers: int) -> int:
-        """Return the number of layers without positions."""
+        """Return the number of layers that do not rotate queries and keys by their positions."""
         if "no_rope_layer_interval" not in self.family.defaults:
             return 0
         listed = self.raw.get("no_rope_layers")

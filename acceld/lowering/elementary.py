@@ -43,8 +43,8 @@ def _beyond(size: Any) -> Any:
 
 
 def _polynomial(x: Any, *coefficients: float) -> Any:
-    """Return the value of a polynomial at ``x``. It has no constant term, and the coefficient of the highest power
-    comes first.
+    """Return the value of a polynomial at ``x``. The polynomial has no constant term, and the coefficient of the
+    highest power comes first.
     """
     found = x * coefficients[0]
     for one in coefficients[1:]:

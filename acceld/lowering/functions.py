@@ -1101,7 +1101,7 @@ def _upper(m: Any, k: int = 0) -> Any:
 
 @lowers("diag")
 def _diagonal(v: Any, k: int = 0) -> Any:
-    """Return diagonal ``k`` of a matrix. Of a vector, return a matrix with the vector on diagonal ``k``, else 0."""
+    """Return diagonal ``k`` of a matrix; for a vector, a matrix with the vector on diagonal ``k`` and 0 elsewhere."""
     if v.ndim == 2:
         return np.diagonal(v, k)
     extent = v.shape[0] + abs(k)

@@ -73,6 +73,7 @@ def lowered(
     shapes: Mapping[str, Shape] | None = None,
     output_shapes: Sequence[Shape] = (),
     parameters: Sequence[str] = (),
+    numbers: Mapping[str, float] | None = None,
     pieces: Pieces = LARGEST,
 ) -> Kernel:
     """Return a kernel for an API that computes the outputs of a graph.
@@ -81,8 +82,8 @@ def lowered(
 
     - ``shapes``: the kernel's shapes of arguments that have another shape in the reference, by name.
     - ``output_shapes``: the kernel's shapes of its outputs.
-    - ``parameters``: names of all parameters in order. They are needed only if some parameters are numbers, whose values
-      are in the graph.
+    - ``parameters``: names of all parameters in order. They are needed only if some parameters are numbers.
+    - ``numbers``: the values of these numbers, which are in the graph.
     - ``pieces``: greatest sizes of the kernel's pieces.
     """
     graph = _simplified(graph)
@@ -94,7 +95,9 @@ def lowered(
     for part in found.parts:
         part.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
-    kernel = Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
+    kernel = Kernel(
+        name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned, tuple((numbers or {}).items())
+    )
     if pieces.nodes >= MOST_NODES:  # with smaller regions, values are meant to go through HBM
         kernel = resident(forwarded(kernel, BYTES, found.build.fresh), BYTES, found.build.fresh)
     return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)

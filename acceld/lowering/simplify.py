@@ -598,7 +598,7 @@ def _windows_beside(node: Node, uses: Uses) -> View | None:
 
 
 def _taps(view: View, batch: int, folded: int) -> tuple[list[int], list[int]]:
-    """Return the strides of the axes that a matrix product sums over: of those along which windows overlap, of all others.
+    """Return (the strides along which windows overlap, the other strides) of the axes that a matrix product sums over.
 
     ``view`` is an operand of the product with ``batch`` axes of batches, and ``folded`` axes that are summed over.
     """

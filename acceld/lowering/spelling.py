@@ -144,6 +144,8 @@ class _Printer:
     def body(self) -> list[str]:
         """Return the lines of the kernel function's body."""
         kernel = self.kernel
+        for name, value in kernel.numbers:
+            self._put(1, f'assert {name} == {value!r}, "this kernel was made for {name} = {value!r}"')
         for tensor in kernel.made:
             shape = tensor.shape or (1,)
             memory = "shared_hbm" if tensor in kernel.returned else "private_hbm"

@@ -196,6 +196,8 @@ class Kernel:
     made: tuple[HbmTensor, ...]
     body: tuple[Statement, ...]
     returned: tuple[HbmTensor, ...]
+    numbers: tuple[tuple[str, float], ...] = ()
+    """Names and values of the parameters that are numbers. The kernel is right for these values alone."""
 
 
 def extents(statements: Iterable[Statement]) -> dict[str, int]:

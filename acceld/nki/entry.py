@@ -135,8 +135,8 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
 
 
 def kernel_functions(tree: ast.Module) -> set[str]:
-    """Return the functions at the top of a file that are kernels: by a decorator, by their name, or because the file
-    passes them to a launcher.
+    """Return the names of the functions at the top of a file that are kernels: by a decorator, by their name, or
+    because the file passes them to a launcher.
     """
     functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     decorated = {one.name for one in functions if one.decorator_list or one.name in _KERNEL_NAMES}

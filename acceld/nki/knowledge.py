@@ -408,8 +408,8 @@ def _arguments(signature: str) -> list[str]:
 
 
 def _meaning(meaning: str, operation: str, signature: str) -> str:
-    """Return what an operation does, in the words of one call of it. Clauses about arguments that the call lacks are
-    left out.
+    """Return the meaning of an operation in the words of the call with ``signature``: arguments have the names that
+    they have in the call. Clauses about arguments that the call lacks are left out.
     """
     own, kept = set(_arguments(signature)), list[str]()
     for clause in re.split(r"(?<=[;.])\s+", meaning):

@@ -165,8 +165,8 @@ class FixRequest:
 
 @dataclass(frozen=True, slots=True)
 class RewritePair:
-    """A slow kernel and a fast kernel of which one was made from the other. The summarizer draws an insight from such
-    two kernels.
+    """A slow and a fast kernel. One of the two was made from the other. The summarizer draws an insight from such two
+    kernels.
     """
 
     slow: Candidate

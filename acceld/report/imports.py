@@ -94,7 +94,7 @@ def write_workload(case: ImportedKernel, folder: Path) -> Path:
     for path in (case.reference, case.kernel):
         if not path.is_file():
             raise UsageError(
-                f"there is no file {path}, which {case.name} names", hint="name the whole folder, with the file in it"
+                f"there is no file {path}, which {case.name} names", hint="name a folder that has this file"
             )
     facts = reference_facts(case.reference)
     place.mkdir(parents=True)

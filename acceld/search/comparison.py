@@ -52,7 +52,9 @@ class Compared:
 
     @property
     def usd_per_percent(self) -> float | None:
-        """USD spent on models for each percent of speed-up; None if the price is unknown or there is no speed-up."""
+        """Return the USD spent on models for each percent of speed-up; None if the price is unknown or there is no
+        speed-up.
+        """
         speedup = self.outcome.speedup
         if self.cost_usd is None or speedup is None or speedup <= 1:
             return None

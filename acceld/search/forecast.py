@@ -105,18 +105,18 @@ class Forecast:
 
     @property
     def calls(self) -> int:
-        """Number of calls of all roles."""
+        """Return the number of calls of all roles."""
         return sum(role.calls for role in self.roles)
 
     @property
     def cost_usd(self) -> float | None:
-        """Expected USD for all models; None if a price is unknown."""
+        """Return the expected USD for all models; None if a price is unknown."""
         costs = [role.cost_usd for role in self.roles if role.calls]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
     @property
     def worst_usd(self) -> float | None:
-        """USD for all models if every answer has its full length; None if a price is unknown."""
+        """Return the USD for all models if every answer has its full length; None if a price is unknown."""
         costs = [role.worst_usd for role in self.roles if role.calls]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 

@@ -1,9 +1,9 @@
 """Run the search, iteration after iteration: plan, write, fix if needed, evaluate, select, summarize.
 
-Inside an iteration no stage waits for the whole stage before. A plan's attempts start when the plan is written, an
-attempt's evaluation when its code is written. Selection waits for the whole iteration, and its order does not depend
-on which result came first, so the same seed makes the same decisions. Every step looks into the store before it acts,
-so that an interrupted run continues where its rows end.
+Inside an iteration no stage waits until the whole previous stage has ended. A plan's attempts start when the plan is
+written, an attempt's evaluation when its code is written. Selection waits for the whole iteration, and its order does
+not depend on which result came first, so the same seed makes the same decisions. Every step looks into the store before
+it acts, so that an interrupted run continues where its rows end.
 """
 
 from __future__ import annotations

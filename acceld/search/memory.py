@@ -284,8 +284,8 @@ def shown(
     """Return the insights for planners, at most ``capacity``: pinned ones first, then the choice of the policy.
 
     The policy ``fifo`` (the paper's) takes the run's latest insights. ``random`` (the policy of the paper's published
-    code) takes the insights of the iteration before, and a sample of the run's older insights. ``value`` takes the most
-    useful insights of all runs, chips and APIs.
+    code) takes the insights of the previous iteration, and a sample of the run's older insights. ``value`` takes the
+    most useful insights of all runs, chips and APIs.
     """
     if settings.policy == "off":
         return ()

@@ -51,7 +51,7 @@ class Strategy:
 
     @property
     def attempts_in_all(self) -> int:
-        """Number of attempts of a whole run whose beam is full from the second iteration on."""
+        """Return the number of attempts of a whole run whose beam is full from the second iteration on."""
         return (1 + (self.iterations - 1) * self.width) * self.plans * self.attempts
 
 

@@ -135,7 +135,7 @@ class Slice:
 
     @property
     def gain(self) -> float:
-        """Speed-up of the slice's best kernel over the kernel with which the slice began."""
+        """Return the speed-up of the slice's best kernel over the kernel with which the slice began."""
         return self.before_us / self.after_us
 
 
@@ -167,7 +167,7 @@ class Row:
 
     @property
     def speedup(self) -> float | None:
-        """Speed-up of the best kernel over the first kernel; None if one of the two has no latency."""
+        """Return the speed-up of the best kernel over the first kernel; None if one of the two has no latency."""
         return None if self.before_us is None or self.after_us is None else self.before_us / self.after_us
 
 
@@ -307,7 +307,7 @@ class StepGain:
 
     @property
     def speedup(self) -> float:
-        """Speed-up of the whole step."""
+        """Return the speed-up of the whole step."""
         return self.before_us / self.after_us
 
 

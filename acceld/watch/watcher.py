@@ -94,7 +94,7 @@ class Watcher:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def toggle_pause(self) -> None:
-        """Pause. If paused already, go on, and evaluate the files that were saved meanwhile."""
+        """Pause the watch; if the watch is paused, resume it and evaluate the files that were saved meanwhile."""
         self._by_many, self.paused = False, not self.paused
         if not self.paused:
             self._evaluate()

@@ -128,7 +128,7 @@ def called(
     except Exception as error:  # a person's code may raise anything
         raise WorkloadError(
             f"{workload.reference}: forward raised {type(error).__name__}: {error}",
-            hint="call forward with the shapes of workload.toml, and correct it",
+            hint="call forward yourself with the shapes of workload.toml, and correct forward",
         ) from error
     outputs = [np.asarray(one) for one in (result if isinstance(result, tuple | list) else (result,))]
     found, declared = [o.shape for o in outputs], list(shapes)

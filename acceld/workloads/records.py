@@ -75,7 +75,7 @@ class ArraySpec:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes the array takes."""
+        """Return the number of bytes that the array takes."""
         count = DTYPE_BYTES[self.dtype]
         for extent in self.shape:
             count *= extent
@@ -131,7 +131,7 @@ class Argument:
 
     @property
     def is_scalar(self) -> bool:
-        """True if the argument is a number and not an array."""
+        """Tell whether the argument is a number and not an array."""
         return self.value is not None
 
 
@@ -208,7 +208,7 @@ class WeightedShape:
 
     @property
     def text(self) -> str:
-        """The shape's values of the symbols, as text for people."""
+        """Return the shape's values of the symbols, as text for people."""
         return shape_text(self.values)
 
 
@@ -290,24 +290,24 @@ class Workload:
 
     @property
     def dtype(self) -> str:
-        """Dtype of the first array argument."""
+        """Return the dtype of the first array argument."""
         return next((a.dtype for a in self.arguments if not a.is_scalar), self.outputs[0].dtype)
 
     @property
     def kernel_facts(self) -> tuple[tuple[int, ...] | int | None, ...]:
-        """Shape of each array argument in the kernel's layout, and value of each whole number; None for other
-        scalars.
+        """Return the shape of each array argument in the kernel's layout, and the value of each whole number; None for
+        other scalars.
         """
         return tuple(one.value if isinstance(one.value, int) else one.kernel_shape or None for one in self.arguments)
 
     @property
     def kernel_dtypes(self) -> tuple[str, ...]:
-        """Dtypes of the arguments; "" for a scalar."""
+        """Return the dtypes of the arguments; "" for a scalar."""
         return tuple(one.dtype if one.value is None else "" for one in self.arguments)
 
     @property
     def mutated(self) -> tuple[int, ...]:
-        """Positions of the arguments that the kernel may change, counted among the arrays."""
+        """Return the positions of the arguments that the kernel may change, counted among the arrays."""
         arrays = [argument.name for argument in self.arguments if not argument.is_scalar]
         return tuple(arrays.index(name) for name in self.mutates)
 

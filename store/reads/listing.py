@@ -212,9 +212,9 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 def tree(connection: sqlite3.Connection, run: int) -> Json:
     """Return the tree of a run: ``nodes``, and the ids of the baseline, the best candidate and the newest beam.
 
-    A node is a list with these values of a candidate: id, parent, iteration, status, latency in us, speed-up,
-    gate, plan, title, second parent of a crossover, 1 if it is faster than the baseline beyond a tie, 1 if it
-    is faster than its parent beyond a tie, verdict on the speed-up over the baseline, verdict on the speed-up
+    A node is a list with these values of a candidate: id, parent, iteration, status, latency in us, speed-up, gate,
+    plan, title, second parent of a crossover, 1 if the candidate is faster than the baseline beyond a tie, 1 if the
+    candidate is faster than its parent beyond a tie, verdict on the speed-up over the baseline, verdict on the speed-up
     over the parent. Raise NotFoundError if there is no such run.
     """
     row = the_row(

@@ -205,3 +205,28 @@ def test_get_inputs_may_return_the_arrays_alone(tmp_path: Path) -> None:
     (tmp_path / "workload.toml").write_text(text, encoding="utf-8")
     one, eps = make_inputs(load_workload(tmp_path), seed=1)
     assert one.shape == (4, 8) and eps == 0.5
+
+
+@pytest.mark.parametrize(("last", "exact"), [(0.0, True), (-1e9, False)])
+def test_a_reference_that_loses_its_digits_is_named_and_gets_a_tolerance_that_says_so(
+    tmp_path: Path, last: float, exact: bool
+) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text(
+        "import numpy as np\n\ndef get_inputs():\n    mask = np.zeros((8, 64), np.float32)\n"
+        f"    mask[7] = {last}\n    return np.random.standard_normal((8, 64)).astype(np.float32), mask\n\n"
+        "def forward(scores, mask):\n    e = np.exp(scores + mask - (scores + mask).max(-1, keepdims=True))\n"
+        "    return e / e.sum(-1, keepdims=True)\n",
+        encoding="utf-8",
+    )
+    facts = drafts.reference_facts(path)
+    text = drafts.workload_toml(
+        "soft", facts.arguments, facts.outputs, baselines={}, reference="ref.py", noise=facts.noise
+    )
+    (tmp_path / "workload.toml").write_text(text, encoding="utf-8")
+    tolerance = load_workload(tmp_path).tolerance
+    if exact:
+        assert (facts.inexact, tolerance) == ("", 2e-5)
+    else:
+        assert tolerance >= 2 * facts.noise > 0.01
+        assert f"tolerance = {tolerance:g} was written" in facts.inexact and "masked as a whole" in facts.inexact

@@ -80,12 +80,12 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def palette(self) -> Palette:
-        """Styles of the current theme."""
+        """Return the styles of the current theme."""
         return palette_of(self.app)
 
     @property
     def run_view(self) -> RunView | None:
-        """View of the run in view; None without one."""
+        """Return the view of the run in view; None without one."""
         return self.session.run_view
 
     def compose(self) -> ComposeResult:
@@ -320,7 +320,7 @@ class ConsoleScreen(Screen[None]):
         self.app.switch_mode("candidate" if isinstance(candidate, int) else "beam")
 
     def action_find(self, step: int) -> None:
-        """Go to the next line with the text that was searched for, or with ``step`` -1 to the line before."""
+        """Go to the next line with the text that was searched for; with ``step`` -1, to the previous such line."""
         lists = self.query(LineList)
         if not self.query_text or not lists:
             self.notify(f"Type {key_of(self, 'filter')} and a text first.", title="Nothing to search for")

@@ -70,7 +70,7 @@ class CostsScreen(ConsoleScreen):
 
     @property
     def _answer(self) -> Mapping[str, Any]:
-        """The daemon's answer about the costs of the run in view; empty until it arrives."""
+        """Return the daemon's answer about the costs of the run in view; empty until it arrives."""
         return self._answers.get(self.session.run or 0, {})
 
     def _list(self) -> None:

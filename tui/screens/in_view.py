@@ -42,7 +42,7 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The daemon's answer about the candidate in view; empty until it arrives."""
+        """Return the daemon's answer about the candidate in view; empty until it arrives."""
         return self._answer if self._answer.get("id") == self.session.candidate else {}
 
     @property
@@ -66,7 +66,7 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def evaluation(self) -> Mapping[str, Any]:
-        """Result of the candidate in view; empty if it has none yet."""
+        """Return the result of the candidate in view; empty if it has none yet."""
         return self.facts.get("evaluation_record") or {}
 
     @property

@@ -63,7 +63,7 @@ class LineList(ScrollView, can_focus=True):
 
         @property
         def control(self) -> LineList:
-            """The list that sent the message."""
+            """Return the list that sent the message."""
             return self.source
 
     class Chosen(Moved):
@@ -78,7 +78,7 @@ class LineList(ScrollView, can_focus=True):
 
         @property
         def control(self) -> LineList:
-            """The list that sent the message."""
+            """Return the list that sent the message."""
             return self.source
 
     def __init__(self, *, id: str | None = None, classes: str | None = None, empty: str = "", pointer: bool = True):
@@ -95,17 +95,17 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def cursor(self) -> int:
-        """Number of the cursor's line, from 0."""
+        """Return the number of the cursor's line, from 0."""
         return self._cursor
 
     @property
     def key(self) -> Hashable | None:
-        """Key of the cursor's line; None without lines."""
+        """Return the key of the cursor's line; None without lines."""
         return self._keys[self._cursor] if self._cursor < len(self._keys) else None
 
     @property
     def keys(self) -> Sequence[Hashable]:
-        """Keys of all lines, in order."""
+        """Return the keys of all lines, in order."""
         return self._keys
 
     def show(
@@ -173,8 +173,8 @@ class LineList(ScrollView, can_focus=True):
         return True
 
     def find(self, text: str, step: int) -> bool:
-        """Move the cursor to the next line that contains ``text`` in any case; with ``step`` -1, to the line before.
-        Return False if no line contains it.
+        """Move the cursor to the next line that contains ``text`` in any case; with ``step`` -1, to the previous such
+        line. Return False if no line contains it.
         """
         room, count = max(self.virtual_size.width, self.size.width, 1), len(self._keys)
         at = self._cursor if self._pointer else round(self.scroll_y)

@@ -84,8 +84,8 @@ class WinnerResult:
 
     @property
     def change_percent(self) -> float | None:
-        """Slow-down in percent: by two latencies for a simulated kernel, by interleaved timing for a measured
-        one. None if there is nothing to compare with.
+        """Return the slow-down in percent: by two latencies for a simulated kernel, by interleaved timing for a
+        measured one. None if there is nothing to compare with.
         """
         now = self.evaluation.latency_us
         if self.case.backend != SIMULATOR:

@@ -68,7 +68,9 @@ class Pair:
 
     @property
     def error_percent(self) -> float:
-        """Error of the prediction in percent of the measured latency; negative if the prediction is too short."""
+        """Return the error of the prediction in percent of the measured latency; negative if the prediction is too
+        short.
+        """
         return 100.0 * (self.simulated_us / self.latency_us - 1.0)
 
 

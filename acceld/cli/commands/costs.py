@@ -20,7 +20,7 @@ FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tok
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("run", nargs="?", metavar="r12", help="one run, by id or name; default: all of them")
+    parser.add_argument("run", nargs="?", metavar="r12", help="one run, by id or name (default: all runs)")
     parser.add_argument("--by", choices=BY, default="role", help="the groups that costs are summed by (default: role)")
     add_json(parser)
 

@@ -106,7 +106,9 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
 
     match = _SPAN.match(arguments.older or "")
     if match is None:
-        raise UsageError("acceld db prune needs --older SPAN", hint="SPAN is such as 30d, 12h, 8w or 6m (months).")
+        raise UsageError(
+            "acceld db prune needs --older SPAN", hint="SPAN is a time span, such as 30d, 12h, 8w or 6m (months)."
+        )
     check_history(home)
     before = time.time() - int(match[1]) * _UNITS_S[match[2]]
     if arguments.dry_run:

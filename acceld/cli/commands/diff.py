@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="",
         metavar="c301|parent|baseline|best",
-        help="default: parent; for a run: baseline",
+        help="the kernel to compare with (default: parent; for a run: baseline)",
     )
     add_json(parser)
 
@@ -41,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
             best = history.get(f"/v1/runs/{number}")["best"]
             if best is None:
                 raise UsageError(
-                    f"r{number} has no kernel that passed", hint=f"acceld tree r{number} shows the result of each"
+                    f"r{number} has no kernel that passed",
+                    hint=f"acceld tree r{number} shows the result of each candidate",
                 )
             name, default = f"c{best}", "baseline"
         new = history.get(f"/v1/candidates/{number_of(name, 'c')}")

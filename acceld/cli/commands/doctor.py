@@ -54,10 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read a report that --neuron wrote, and print which settings to change",
     )
     trial.add_argument(
-        "--api", choices=tuple(API_CHIPS), default="", help="with --neuron (default: the chip of this machine)"
+        "--api",
+        choices=tuple(API_CHIPS),
+        default="",
+        help="with --neuron: API of the kernel (default: by this machine's chip and software)",
     )
     trial.add_argument(
-        "--target", choices=("trn1", "trn2", "trn3"), default="", help="with --neuron (default: the machine's chip)"
+        "--target",
+        choices=("trn1", "trn2", "trn3"),
+        default="",
+        help="with --neuron: chip to compile for (default: the machine's chip)",
     )
     trial.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical core")
     trial.add_argument("--out", type=Path, default=Path("acceld-neuron-report.json"), help="the report's file")

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             kind = "a report" if report else "a data set"
             raise UsageError(
                 f"--{name} works only for {'data sets' if report else 'reports'}, and {arguments.format} is {kind}",
-                hint="acceld export --help lists the formats of both",
+                hint="acceld export --help lists the formats of reports and of data sets",
             )
     if report:
         from acceld.cli import report_files

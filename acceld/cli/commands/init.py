@@ -88,13 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.output or path.stem)
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
-    given, outputs = _facts(arguments, kernel)
+    given, outputs, noise = _facts(arguments, kernel)
     lowered = _lowered(Path(arguments.reference), given, outputs) if arguments.reference else None
     state = find_home(arguments.home).prepare()
     if not outputs:
         outputs, written = asyncio.run(_traced(kernel, given, chip, settings.evaluate, state))
         arguments.mutates = arguments.mutates or written
-    _write(folder, path, kernel, given, outputs, arguments, lowered.work if lowered else None)
+    _write(folder, path, kernel, given, outputs, arguments, lowered.work if lowered else None, noise)
     other = lowered.kernels.get(api) if lowered else None
     beside = Kernel(other, api, "kernel", trusted=True) if other is not None else None
     say(f"trying {path} on the inputs that its new workload declares: about a minute at most")
@@ -242,8 +242,10 @@ def judge_too(where: Choice, folder: Path, settings: config.EvaluateConfig, stat
     say_judged(found, folder, where.api)
 
 
-def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:
-    """Return the kernel's arguments, and the outputs of the reference (an empty list without a reference)."""
+def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput], float]:
+    """Return the kernel's arguments, the outputs of the reference (an empty list without a reference), and the error of the
+    reference.
+    """
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np
@@ -258,11 +260,12 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise UsageError(
                 f"{sample} is no file of arrays: {error}",
-                hint="numpy.savez writes one, with the arrays by argument name",
+                hint="numpy.savez writes such a file, with the arrays by argument name",
             ) from error
         if isinstance(arrays, np.ndarray):
             raise UsageError(
-                f"{sample} holds one array without a name", hint="write it by numpy.savez, by argument name"
+                f"{sample} holds one array without a name",
+                hint="write the file by numpy.savez, with a name for each array: numpy.savez(FILE, NAME=ARRAY)",
             )
         with arrays:
             given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
@@ -273,13 +276,15 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
         if kernel.api != "c":
             check_order(kernel, Path(arguments.reference))
         facts = drafts.reference_facts(Path(arguments.reference), given)
-        return list(facts.arguments), list(facts.outputs)
+        if facts.inexact:
+            say(f"note: {arguments.reference}: {facts.inexact}")
+        return list(facts.arguments), list(facts.outputs), facts.noise
     if not given:
         raise UsageError(
             f"the shapes of the arguments of {arguments.kernel} are not known",
             hint="give --arg x=128x512:float32 for each array, or --inputs SAMPLE.npz, or --reference REF.py",
         )
-    return given, []
+    return given, [], 0.0
 
 
 async def _traced(
@@ -308,8 +313,11 @@ def _write(
     outputs: list[DraftOutput],
     arguments: argparse.Namespace,
     work: Mapping[str, int] | None,
+    noise: float,
 ) -> None:
-    """Write the workload folder completely, or not at all. ``work`` is the operator's work, None if it is unknown."""
+    """Write the workload folder completely, or not at all. ``work`` is the operator's work, None if it is unknown;
+    ``noise`` is the reference's own error.
+    """
     fresh = folder.with_name(f".{folder.name}.acceld")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
@@ -331,6 +339,7 @@ def _write(
             mutates=arguments.mutates,
             sample="inputs.npz" if arguments.inputs else "",
             work=work,
+            noise=noise,
         )
         (fresh / "workload.toml").write_text(text, encoding="utf-8")
         fresh.rename(folder)

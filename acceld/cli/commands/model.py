@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "spec",
         metavar="config.json|PKG.MOD:CLASS",
-        help="the model's config.json, as Hugging Face has it; or a PyTorch module, FILE.py:CLASS too",
+        help="a config.json of Hugging Face, or a PyTorch module: PKG.MOD:CLASS or FILE.py:CLASS",
     )
     add_module(parser)
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), help="for a module: type of its weights")

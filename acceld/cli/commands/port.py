@@ -62,8 +62,8 @@ class PortOutcome:
 
     @property
     def holds(self) -> bool:
-        """True if every construct was ported, and the port is legal and equals the original on the data that
-        were tried.
+        """Tell whether every construct was ported, and the port is legal and equals the original on the data that were
+        tried.
         """
         return not self.ported.findings and not self.problem
 

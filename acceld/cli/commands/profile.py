@@ -108,7 +108,7 @@ class Subject:
 
     @property
     def folder(self) -> Path | None:
-        """Absolute path of the workload's folder; None without a workload."""
+        """Return the absolute path of the workload's folder; None without a workload."""
         return self.workload.folder.resolve() if self.workload else None
 
 

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="name of this pass over the suite; a known name continues it")
     parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or both")
     parser.add_argument("--preset", choices=tuple(PRESETS), default="quick", help="of each slice (default: quick)")
-    parser.add_argument("--strategy", help="of each slice (default: tune with rules on the simulator)")
+    parser.add_argument("--strategy", help="strategy of each slice (default: tune with rules on the simulator)")
     parser.add_argument("-o", "--output", metavar="FILE.svg", help="write percent of peak before and after as bars")
     add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     add_json(parser)
@@ -259,8 +259,8 @@ def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any]
     """Follow a run, by its events after the number ``seen``, until it has ended; at the time ``ends``, pause the run.
 
     If a strict gate runs at the time ``ends``, the run is paused after the gate, so that the gate's result is kept. A
-    run that pauses itself, because its money is spent or its models fail, is cancelled. Then the result is the run's
-    outcome from before the cancelling, else None.
+    run that pauses itself, because its money is spent or its models fail, is cancelled: then return the outcome that
+    the run had before it was cancelled. Return None for any other run.
     """
     actions, pausing = f"/v1/runs/{number}/actions", False
     paused: dict[str, Any] | None = None

@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", default="", help="name of the kernel function")
     add_target(parser, backend="where the daemon measures kernels that pass")
     parser.add_argument(
-        "--mode", choices=("ask", "auto", "off"), help="a search after a save that passes: ask first, start it, or off"
+        "--mode",
+        choices=("ask", "auto", "off"),
+        help="after a save that passes: ask before a search, start one at once, or none",
     )
     parser.add_argument(
         "--usd-per-save", type=amount, default=0.5, metavar="USD", help="cap of a search (default 0.50)"
@@ -61,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
     places = {(where.backend, where.chip) for _, where in files}
     if len(places) > 1:
         shown = ", ".join(f"{one.path} on {where.chip} by {where.backend}" for one, where in files)
-        raise UsageError(f"one watch evaluates on one chip: {shown}", hint="give --chip, or watch them one by one")
+        raise UsageError(
+            f"one watch evaluates on one chip: {shown}",
+            hint="give --chip, or watch each kernel by a command of its own",
+        )
     watched = [one for one, _ in files]
     return asyncio.run(_watch(arguments, settings, watched, files[0][1], find_home(arguments.home)))
 

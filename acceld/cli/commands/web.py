@@ -9,7 +9,7 @@ from acceld.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("--port", type=int, default=7432, help="of the page, on loopback (default 7432)")
+    parser.add_argument("--port", type=int, default=7432, help="port of the page, on loopback (default 7432)")
     parser.add_argument(
         "run", nargs="?", metavar="r12", help="what to open first: a run, its name, or a candidate c345"
     )

@@ -245,7 +245,8 @@ def _message(error: BaseException) -> str:
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
     """Return the refusal with the line of the kernel's file that it is about.
 
-    The line is the file's last one in the traceback. If the traceback has none, the line comes from Triton's message.
+    The line is the file's last one in the traceback. If the traceback has no line of that file, the line comes from
+    Triton's error.
     """
     line = 0
     node: Any = getattr(error, "node", None)

@@ -205,7 +205,7 @@ class WroteBeyond(Exception):
 class _Changing:
     """A copy of an array in which a few elements change places, different ones each time.
 
-    Any two of the contents, and the array itself, differ in equally many elements. So none of them tells which one is
+    Any two of the contents, and the array itself, differ in equally many elements. So no content tells which of them is
     the array itself. Arrays of integers stay as they are, because the numbers may be indices. An array whose elements
     are all equal stays as it is, too.
     """

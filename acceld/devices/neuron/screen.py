@@ -47,8 +47,8 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """Tell whether screening may leave candidates unmeasured. Screening ends when too many candidates of the sample
-        were wins.
+        """Tell whether screening may leave candidates unmeasured. Screening ends when too many of the candidates that
+        were measured nevertheless were wins.
         """
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 

@@ -34,7 +34,7 @@ class Errors:
 
     @property
     def finite(self) -> bool:
-        """Tell whether all errors are finite. They are only if the output is finite."""
+        """Tell whether all errors are finite. They can be finite only if the output is finite."""
         return math.isfinite(self.rel_l2)
 
     def plain(self) -> list[float]:

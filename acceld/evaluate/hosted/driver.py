@@ -71,7 +71,8 @@ class Rights:
 
     - ``read_paths``: files and folders that it may read. With ``execute`` it may also run them or map them as
       code.
-    - ``processes``: the most processes and threads; with 1 it can make neither.
+    - ``processes``: the most processes and threads of the child; with 1 the child can make no further process or
+      thread.
     - ``device_paths``: devices that it may open for reading and writing.
     """
 

@@ -241,7 +241,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return False
 
     async def check(self, case: HostedCase, gate: Gate) -> Failed | None:
-        """At the strict gate, try every variant. Return the first failure, or None.
+        """Try every variant at the strict gate. Return the first failure, or None.
 
         The search gate has nothing more to do, because every timed call was checked.
         """

@@ -137,7 +137,7 @@ def _missing(level: Level, delegation: cgroups.Delegation) -> str:
 
 
 async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
-    """Make all attempts at one level, and return their results."""
+    """Try all ways out of the sandbox at one level, and return the results."""
     jail = Jail(memory_bytes=_MEMORY_BYTES, wall_s=20, cpu_s=10, scratch_bytes=_SCRATCH_BYTES)
     async with _scene(level) as scene:
         outcome, reply = await zygote.run("probe", json.dumps(scene).encode(), jail)

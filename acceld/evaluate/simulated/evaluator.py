@@ -230,10 +230,10 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._ahead[run, loaded.hash] = Ahead(pieces, lambda: self._queue.idle)
 
     async def _second_opinion(self, case: TracedCase) -> Failed | None:
-        """Ask the second judge about a kernel that passed the strict gate.
+        """Ask AWS's own tools, the second judge (:mod:`acceld.evaluate.opinion`), about a kernel that passed the strict
+        gate.
 
-        Return a failure if the judge refuses the kernel, or if its answer is required and does not come. Else
-        None.
+        Return a failure if these tools refuse the kernel, or if an answer is required and does not come; else None.
         """
         request, loaded = case.request, case.workload
         if self._judge is None or request.kernel.api != API or request.practice:

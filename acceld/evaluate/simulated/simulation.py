@@ -370,12 +370,12 @@ _HIDING = _DECIDING | {"max8", "topk"}
 
 
 def _decisive(program: Program) -> list[float]:
-    """Return the values with which further runs fill undefined memory, because one of them may change what an
-    instruction computes from it.
+    """Return the values with which further runs fill undefined memory. An instruction that reads this memory may
+    compute something else with one of these values.
 
-    If an instruction asks whether a value is zero or equal to another, or if a tile holds integers, these are 0, 1, the
-    numbers with which the program compares or computes, and the numbers with which it fills tiles. For integers they
-    are also the greatest and the least integer (as infinities). Random contents are hardly ever equal to a given
+    If an instruction asks whether a value is zero or equal to another, or if a tile holds integers, the values are 0,
+    1, the numbers with which the program compares or computes, and the numbers with which it fills tiles. For integers
+    the greatest and the least integer (as infinities) are added. Random contents are hardly ever equal to a given
     number, and two different random integers may be cut off to the same value. Memory of a chip often has such
     contents, because it holds what ran before.
     """

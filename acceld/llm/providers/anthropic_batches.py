@@ -94,5 +94,5 @@ class AnthropicBatches:
         )
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections to the model's endpoint."""
         await self._client.close()

@@ -100,7 +100,7 @@ class SdkClient(ABC):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Names of the settings that the endpoint refused. Later requests leave them out."""
+        """Return the names of the settings that the endpoint refused. Later requests leave them out."""
         return tuple(sorted(self.refused))
 
     async def once(self, request: CompletionRequest) -> Completion:
@@ -139,7 +139,7 @@ class SdkClient(ABC):
         return finished(request, watch, self.settings.name, answer)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections to the model's endpoint."""
         if self._client is not None:
             await self._client.close()
             self._client = None

@@ -91,5 +91,5 @@ class OpenAIBatches:
         raise error_from(status, raw.get("error") or body, self._name)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections to the model's endpoint."""
         await self._client.close()

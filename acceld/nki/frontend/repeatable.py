@@ -88,7 +88,7 @@ class _Unordered:
 
     def __iter__(self: Any) -> Iterator[Any]:
         if len(self) > 1 and not all(_all_of(_NUMBERS, one) for one in members(self)):
-            raise _refused("the order of a set", "use a tuple, a list or a dict, or sort it")
+            raise _refused("the order of a set", "use a tuple, a list or a dict, or sort the set")
         return members(self)
 
     def __reduce__(self: Any) -> tuple[type[Any], tuple[list[Any]]]:
@@ -109,7 +109,7 @@ class Set(_Unordered, set[Any]):
         define which one comes next.
         """
         if len(self) > 1:
-            raise _refused("the member that pop removes", "take the least one with min, and discard it")
+            raise _refused("the member that pop removes", "take the least member with min, and discard that member")
         return super().pop()
 
 

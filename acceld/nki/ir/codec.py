@@ -660,4 +660,6 @@ class _Decoder:
         if len(tile.start) != rank or any(len(dim.steps) != rank for dim in tile.dims):
             _refuse(f"a tile of buffer {buffer.id} has another rank than the buffer, which has {rank} dimensions")
         if tile.dtype and DTYPE_BYTES.get(tile.dtype) != DTYPE_BYTES[buffer.dtype]:
-            _refuse(f"a tile of {buffer.dtype} can not be read as {tile.dtype!r}, a type of another width or none")
+            _refuse(
+                f"a tile of {buffer.dtype} can not be read as {tile.dtype!r}, which is of another width or is no dtype"
+            )

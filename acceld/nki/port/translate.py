@@ -846,7 +846,9 @@ class Function(Values):
     def _loop_reduce(self, node: ast.Call, args: Mapping[str, ast.expr]) -> Op:
         x, fold, loops = args["x"], self.operation(args["op"]), args["loop_indices"]
         if not isinstance(loops, ast.List | ast.Tuple):
-            raise Unportable(node.lineno, "loop_reduce does not list its loops", "accumulate with nisa.tensor_tensor")
+            raise Unportable(
+                node.lineno, "loop_indices of loop_reduce is not a list of loops", "accumulate with nisa.tensor_tensor"
+            )
         first = [ast.Compare(self.value(one), [ast.Eq()], [ast.Constant(0)]) for one in loops.elts]
         condition: ast.expr = first[0] if len(first) == 1 else ast.BoolOp(ast.And(), list(first))
 

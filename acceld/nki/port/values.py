@@ -702,7 +702,7 @@ class Values(ABC):
             raise Unportable(
                 mask.lineno,
                 f"the mask {ast.unparse(comparison)[:60]} selects by equality",
-                "slice the row or column that it selects",
+                "slice the row or column that the mask selects",
             )
         beyond = word in ("less_equal", "greater")
         return word.startswith("less"), self._divided(bound + Linear(1) if beyond else bound, stride)

@@ -197,8 +197,8 @@ def _share(buffer: Buffer, grain: list[int]) -> float:
 
 
 def _bank_share(buffer: Buffer, grain: list[int], accesses: Iterable[Access], trips: Mapping[int, int]) -> float:
-    """Return the number by which the bytes of a row of a cell in PSUM are multiplied, so that all cells of a tile that
-    lie in the same columns count once, and a tile that is smaller than a bank counts as a whole bank.
+    """Return the factor for the bytes of a row of a cell in PSUM. With this factor all cells of a tile in the same
+    columns count once, and a tile that is smaller than a bank counts as a whole bank.
 
     Partitions that the program never accesses have no cells to count: a bank of which one row is used is taken all the
     same.

@@ -180,7 +180,7 @@ def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Tell whether the tile is declared in ``loop``, or begins where the tile of the previous iteration ends."""
+    """Tell whether ``access``'s tile is declared in ``loop``, or begins where the previous iteration's tile ends."""
     if _private(access, loop, model):
         return True
     moves = [(at, coef) for at, start in enumerate(access.start) for number, coef in start.terms if number == loop.id]

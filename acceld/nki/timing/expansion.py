@@ -392,7 +392,7 @@ class _Templates:
         self.costs: dict[object, Cost] = {}
 
     def template(self, number: int, node: Instruction, around: _Around, merged: int) -> Template:
-        """Return the template of instruction ``number``, of which one machine instruction covers ``merged`` iterations."""
+        """Return the template of instruction ``number``. One machine instruction does ``merged`` of its iterations."""
         space = around.space
         if node.op == "memset" and node.attr("lazy"):
             return Template(

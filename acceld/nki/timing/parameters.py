@@ -171,8 +171,8 @@ class TimelineParams:
         return {name: getattr(self, name) for name in self.__slots__}
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
-        """Return a copy in which the parameter ``name`` is multiplied by ``factor``. It serves to examine how a
-        prediction depends on the parameter.
+        """Return a copy in which the parameter ``name`` is multiplied by ``factor``, to examine how a prediction
+        depends on the parameter.
         """
         value = getattr(self, name) * factor
         return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})

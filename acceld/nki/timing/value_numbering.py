@@ -62,7 +62,7 @@ class Stream:
     """The event that first computed each value."""
 
     def kind(self, value: int) -> Kind:
-        """Return the kind of ``value``, which all values have in common that one access of an instruction writes."""
+        """Return the kind of ``value``. All values that one access of an instruction writes are of one kind."""
         return self.kinds[self.value_kind[value]]
 
 
@@ -358,10 +358,11 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites, those written to its cells :data:`PLACES` writes ago.
+        """Return the values that this execution overwrites. They were written to the same cells :data:`PLACES` writes
+        earlier.
 
-        Only a tile that is written again while it is in scope has so few copies. For other tiles, which rotate through
-        SBUF, the result is ().
+        Only a tile that is written again while it is in scope has :data:`PLACES` copies. For other tiles, which rotate
+        through SBUF, the result is ().
         """
         buffer = template.writes[0].buffer
         if buffer not in self.rewritten:

@@ -240,7 +240,8 @@ class OwnRules(InstructionCheck):
         """Check that ``perf_mode`` is a mode of the chip, and fits the operands and the tiles of the array
         (AWS's page of nisa.nc_matmul).
 
-        The only mode is double_row. It needs NeuronCore-v3 or later, multiplies float8, and excludes column tiles.
+        The only mode is double_row. This mode needs NeuronCore-v3 or later, multiplies float8, and excludes column
+        tiles.
         """
         size = instruction.attr("tile_size")
         if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:

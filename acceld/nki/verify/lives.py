@@ -342,7 +342,9 @@ def _pattern(pattern: Pattern, shape: tuple[int, ...], env: Env) -> Array:
 
 
 def _of_tile(inside: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Return a boolean array over a tile that is True for each element which is used at some point inside the mask."""
+    """Return a boolean array over a tile: True for each element that is used at a point where the mask ``inside`` is
+    True.
+    """
     left = tuple(axis for axis in range(inside.ndim) if axis not in axes)
     reduced = inside.any(axis=left) if left else inside
     order = sorted(axis for axis in axes if axis >= 0)

@@ -128,7 +128,9 @@ def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> M
 
 
 def _spread(marks: Marks, by: int) -> None:
-    """Also mark each position that comes ``by`` positions after a marked one. ``marks`` is changed in place."""
+    """Mark, in addition, each position that comes ``by`` positions after a marked position. ``marks`` is changed in
+    place.
+    """
     if by > 0:
         marks[by:] |= marks[:-by].copy()
     elif by < 0:

@@ -197,11 +197,11 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 @lru_cache(maxsize=64)
 def readings(source: str, launch: Launch) -> tuple[Parsed, ...]:
-    """Return a kernel parsed for the rules of its API: as its author wrote it, and behind that with its ``if`` statements
-    decided, if that differs.
+    """Return the readings of a kernel for the rules of its API: the kernel as its author wrote it and, if that differs,
+    the kernel with its ``if`` statements decided.
 
     A rewrite of the first reading keeps the ``if`` statements, so the kernel still serves every value of their
-    conditions. Rules find more in the second. Raise RuleRefused if the source can not be parsed.
+    conditions. Rules find more places in the second reading. Raise RuleRefused if the source can not be parsed.
     """
     for device in ALL_DEVICES:
         if launch.api in device.readers:

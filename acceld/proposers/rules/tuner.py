@@ -294,7 +294,8 @@ class Tuner:
         return self._keep(Tuned(text, (*on.steps, *steps), (*on.rules, *rules), timed, on))
 
     async def free(self, root: Tuned) -> None:
-        """Time the fastest kernel without one of its steps after another, and keep each smaller form that is as fast.
+        """Time the fastest kernel without each of its steps, one step at a time, and keep each smaller form that is as
+        fast.
 
         A step that paid only before a later step was made, or that :meth:`join` made with others, may gain nothing. ``root``
         is the kernel with which the sequence began. At most one kernel for each step is timed, beyond the tuner's limit.

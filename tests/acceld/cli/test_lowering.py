@@ -16,6 +16,7 @@ from acceld.cli.reference import lowered_root
 from acceld.drafts import DraftArgument, DraftOutput, workload_toml
 from acceld.errors import WorkloadError
 from acceld.model import Correctness, Evaluation, Gate, Profile, Source, Status
+from acceld.nki.errors import KernelFailure
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -287,6 +288,10 @@ def test_a_whole_number_of_a_workload_is_an_index_in_its_reference(folder: Path)
     )
     kernel = lowered_root(load_workload(folder / "column"), "nki", hidden=False)
     assert kernel is not None and "src=x[0:128, 4:5]" in kernel.text
+    spec = TensorSpec((128, 64), "float32")
+    assert verify(trace(kernel.text, [spec, 3], api="nki", chip="trn2")) == ()
+    with pytest.raises(KernelFailure, match="this kernel was made for first = 3"):
+        trace(kernel.text, [spec, 5], api="nki", chip="trn2")
 
 
 def test_optimize_lowers_the_reference_of_a_workload_that_has_no_kernel(

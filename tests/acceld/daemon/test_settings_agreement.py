@@ -104,7 +104,7 @@ async def test_a_run_with_another_configuration_is_refused_and_names_both_files(
         ruled = RUN | {"proposer": "rules"}
         ruled["settings"] = settings_of(RunSpec("silu", proposer="rules"), config.load().config)
         assert (await client.send("POST", "/v1/runs", ruled))["id"] == 1, "models do not matter to rules"
-        with pytest.raises(UsageError, match="an object digests"):
+        with pytest.raises(UsageError, match=r"digests \(an object\)"):
             await client.send("POST", "/v1/runs", RUN | {"settings": 5})
 
 

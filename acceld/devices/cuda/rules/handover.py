@@ -220,7 +220,7 @@ def _same_grid(first: Launch, second: Launch) -> bool:
 
 
 def _plain(function: FunctionNode, launch: Launch) -> bool:
-    """Tell whether the arguments of a launch can be matched with the parameters, by name and position."""
+    """Tell whether the arguments of a launch can be matched with ``function``'s parameters by name and position."""
     taken = function.args
     unusual = taken.vararg or taken.kwarg or taken.kwonlyargs or taken.posonlyargs or taken.defaults
     starred = any(isinstance(one, ast.Starred) for one in launch.call.args)

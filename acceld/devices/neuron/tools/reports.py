@@ -242,7 +242,7 @@ def runtime_failure(text: str) -> tuple[Status, Failure] | None:
 def nrt_code(text: str) -> int | None:
     """Return the NRT_STATUS number in a log line or a message; None if the text has no such number.
 
-    Such a message is ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``.
+    For example, ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model`` gives 1006.
     """
     match = _NRT.search(text)
     if match:

@@ -239,7 +239,9 @@ class Expr:
                 shape, coefs = [*shape, 1], [*coefs, 0]
                 continue
             if axis >= len(self.shape):
-                raise IndexError(f"an index expression of {len(self.shape)} axes got more indices than that")
+                raise IndexError(
+                    f"an index expression has {len(self.shape)} axes and got more indices: give one for each axis"
+                )
             count, coef = self.shape[axis], self.coefs[axis]
             axis += 1
             if isinstance(one, slice):

@@ -123,7 +123,8 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
 
 
 def _check_order(trace: Trace, begins: Sequence[int]) -> None:
-    """Refuse programs of a launch of which one uses what another one writes, because programs of a launch have no order.
+    """Raise LegalityError if one program of a launch uses what another program writes: programs of a launch have no
+    order.
 
     ``begins`` has the position of each program's first instruction in the loop body that is open, and the last program's
     end.
@@ -212,7 +213,7 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
                     f"the kernel returns {one!r}; a result must be a tensor in nl.shared_hbm",
                     rule="kernel_result",
                     line=line,
-                    hint="store the tile to a tensor declared with buffer=nl.shared_hbm and return that",
+                    hint="store the tile to a tensor declared with buffer=nl.shared_hbm, and return that tensor",
                 )
             number = one.access.buffer
             if one.access.elements != one.declared.elements:
@@ -229,7 +230,7 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
                     "the kernel returns a constant, which can not be a result",
                     rule="kernel_result",
                     line=line,
-                    hint="store the result to a tensor declared with buffer=nl.shared_hbm and return that",
+                    hint="store the result to a tensor declared with buffer=nl.shared_hbm, and return that tensor",
                 )
             outputs.append(number)
         unreturned = [number for number in written if number not in outputs]

@@ -89,7 +89,7 @@ def _pairs(
 ) -> list[tuple[Tensor, Tensor]]:
     """Return each source with its destination. Raise LegalityError unless there are as many destinations as sources,
     and either all of them are in HBM, or there is a single pair in SBUF. With ``in_hbm``, SBUF is refused; with
-    ``alone``, several pairs are.
+    ``alone``, several pairs are refused.
     """
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):

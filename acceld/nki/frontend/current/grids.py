@@ -214,7 +214,7 @@ def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Se
         refuse(
             "shape",
             f"block_shape={blocks} and tile_shape={shape} of '{call}' differ in length",
-            "give as many sizes in both",
+            "give block_shape as many sizes as tile_shape",
         )
     before = len(sizes) - len(shape)
     units = (1,) * before + tuple(size * count for size, count in zip(shape, blocks, strict=True))

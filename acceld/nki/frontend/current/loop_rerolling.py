@@ -231,8 +231,9 @@ class _Roller:
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield each iteration that the traced iterations in ``run`` stand for, if every ``period``-th iteration is
-        alike. Raise SamplesDiffer if the iterations at distances of the period do not advance evenly.
+        """Yield each iteration that the traced iterations in ``run`` stand for, for a loop whose iterations are alike
+        at distances of the loop's ``period``. Raise SamplesDiffer if the iterations at these distances do not advance
+        evenly.
         """
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}

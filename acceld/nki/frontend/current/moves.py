@@ -114,7 +114,7 @@ def sendrecv(
         refuse(
             "exchange_cores",
             f"'sendrecv' on core {1 - other} needs send_to_rank and recv_from_rank {other}",
-            "pass 1 - nl.program_id(0) as both",
+            "pass 1 - nl.program_id(0) as send_to_rank and as recv_from_rank",
         )
     target, source = tensor(dst, "dst", "sendrecv"), tensor(src, "src", "sendrecv")
     if target.dtype_name != source.dtype_name:

@@ -109,8 +109,8 @@ class BlockColumns(Rule):
 
 
 def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
-    """Return the loop ``parts`` together with the wide tiles of which each iteration uses one part; None if there are
-    no such tiles.
+    """Return the loop ``parts`` with its wide tiles, the tiles whose parts the iterations use one by one; None if there
+    are no such tiles.
     """
     if parts.kind != "affine_range" or parts.trips is None or parts.trips < 2 or parts.parent is None:
         return None

@@ -235,12 +235,15 @@ class _Stacking:
         """Record the tile that a statement declares.
 
         In the current API, write its declaration with the rows of all stacked iterations. In the legacy API, new tiles
-        replace it, and :meth:`_place` declares each where it is first written.
+        replace the tile, and :meth:`_place` declares each new tile where it is first written.
         """
         kernel, name, buffer = self.kernel, one.made.name, self.kernel.buffers[one.made.name]
         shape = buffer.shape
         if buffer.declaration is not one or one.op != "ndarray" or buffer.space != "sbuf" or None in shape:
-            raise _refused(one.line, f"{name} is no plain tile in SBUF of a known shape: declare such a tile")
+            raise _refused(
+                one.line,
+                f"{name} is no plain tile of a known shape in SBUF: declare it by ndarray in SBUF, with numbers as its shape",
+            )
         rows, columns = shape[0] or 0, shape[-1] or 0
         if kernel.api == "nki" and len(shape) > 1 and isinstance(one.args["shape"], ast.Tuple):
             self._known[name] = _Tile(name, columns, "", 1, made=True)

@@ -51,8 +51,8 @@ class FoldScalars(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every pair of instructions of which the second reads the result of the first and that may become one
-        instruction, with the reason if they can not be joined.
+        """Yield every pair of instructions that may become one, where the second instruction reads the result of the
+        first. If the two can not be joined, the place has the reason.
         """
         # A tensor_scalar may run on the scalar engine too, but a scalar_tensor_tensor only on the vector engine.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")

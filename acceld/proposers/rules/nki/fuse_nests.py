@@ -1,4 +1,4 @@
-"""Fuse two loop nests of which one makes a buffer and the other reads it, so that the buffer has to last only for an
+"""Fuse two loop nests, one that makes a buffer and one that reads it, so that the buffer has to last only for an
 iteration.
 """
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
+from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import filled_before, named_inside
-from acceld.nki.source.nests import ELEMENT_BYTES, around
+from acceld.nki.source.building import depends_on, emitted, filled_before, named_inside
+from acceld.nki.source.nests import ELEMENT_BYTES, around, first_line
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import partitions, prefix, span
 from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, value_of
@@ -160,9 +161,23 @@ def plain_reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, .
 
 def _hoisted(kernel: KernelModule, repeated: Repeated, _: Variant) -> str:
     """Return the source in which the tiles are loaded once before the loop and kept, and the loop reads the kept
-    tiles.
+    tiles. A single tile keeps its name and its declaration.
     """
-    return kept(kernel, repeated, partial(_load, kernel, repeated.made))
+    loop, declaration, load = repeated.loop, repeated.declaration, repeated.made
+    variables = frozenset({loop.variable, *(one.variable for one in loop.loops())})
+    if (
+        declaration is None
+        or repeated.indices
+        or named_inside(declaration.node, loop)
+        or depends_on(declaration, variables)
+    ):
+        return kept(kernel, repeated, partial(_load, kernel, load))
+    edits = Edits(kernel.source)
+    moved = emitted(kernel, loop.items, loop.indent, keep={declaration, load}, flat=variables)
+    edits.insert(first_line(kernel, loop), moved)
+    for statement in (declaration, load):
+        edits.replace(first_line(kernel, statement), kernel.after_line(statement.end), "")
+    return edits.apply()
 
 
 def kept(kernel: KernelModule, repeated: Repeated, made: Callable[[str], str]) -> str:
@@ -175,7 +190,11 @@ def kept(kernel: KernelModule, repeated: Repeated, made: Callable[[str], str]) -
     rows, columns = repeated.shape
     variables = [loop.variable for loop in repeated.indices]
     trips = [kernel.count(loop) for loop in repeated.indices]
+    buffer = kernel.buffers.get(repeated.made.made.name)
+    width = kernel.size(buffer.extents[1], columns) if buffer is not None and buffer.is_written_out else str(columns)
     whole = [span(kernel, Affine(), rows, 0, 2), span(kernel, Affine(), columns, 1, 2)]
+    if kernel.api == "nki":
+        whole[1] = f"0:{width}"
     dtype = (
         kernel.declared_dtype(repeated.made.made.name)
         if kernel.api == "nki"
@@ -191,7 +210,7 @@ def kept(kernel: KernelModule, repeated: Repeated, made: Callable[[str], str]) -
     def place(dims: Sequence[str]) -> str:
         return f"{name}[{placed(variables, *dims)}]"
 
-    extents = placed(trips, partitions(kernel, rows), str(columns))
+    extents = placed(trips, partitions(kernel, rows), width)
     declaration = f"{name} = {language}.ndarray(({extents}), dtype={dtype}, buffer={language}.sbuf)"
     edits = filled_before(kernel, repeated.loop, repeated.indices, declaration, made(place(whole)))
     for statement in (repeated.made, repeated.declaration):

@@ -19,7 +19,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class InterchangeLoops(Rule):
-    """Exchange two ``affine_range`` loops of which the inner loop is the outer loop's whole body."""
+    """Exchange two nested ``affine_range`` loops, if the inner loop is the whole body of the outer loop."""
 
     name = "interchange_loops"
     reason = (

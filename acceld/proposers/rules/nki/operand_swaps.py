@@ -187,7 +187,7 @@ class _Origin:
             return f"line {turn.line}: {name} is not a tile on the chip: copy it there first"
         for reader in kernel.readers(name):
             if reader is not turn and reader not in steps:
-                return f"line {reader.line}: {name} is also read here, where it is not transposed: keep another copy for that"
+                return f"line {reader.line}: {name} is also read here, where it is not transposed: keep another copy for this line"
         declared = kernel.buffers.get(name)
         if declared is not None and declared.declaration.op not in ("ndarray", "zeros"):
             return f"line {declared.declaration.line}: {name} has initial values: write all of it by statements"
@@ -199,7 +199,7 @@ class _Origin:
         """
         kernel = self._kernel
         if step.kind != "op" or step.target is None or kernel.mask(step):
-            return "this is not a plain operation: write it without a mask, as a function of nl or nisa"
+            return "this statement is not a plain operation: write it without a mask, as a function of nl or nisa"
         values = self._values(step)
         if not all(self._whole(access) for access in (*values, step.target)):
             return f"this statement does not use a whole tile of {BLOCK} x {self._columns}: use all of the tile"
@@ -211,7 +211,9 @@ class _Origin:
             return self._note(step, step.target, product.slot)
         reduces = any(argument.startswith("reduce") for argument in step.args)
         if step.op not in _ELEMENTWISE or step.augmented or not values or reduces:
-            return "this is neither a product nor element-wise work on a product: move it after the next product"
+            return (
+                "this statement is neither a product nor element-wise work on a product: move it after the next product"
+            )
         others = [value for value in step.args.values() if kernel.access(value) is None]
         if not all(kernel.number(value) is not None or _is_setting(value) for value in others):
             return "an operand is an expression: write its value to a tile first, and use that tile"
@@ -336,10 +338,10 @@ class _Origin:
         swap.slot = self._slot(swap.turn, swap.source) if name in self._places else None
         shape = self._kernel.buffers[name].shape if name in self._kernel.buffers else ()
         if swap.slot is None or swap.slot.trips != swap.blocks or shape[-2:] != (BLOCK, self._columns):
-            return f"line {swap.turn.line}: there is no loop over {swap.blocks} places of {name}: transpose as many in a loop"
+            return f"line {swap.turn.line}: there is no loop over {swap.blocks} places of {name}: transpose {swap.blocks} places in a loop"
         *places, rows, _ = swap.source.dims or ()
         if not _spans(rows, BLOCK, 0) or not all(dim.is_point for dim in places):
-            return f"line {swap.turn.line}: this is not all partitions of one tile of {name}: transpose all of them"
+            return f"line {swap.turn.line}: this statement does not transpose all partitions of one tile of {name}: transpose all of them"
         for loop in (swap.slot, swap.part):
             if any(writer.start > loop.start for writer in self._kernel.writers(name)):
                 return f"line {swap.turn.line}: {name} is not complete before its blocks are transposed: make it in an earlier loop"
@@ -352,7 +354,7 @@ class _Origin:
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}
         if len(names) < len(laid_out) or names & self._unchanged():
-            return f"line {self._swap.turn.line}: an operand of a product would need two layouts: copy it to another tile for one of them"
+            return f"line {self._swap.turn.line}: an operand of a product would need two layouts: copy the operand to another tile for one layout"
         return ""
 
     def _unchanged(self) -> set[str]:

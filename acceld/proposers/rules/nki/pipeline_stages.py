@@ -1,7 +1,7 @@
 """Software pipelining: run the first stage of the next iteration before the second stage of the current iteration.
 
-Before, the products of an iteration wait until the other engines have finished the iteration before, or until their
-operands are loaded. After, the products or the loads are one iteration ahead::
+Without the rule, the products of an iteration wait until the other engines have finished the previous iteration, or
+until their operands are loaded. With the rule, the products or the loads are one iteration ahead::
 
     for i in nl.affine_range(8):                 first(0)
         first(i)                                 for i in nl.sequential_range(7):

@@ -176,9 +176,7 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
         if not all(has_place(part.made, loop) for loop in over):
             return "the reduction's result is shared by iterations: index it by every loop around"
     elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
-        return (
-            "the statement that joins the reduction's results is not right after the loops that make them: put it there"
-        )
+        return "the statement that joins the reduction's results is not right after the loops that make them: move the statement there"
     loops = []
     for loop in around(part):
         if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):

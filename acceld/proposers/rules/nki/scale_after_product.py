@@ -72,8 +72,8 @@ class ScaleAfterProduct(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every tile whose rows are scaled and whose transpose is the stationary operand of one product; with
-        the reason if the factor can not move.
+        """Yield every tile whose rows are scaled and whose transpose is the stationary operand of one product. If the
+        factor can not move, the place has the reason.
         """
         for scaling in kernel.statements:
             factor = _factor(kernel, scaling)
@@ -245,7 +245,7 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
     (writer,) = writers
     written = writer.result(name)
     if writer.kind != "op" or writer.augmented or writer.op == "loop_reduce" or written is None:
-        return f"line {writer.line}: this statement adds to {name}, and does not write the whole of it at once: write the sum into another tile, and copy it"
+        return f"line {writer.line}: this statement adds to {name}, and does not write all of it at once: write the sum to another tile, and copy that tile"
     declared = kernel.buffers[name].declaration if name in kernel.buffers else writer
     forms = kernel.forms(written)
     starts = [form.start for form in forms if form and all(one.extent == 1 for one in form.ranges)]
@@ -273,7 +273,7 @@ def _followed(kernel: KernelModule, writer: Statement, reader: Statement, rename
     read = next(access for access in reader.mentions if access.name == written.name)
     there, here = kernel.forms(written), kernel.forms(read)
     if len(there) != len(here):
-        return f"line {reader.line}: {read.name} has other indices than in line {writer.line}: use the same in both"
+        return f"line {reader.line}: {read.name} has other indices than in line {writer.line}: use the same indices in both lines"
     found: dict[str, Affine] = {}
     for variable in sorted({name for form in renames.values() for name in form.variables}):
         value = _value(kernel, writer, reader, list(zip(there, here, strict=True)), variable)

@@ -108,7 +108,7 @@ def _obstacle(
         return problem
     for name in sorted(made):
         if not _is_only_for(kernel, name, (producer, consumer) if name in names else (producer,)):
-            return f"line {producer.line}: {name}, which this nest makes, is also used outside of the two nests: make another tile for that"
+            return f"line {producer.line}: {name}, which this nest makes, is also used outside of the two nests: make another tile for that use"
     return ""
 
 

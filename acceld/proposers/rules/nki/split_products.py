@@ -306,7 +306,7 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
     sides = {_operands(product)[0].name: "stationary" for product in products}
     if stacked and any(_operands(product)[1].name in sides for product in products):
         raise RuleRefused(
-            f"line {products[0].line}: a tile is the stationary operand of one product and the moving operand of another: copy it for one"
+            f"line {products[0].line}: a tile is the stationary operand of one product and the moving operand of another: copy the tile for one of the products"
         )
     language = prefix(kernel, "language")
     edits = Edits(kernel.source)

@@ -61,7 +61,9 @@ class StoreOnce(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every store by which each iteration writes its own tile right beside that of the iteration before."""
+        """Yield every store by which each iteration writes its own tile right beside the tile of the previous
+        iteration.
+        """
         for store in kernel.statements:
             found = _stored(kernel, store)
             if found is None:

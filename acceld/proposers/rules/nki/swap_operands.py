@@ -166,7 +166,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
             continue
         iteration = _iteration(kernel, swap, access)
         if iteration is None or reader.start < swap.copy.start or not _shares_loops(kernel, swap, reader, iteration):
-            return f"line {reader.line}: which tile of {source.name} this is does not follow from its index: index it by the loops that made it"
+            return f"line {reader.line}: the index does not tell which tile of {source.name} is read: index {source.name} by the loops that made it"
         texts[access.node] = changed(kernel, source.node, _renamed(source, iteration))
     return texts
 

@@ -1,6 +1,6 @@
 """Split wide tiles into narrower pieces, so that several engines work on different pieces at the same time.
 
-Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues from the end of the piece before::
+Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues from the end of the previous piece::
 
     for c in nl.affine_range(2):                      for c in nl.affine_range(2):
         a = nl.load(x[rows, 0:6144])                      last = nl.zeros((nl.par_dim(128), 1), dtype=np.float32)

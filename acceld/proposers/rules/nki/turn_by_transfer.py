@@ -107,10 +107,10 @@ def _lines(found: _Turn) -> str:
 
 
 def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
-    """Return the transposes of a tile of which the statement ``turn`` is the first.
+    """Return the transposes of a tile, if the statement ``turn`` is the first of them.
 
-    None means that the statement is no transpose or not the first one, or that the rule does not know which statement
-    makes the tile, or its shape or dtype.
+    None means that the statement is no transpose, or not the first transpose of the tile, or that the rule does not
+    know the statement that makes the tile, the tile's shape or its dtype.
     """
     data = turn.reads.get("data")
     if turn.kind != "op" or turn.op != "nc_transpose" or data is None or turn.target is None:

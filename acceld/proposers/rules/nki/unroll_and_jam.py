@@ -1,7 +1,7 @@
 """Unroll and jam: run several iterations of a parallel loop side by side, where an inner loop makes each of them wait.
 
-Before, each step of the inner loop waits for the step before; after, the engines work on one head while the other
-waits::
+Without the rule, each step of the inner loop waits for the previous step; with it, the engines work on one head while
+the other waits::
 
     for h in nl.affine_range(2):                 start(0)
         start(h)                                 start(1)

@@ -39,8 +39,8 @@ class WidenTiles(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield loops over the columns of tiles, and constants that are tile widths, with the reason if tiles can not
-        be wider.
+        """Yield loops over the columns of tiles, and constants that are tile widths. If tiles can not be wider, the
+        place has the reason.
         """
         for loop in kernel.loops:
             steps = column_steps(kernel, loop)

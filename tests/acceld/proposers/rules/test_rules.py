@@ -268,3 +268,29 @@ def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
     assert [one.obstacle for one in places_refused(rule, read)] == [
         "first is also read in line 20: compute it again for that line, into another tile"
     ]
+
+
+def test_a_tile_that_is_loaded_before_the_loop_keeps_its_name_and_its_shape() -> None:
+    body = """
+    rows, d = x.shape
+    out = nl.ndarray((rows, d), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 128):
+        # the weights
+        g = nl.ndarray((128, d), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=g, src=w.ap(pattern=[[0, 128], [1, d]], offset=0))
+        t = nl.ndarray((128, d), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 128 : (i + 1) * 128, :])
+        nisa.tensor_tensor(dst=t, data1=t, data2=g, op=nl.multiply)
+        nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=t)
+    return out
+"""
+    source, shapes = current("x, w", body), ((512, 256), (256,))
+    (move,) = moves(source, Launch("nki", shapes, ("float32",) * 2), only="hoist_loads")
+    text = move.apply()
+    assert text is not None and sorted(text.splitlines()) == sorted(
+        line[4:] if line.lstrip().startswith(("# the w", "g =", "nisa.dma_copy(dst=g")) else line
+        for line in source.splitlines()
+    )
+    assert text.index("dst=g") < text.index("for i in")
+    wide = arrays((256, 512), (512,))
+    assert run(text, *wide).tobytes() == run(source, *wide).tobytes(), "it still fits other shapes"
