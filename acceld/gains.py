@@ -1,5 +1,6 @@
 """Decide whether one kernel is faster than another. All of acceld uses this rule to call, count, color, teach
-or apply a win. The functions are pure.
+or apply a win; only the order inside a run, and so its best candidate, follows :func:`acceld.search.beam.beats`. The
+functions are pure.
 
 - A predicted speed-up is a win if it exceeds its band (:func:`simulated_band`). Both latencies need a validated
   interval, and must come from the same version of the performance model. A latency of which only the starts of

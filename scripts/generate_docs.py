@@ -97,7 +97,7 @@ def configuration_page() -> str:
 def surface_page() -> str:
     """Return the page with every documented function of both NKI APIs, and whether the simulator supports it."""
     from acceld.nki.frontend.current.lifetimes import versions_text
-    from acceld.nki.frontend.current.surface import LATER_ARGUMENTS, surface
+    from acceld.nki.frontend.current.surface import LATER_ARGUMENTS, UNDOCUMENTED, surface
     from acceld.nki.frontend.legacy.surface import SURFACE
 
     lines = [
@@ -111,11 +111,12 @@ def surface_page() -> str:
     ]
     for module, states in {**SURFACE, **surface()}.items():
         supported = sorted(name for name, state in states.items() if state == "supported")
-        refused = {name: state for name, state in sorted(states.items()) if state != "supported"}
-        lines += ["", f"## {module}", "", f"{len(supported)} of {len(states)} supported.", ""]
+        others = {name: state for name, state in sorted(states.items()) if state != "supported"}
+        documented = [name for name, state in states.items() if state != UNDOCUMENTED]
+        lines += ["", f"## {module}", "", f"{len(supported)} of {len(documented)} supported.", ""]
         lines += ["| function | state | versions |", "|---|---|---|"]
         current = not module.startswith("neuronxcc")
-        for name, state in (dict.fromkeys(supported, "supported") | refused).items():
+        for name, state in (dict.fromkeys(supported, "supported") | others).items():
             version = versions_text(name) if current else ""
             lines.append(f"| `{name}` | {state} | {version} |")
         if module in LATER_ARGUMENTS:

@@ -123,7 +123,7 @@ def found(one: Read) -> dict[str, list[Any]]:
 def _finding(one: Place) -> dict[str, Any]:
     """Return what a rule says at a place: the new source of each variant, or the reason why it refuses."""
     site = one.site
-    says = {"line": site.line, "key": site.key, "because": site.precondition, "plan": site.plan}
+    says = {"line": site.line, "key": site.key, "because": site.precondition or site.obstacle, "plan": site.plan}
     if one.rewrite is None:
         return {"refused": True} | says
     made: dict[str, str] = {}

@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from acceld.errors import StoreError
-from acceld.store.changes.rollups import EXPECTED, KEYS
+from acceld.store.changes.rollups import TOTALS
 from acceld.store.connection import WriterLock, connect_reader, connect_writer, damage
 from acceld.store.writer import Transaction
 
@@ -22,18 +21,18 @@ def compare_totals(connection: sqlite3.Connection) -> list[str]:
     are right.
     """
     found: list[str] = []
-    for name, query in EXPECTED.items():
-        table = name.strip()
-        keys = KEYS[table]
-        expected = {tuple(row[key] for key in keys): dict(row) for row in connection.execute(query)}
-        kept = {tuple(row[key] for key in keys): dict(row) for row in connection.execute(f"SELECT * FROM {table}")}
+    for total in TOTALS:
+        expected, kept = (
+            {tuple(row[column] for column in total.key): dict(row) for row in connection.execute(query)}
+            for query in (total.query, f"SELECT * FROM {total.table}")
+        )
         for key in expected.keys() | kept.keys():
             want, have = expected.get(key), kept.get(key)
             if want is None or have is None:
-                found.append(f"{table} {key}: {'missing' if have is None else 'not expected'}")
+                found.append(f"{total.table} {key}: {'missing' if have is None else 'not expected'}")
             else:
                 found += [
-                    f"{table} {key}: {column} is {have[column]}, not {value}"
+                    f"{total.table} {key}: {column} is {have[column]}, not {value}"
                     for column, value in want.items()
                     if have[column] != value
                 ]
@@ -140,9 +139,8 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
         copy = sqlite3.connect(part)
         try:
             connection.backup(copy, pages=-1)  # one step: a copy in steps starts again with every commit
-            copy.execute(
-                "PRAGMA journal_mode = DELETE"
-            )  # without a write-ahead log, SQLite can open the copy in a read-only folder
+            # without a write-ahead log, SQLite can open the copy in a read-only folder
+            copy.execute("PRAGMA journal_mode = DELETE")
             found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         finally:
             copy.close()
@@ -244,29 +242,24 @@ def forget_runs(tx: Transaction, ended_before: float) -> dict[str, int]:
         row["id"]
         for row in tx.execute("SELECT id FROM runs WHERE ended_at IS NOT NULL AND ended_at < ?", (ended_before,))
     ]
-    counts = {"runs": len(old), "candidates": 0, "evaluations": 0, "texts": 0}
-    for run in old:
-        counts["candidates"] += _forget(tx, run)
-    counts["evaluations"] = (
-        tx.execute(
-            "DELETE FROM evaluations WHERE id NOT IN (SELECT evaluation FROM candidates WHERE evaluation IS NOT NULL)"
-        ).rowcount
-        if old
-        else 0
+    if not old:
+        return {"runs": 0, "candidates": 0, "evaluations": 0, "texts": 0}
+    candidates = sum(_forget(tx, run) for run in old)
+    evaluations = tx.execute(
+        "DELETE FROM evaluations WHERE id NOT IN (SELECT evaluation FROM candidates WHERE evaluation IS NOT NULL)"
+    ).rowcount
+    tx.execute(
+        "DELETE FROM sources WHERE sha256 NOT IN (SELECT source FROM candidates) "
+        "AND sha256 NOT IN (SELECT root_sha256 FROM runs WHERE root_sha256 IS NOT NULL)"
     )
-    if old:
-        tx.execute(
-            "DELETE FROM sources WHERE sha256 NOT IN (SELECT source FROM candidates) "
-            "AND sha256 NOT IN (SELECT root_sha256 FROM runs WHERE root_sha256 IS NOT NULL)"
-        )
-        counts["texts"] = tx.execute(
-            "DELETE FROM texts WHERE sha256 NOT IN (SELECT text_sha256 FROM sources) "
-            "AND sha256 NOT IN (SELECT text_sha256 FROM attempts WHERE text_sha256 IS NOT NULL) "
-            "AND sha256 NOT IN (SELECT system_sha256 FROM llm_calls) AND sha256 NOT IN (SELECT user_sha256 FROM llm_calls) "
-            "AND sha256 NOT IN (SELECT value FROM sources, json_each(sources.closure))"
-        ).rowcount
-        rebuild_totals(tx)
-    return counts
+    texts = tx.execute(
+        "DELETE FROM texts WHERE sha256 NOT IN (SELECT text_sha256 FROM sources) "
+        "AND sha256 NOT IN (SELECT text_sha256 FROM attempts WHERE text_sha256 IS NOT NULL) "
+        "AND sha256 NOT IN (SELECT system_sha256 FROM llm_calls) AND sha256 NOT IN (SELECT user_sha256 FROM llm_calls) "
+        "AND sha256 NOT IN (SELECT value FROM sources, json_each(sources.closure))"
+    ).rowcount
+    rebuild_totals(tx)
+    return {"runs": len(old), "candidates": candidates, "evaluations": evaluations, "texts": texts}
 
 
 def _forget(tx: Transaction, run: int) -> int:
@@ -284,18 +277,14 @@ def _forget(tx: Transaction, run: int) -> int:
 
 def rebuild_totals(tx: Transaction) -> None:
     """Compute every stored total again from the rows that it counts."""
-    for table in ("run_statuses", "failure_totals", "rule_totals", "model_totals", "evaluation_keys"):
-        _replace(tx, table, EXPECTED[table])
-    for query in (EXPECTED["run_totals"], EXPECTED["run_totals "]):
-        for row in tx.execute(query).fetchall():
-            values: dict[str, Any] = dict(row)
-            run = values.pop("run")
+    for total in TOTALS:
+        rows = [dict(row) for row in tx.execute(total.query)]
+        if total.table != "run_totals":
+            tx.execute(f"DELETE FROM {total.table}")
+            for row in rows:
+                tx.insert(total.table, row)
+            continue
+        for row in rows:  # every run has its row, which also counts what no query computes
+            values = {name: value for name, value in row.items() if name != "run"}
             sets = ", ".join(f"{name} = ?" for name in values)
-            tx.execute(f"UPDATE run_totals SET {sets} WHERE run = ?", (*values.values(), run))
-
-
-def _replace(tx: Transaction, table: str, query: str) -> None:
-    rows = [dict(row) for row in tx.execute(query)]
-    tx.execute(f"DELETE FROM {table}")
-    for row in rows:
-        tx.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
+            tx.execute(f"UPDATE run_totals SET {sets} WHERE run = ?", (*values.values(), row["run"]))

@@ -93,7 +93,7 @@ class Case:
         finally:
             self.spend({name: time.monotonic() - began})
 
-    def refused(self, name: str, reason: str, trial: Trial | None = None) -> None:
+    def untried(self, name: str, reason: str, trial: Trial | None = None) -> None:
         """Record a passed check that says why the workload's data set ``name`` was not tried."""
         self._add(not_tried(name, reason), trial)
 

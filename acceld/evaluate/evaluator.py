@@ -84,7 +84,7 @@ class OrderedEvaluator(ABC, Generic[C]):
 
         Raises DeviceError if something is missing, or if the sandbox level is below the configured level.
         """
-        slots = await self.find()
+        slots = await self.find_slots()
         self._queue = SlotQueue(slots, self._config.queue_size)
         try:
             self.report = report = await self.find_level(self._highest)
@@ -227,7 +227,7 @@ class OrderedEvaluator(ABC, Generic[C]):
 
     # Methods that a backend may override.
 
-    async def find(self) -> int:
+    async def find_slots(self) -> int:
         """Find the devices, and return how many evaluations may run at the same time.
 
         Raises DeviceError if there is no device.
@@ -347,8 +347,8 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
     return Failure("below_floor", message, hint=hint)
 
 
-def running(part: T | None) -> T:
-    """Return ``part``. Raises DeviceError if ``part`` is None, which means that the evaluator was not started."""
+def opened(part: T | None) -> T:
+    """Return ``part``, which ``open`` made. Raises DeviceError if it is None, as the evaluator was not started."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="call start() first")
     return part

@@ -152,6 +152,12 @@ class Evaluator(Protocol):
         ...
 
 
+def slots_reported(evaluator: Evaluator) -> int:
+    """Return how many evaluations run at the same time; 0 if the evaluator's figures do not say."""
+    slots = evaluator.statistics().get("slots")
+    return slots if isinstance(slots, int) else 0
+
+
 @asynccontextmanager
 async def started(evaluator: Evaluator) -> AsyncIterator[Evaluator]:
     """Start an evaluator, yield it to the block, and stop it after the block."""

@@ -53,6 +53,5 @@ def findings(config: Config, folder: Path) -> Iterator[Finding]:
             yield from plugins.named(device.doctor)(config, folder)
         except AcceldError as error:
             yield Finding(device.name, "fail", error.message, error.hint)
-        # a device from a plug-in may raise anything
-        except Exception as error:  # noqa: BLE001  a device of somebody else may fail in any way
+        except Exception as error:  # noqa: BLE001  a device from a plug-in may raise anything
             yield Finding(device.name, "note", f"the device's own check failed: {type(error).__name__}: {error}")

@@ -397,7 +397,7 @@ def _functions(api: str) -> Mapping[str, str]:
         f"{short}.{name}": arguments_of(places[short][name])
         for module, short in SHORT.items()
         for name, state in states[f"{PACKAGES[api]}.{module}"].items()
-        if state == "supported" and callable(places[short].get(name)) and name not in LOOPS
+        if state.startswith("supported") and callable(places[short].get(name)) and name not in LOOPS
     }
 
 

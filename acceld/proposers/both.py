@@ -88,7 +88,7 @@ class BothProposer:
         if refused:
             notes.append("Rewrite rules refuse the following. A kernel without these obstacles is rewritten further:")
             notes += [
-                f"- line {site.line}: {_named(site)}, because of this: {reason_at(site.line, site.precondition)}"
+                f"- line {site.line}: {_named(site)}, because of this: {reason_at(site.line, site.obstacle)}"
                 for site in refused[:TOLD]
             ]
         return tuple(notes)

@@ -14,27 +14,34 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
     The order in which results arrived does not matter. A candidate without a latency sorts last.
     """
     evaluation = candidate.evaluation
-    latency = evaluation.latency_us if evaluation else None
-    if evaluation is None or evaluation.profile is None or latency is None:
+    if evaluation is None or evaluation.profile is None or evaluation.latency_us is None:
         return (float("inf"), float("inf"), "", candidate.order)
     instructions = evaluation.profile.counters.get("instruction_count", float("inf"))
-    return (latency, instructions, evaluation.program_sha256, candidate.order)
+    return (evaluation.latency_us, instructions, evaluation.program_sha256, candidate.order)
 
 
-def beats(challenger: Candidate, best: Candidate) -> bool:
-    """Return True if the challenger is faster than the best candidate by more than the noise.
+def latency_us(candidate: Candidate) -> float:
+    """Return the latency of a candidate in microseconds; infinity if it has none."""
+    latency = candidate.evaluation.latency_us if candidate.evaluation else None
+    return float("inf") if latency is None else latency
+
+
+def beats(candidate: Candidate, best: Candidate) -> bool:
+    """Return True if a candidate is faster than the best candidate by more than the noise, and replaces it as the best.
+
+    This orders the candidates of one run. Whether a person may call the difference a win is decided by
+    :mod:`acceld.gains`, with wider bands.
 
     For simulated latencies the noise is :data:`acceld.model.LEAST_STEP_PERCENT`. For measured latencies it is the
     greatest of three times: the half widths of both latencies' intervals, and twice the timer's resolution. A
-    challenger that was timed interleaved with its parent must also have won against its parent. A latency without a
+    candidate that was timed interleaved with its parent must also have won against its parent. A latency without a
     validated interval never replaces a latency with such an interval. Of two latencies without an interval, the lower
     latency wins.
     """
-    if is_validated(best) and not is_validated(challenger):
+    if is_validated(best) and not is_validated(candidate):
         return False
-    latency_us, best_us = rank(challenger)[0], rank(best)[0]
-    band_us = max(_band_us(challenger), _band_us(best))
-    return latency_us < best_us - band_us and not _tied_with_parent(challenger)
+    band_us = max(_band_us(candidate), _band_us(best))
+    return latency_us(candidate) < latency_us(best) - band_us and not _tied_with_parent(candidate)
 
 
 def is_validated(candidate: Candidate) -> bool:
@@ -96,15 +103,20 @@ def select(
     usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
     distinct: dict[str, Candidate] = {}
     for candidate in usable:
-        assert candidate.evaluation is not None
-        identity = candidate.evaluation.program_sha256 or candidate.evaluation.source_sha256
+        identity = _identity(candidate)
         if identity not in distinct or (candidate.id in pinned and distinct[identity].id not in pinned):
             distinct[identity] = candidate
     kept = sorted(distinct.values(), key=lambda c: (c.id not in pinned, rank(c)))[:width]
     return tuple(sorted(kept, key=rank))
 
 
-def next_beam(
+def _identity(candidate: Candidate) -> str:
+    """Return the hash of an evaluated candidate's program, or of its source if no program was built."""
+    assert candidate.evaluation is not None
+    return candidate.evaluation.program_sha256 or candidate.evaluation.source_sha256
+
+
+def fastest_beam(
     pool: Mapping[int, Candidate], width: int, baseline: Candidate, pinned: frozenset[int], vetoed: frozenset[int]
 ) -> tuple[Candidate, ...]:
     """Return the beam of :func:`select`; the baseline alone if that beam is empty."""
@@ -129,8 +141,7 @@ def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -
 
     ``beam`` holds candidates that passed, the fastest first.
     """
-    latency = candidate.evaluation.latency_us if candidate.evaluation else None
-    if latency is None:
+    if latency_us(candidate) == float("inf"):
         return False
     return len(beam) < width or rank(candidate) < rank(beam[-1])
 
@@ -144,6 +155,5 @@ def first_distinct(candidates: Iterable[Candidate], count: int) -> list[Candidat
     """Return the first ``count`` candidates with different programs. Every candidate must have been evaluated."""
     seen: dict[str, Candidate] = {}
     for candidate in candidates:
-        assert candidate.evaluation is not None
-        seen.setdefault(candidate.evaluation.program_sha256, candidate)
+        seen.setdefault(_identity(candidate), candidate)
     return list(seen.values())[:count]

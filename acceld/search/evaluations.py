@@ -6,6 +6,8 @@ Equal work is done only once, every result is stored, and all latencies of a run
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
@@ -50,20 +52,13 @@ class CandidateEvaluations:
             against_us=tuple(one.evaluation.latency_us or 0.0 for one in against if one.evaluation),
         )
         if (running := self._inflight.get(request.key)) is not None:
-            known: Evaluation | None = await asyncio.shield(running)
-            assert known is not None
-            return await self._write(candidate, replace(known, id=0, reused=True), request)
-        future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
-        self._inflight[request.key] = future
-        try:
+            return await self._write(candidate, replace(await asyncio.shield(running), id=0, reused=True), request)
+        with self._announced(request.key) as result:
             known = await self._known(request)
             evaluation = known or await self._evaluator.evaluate(request)
             evaluated = evaluation if known is None else replace(known, id=0, reused=True)
             written = await self._write(candidate, evaluated, request)
-            future.set_result(evaluation)
-        finally:
-            future.cancel()
-            del self._inflight[request.key]
+            result.set_result(evaluation)
         return written
 
     async def certify(self, candidate: Candidate) -> Candidate:
@@ -84,9 +79,7 @@ class CandidateEvaluations:
         if (running := self._inflight.get(request.key)) is not None:
             found = await asyncio.shield(running)
             return found, _as_done(request, found).key
-        future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
-        self._inflight[request.key] = future
-        try:
+        with self._announced(request.key) as result:
             known = await self._known(request)
             found = known or await self._evaluator.evaluate(request)
             done = _as_done(request, found)
@@ -94,11 +87,21 @@ class CandidateEvaluations:
                 where = {"workload": request.workload, "backend": request.backend, "chip": request.chip}
                 number = await self._store.change(keep_evaluation, found, **where, key=done.key)
                 found = replace(found, id=number)
-            future.set_result(found)
-        finally:
-            future.cancel()
-            del self._inflight[request.key]
+            result.set_result(found)
         return found, done.key
+
+    @contextmanager
+    def _announced(self, key: str) -> Iterator[asyncio.Future[Evaluation]]:
+        """Yield the future in which the block leaves the result of the work ``key``. Others who need the same work wait for
+        it, and are cancelled if the block fails.
+        """
+        result: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        self._inflight[key] = result
+        try:
+            yield result
+        finally:
+            result.cancel()
+            del self._inflight[key]
 
     async def measured_basis(self, baseline: Candidate) -> Basis:
         """Measure the baseline, and return the basis (SDK, driver ...) that a device's latencies have today. The

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from acceld.errors import BudgetError
-from acceld.evaluate.interface import Evaluator, Priority
+from acceld.evaluate.interface import Evaluator, Priority, slots_reported
 from acceld.llm.errors import LLMError
 from acceld.model import (
     UNKNOWN_BASIS,
@@ -47,10 +47,11 @@ from acceld.search.beam import (
     beats,
     challenger,
     could_enter,
+    fastest_beam,
     first_distinct,
     is_selectable,
     is_untested,
-    next_beam,
+    latency_us,
     parents_of,
     rank,
     select,
@@ -179,7 +180,8 @@ class Search:
         self._allowance = Allowance(None, 0, 0)
         self._parents: tuple[Candidate, ...] = ()
         """Parents of the open iteration."""
-        self._begun = asyncio.Semaphore(parts.ahead)
+        self._unfinished = asyncio.Semaphore(parts.ahead)
+        """Places for attempts without a result."""
         self._started = time.monotonic()
         self._device_s_before = 0.0
         """Seconds on devices before this daemon took the run."""
@@ -212,7 +214,7 @@ class Search:
         unread = ", ".join(self.control.unread)
         await store.change(set_run_state, run.id, end.state, end.message, end.exit_code)
         if unread and end.state is not RunState.CANCELLED:
-            text = f"r{run.id} ended before a decision could follow: {unread}"
+            text = f"r{run.id} ended before a decision could take into account: {unread}"
             await store.change(write_notice, run.id, "warning", text)
         return end.state
 
@@ -284,11 +286,8 @@ class Search:
         return RunEnded(RunState.FINISHED, f"{why}{late}")
 
     async def _settle_basis(self) -> None:
-        """Evaluate the kernels of an earlier daemon again if the basis of their latencies (see docs/architecture.md)
-        has changed.
-
-        All new results are written in one transaction, so that no table ever mixes latencies of two bases. On a device
-        the run ends instead.
+        """Make the latencies of an earlier daemon comparable with new ones, if their basis (see docs/architecture.md) has
+        changed. On a device the run ends instead.
         """
         store, run, now = self.parts.store, self.run_record, self.parts.basis
         known = await store.read(load_candidates, run.id, None, True)
@@ -296,17 +295,26 @@ class Search:
         timed.sort(key=lambda one: (one.id != run.baseline, one.id))
         if not timed:
             await store.change(set_basis, run.id, now)
-            return
-        if self.spec.backend != SIMULATOR:
-            now = self._evaluations.basis = await self._evaluations.measured_basis(timed[0])
-        changes = run.basis.changes(now)
-        if not changes:
-            return
-        if self.spec.backend != SIMULATOR:
-            message = (
-                f"{changes} changed meanwhile, and earlier latencies do not compare with new ones: start a new run"
+        elif self.spec.backend != SIMULATOR:
+            await self._keep_basis(timed[0])
+        elif changes := run.basis.changes(now):
+            await self._time_again(timed, changes)
+
+    async def _keep_basis(self, baseline: Candidate) -> None:
+        """Measure the baseline again on a device. Raise RunEnded if its basis differs from that of earlier latencies."""
+        now = self._evaluations.basis = await self._evaluations.measured_basis(baseline)
+        if changes := self.run_record.basis.changes(now):
+            raise RunEnded(
+                RunState.FINISHED,
+                f"{changes} changed meanwhile, and earlier latencies do not compare with new ones: start a new run",
             )
-            raise RunEnded(RunState.FINISHED, message)
+
+    async def _time_again(self, timed: Sequence[Candidate], changes: str) -> None:
+        """Evaluate the kernels of an earlier daemon again, and choose the best again. ``changes`` names what changed.
+
+        All new results are written in one transaction, so that no table ever mixes latencies of two bases.
+        """
+        store, run = self.parts.store, self.run_record
         told = f"timing {len(timed)} kernels again, because of a change of {changes}"
         await store.change(set_run_state, run.id, RunState.RUNNING, told)
         async with asyncio.TaskGroup() as tasks:
@@ -319,7 +327,7 @@ class Search:
         best = next((one for one in sorted(strict, key=rank) if beats(one, root)), root) if root else None
         keys = [found.result()[1] for found in again]
         led = best.id if best else None
-        await store.change(write_again, run.id, now, changes, list(zip(done, keys, strict=True)), led)
+        await store.change(write_again, run.id, self.parts.basis, changes, list(zip(done, keys, strict=True)), led)
         await store.change(set_run_state, run.id, RunState.RUNNING)
 
     async def _start(self, resumed: ResumeState) -> None:
@@ -425,7 +433,7 @@ class Search:
         run = self.run_record
         self._parents = parents = self._parents or await self._start_iteration()
         self._allowance = self._allowed(len(parents))
-        self._begun = asyncio.Semaphore(self.parts.ahead + int(str(self.parts.evaluator.statistics().get("slots", 0))))
+        self._unfinished = asyncio.Semaphore(self.parts.ahead + slots_reported(self.parts.evaluator))
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
         before = await self._pasts(parents)
         self._failure, self._carried_out = None, 0
@@ -508,7 +516,7 @@ class Search:
         pins, vetoes = frozenset(self.control.pinned), frozenset(self.control.vetoed)
         pool = {c.id: c for c in (self._need(self.baseline), *self._parents)}
         beam = select(pool.values(), self.strategy.width, pinned=pins, vetoed=vetoes)
-        return rank(beam[-1])[0] if len(beam) == self.strategy.width else None
+        return latency_us(beam[-1]) if len(beam) == self.strategy.width else None
 
     async def _start_iteration(self) -> tuple[Candidate, ...]:
         """Choose and store the parents of the next iteration."""
@@ -575,7 +583,7 @@ class Search:
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
         """Make one attempt at a plan, once the number of attempts without a result is below its limit."""
-        async with self._begun:
+        async with self._unfinished:
             await self._attempt(parent, place, plan, index, children)
 
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
@@ -657,7 +665,7 @@ class Search:
         if plan is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, index, number, step)
             run = self.run_record.id
-            below_us = min(one for one in (self._useful_below_us, rank(self._need(self.best))[0]) if one is not None)
+            below_us = min(one for one in (self._useful_below_us, latency_us(self._need(self.best))) if one is not None)
             asked = PlanRequest(self.parts.problem, run, self.iteration, model, place, 0, seed, below_us=below_us)
             proposed = await polisher.plan(asked)
             if proposed is None:
@@ -724,7 +732,7 @@ class Search:
                 pool |= {number: await self.parts.store.read(load_candidate, number) for number in missing}
                 continue
             pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
-            beam = next_beam(pool, width, baseline, pins, vetoes)
+            beam = fastest_beam(pool, width, baseline, pins, vetoes)
             waiting = [
                 c
                 for c in sorted(pool.values(), key=rank)

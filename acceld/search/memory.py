@@ -79,7 +79,7 @@ IDEAS = 3
 PLAYBOOK_CHARS = 6000
 """Limit on the characters of a person's playbook."""
 
-OPERATIONS: Mapping[str, str] = {
+OPERATION_WORDS: Mapping[str, str] = {
     "matmul": r"\b(nc_)?matmul\w*\b|\bdot\b|\bmma",
     "transpose": r"transpose",
     "exponential": r"\bexp\b|\bexpf\b|\bsoftmax\b",
@@ -266,7 +266,7 @@ def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
 def operations_of(*sources: str) -> frozenset[str]:
     """Return the kinds of operations (such as matmul or reduce) that occur in kernels' sources."""
     text = "\n".join(sources)
-    return frozenset(kind for kind, words in OPERATIONS.items() if re.search(words, text))
+    return frozenset(kind for kind, words in OPERATION_WORDS.items() if re.search(words, text))
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:

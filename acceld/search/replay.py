@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from acceld.events import BeamSelected, CandidateEvaluated, Event, IterationStarted
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
 from acceld.proposers.llm.extraction import extract_kernel, parse_plan
-from acceld.search.beam import is_selectable, next_beam, parents_of, rank
+from acceld.search.beam import fastest_beam, is_selectable, latency_us, parents_of
 from acceld.search.control import RunControl, follow
 from acceld.search.lineage import partner_of
 from acceld.search.strategies import strategy
@@ -205,7 +205,7 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
                 if baseline is not None:
                     pool |= {baseline.id: baseline}
                     pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
-                    fastest = next_beam(pool, plan.width, baseline, pins, vetoes)
+                    fastest = fastest_beam(pool, plan.width, baseline, pins, vetoes)
                     passed = sorted(
                         (c for c in children if is_selectable(c) and c.id not in vetoes), key=lambda c: c.order
                     )
@@ -258,7 +258,7 @@ def _names(numbers: Sequence[int], known: Mapping[int, Candidate]) -> str:
     def each() -> Iterator[str]:
         for number in numbers:
             candidate = known.get(number)
-            latency = rank(candidate)[0] if candidate is not None else float("inf")
+            latency = latency_us(candidate) if candidate is not None else float("inf")
             yield f"c{number} ({latency:.6g} µs)"
 
     return ", ".join(each()) or "(none)"

@@ -1,6 +1,6 @@
 """Keep totals (such as candidates by status), so that reading history is fast at any size.
 
-A total changes in the same transaction as the rows that it counts. ``EXPECTED`` has the queries that compute
+A total changes in the same transaction as the rows that it counts. ``TOTALS`` has the queries that compute
 each total from those rows. ``acceld doctor database`` compares their results with the stored totals.
 """
 
@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from acceld.store.writer import Transaction
 
 MICRO = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Some columns of a table of totals: the table, the columns of its key, and the query for the expected content."""
+
+    table: str
+    key: tuple[str, ...]
+    query: str
 
 
 def add(tx: Transaction, table: str, key: Mapping[str, Any], amounts: Mapping[str, Any]) -> None:
@@ -108,11 +118,18 @@ def micro(cost_usd: float | None) -> int:
     return 0 if cost_usd is None else int(cost_usd * MICRO + 0.5)
 
 
-EXPECTED: dict[str, str] = {
-    "run_statuses": """
+TOTALS: tuple[Total, ...] = (
+    Total(
+        "run_statuses",
+        ("run", "status"),
+        """
         SELECT run, status, count(*) AS candidates FROM candidates
         WHERE parent IS NOT NULL AND status IS NOT NULL GROUP BY run, status""",
-    "run_totals": """
+    ),
+    Total(
+        "run_totals",
+        ("run",),
+        """
         SELECT r.id AS run,
           (SELECT count(*) FROM plans p WHERE p.run = r.id) AS plans,
           (SELECT count(*) FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = r.id) AS attempts,
@@ -121,21 +138,37 @@ EXPECTED: dict[str, str] = {
           count(c.id) AS candidates, count(c.status) AS evaluated, ifnull(sum(c.status = 'passed'), 0) AS passed,
           ifnull(sum(c.status = 'passed' AND ifnull(c.parent_improved, 0)), 0) AS wins
         FROM runs r LEFT JOIN candidates c ON c.run = r.id AND c.parent IS NOT NULL GROUP BY r.id""",
-    "run_totals ": """
+    ),
+    Total(
+        "run_totals",
+        ("run",),
+        """
         SELECT r.id AS run, count(l.id) AS llm_calls, ifnull(sum(l.outcome <> 'answered'), 0) AS failed_calls,
           count(l.id) - count(l.cost_usd) AS unpriced_calls, ifnull(sum(l.input_tokens), 0) AS input_tokens,
           ifnull(sum(l.cached_tokens), 0) AS cached_tokens, ifnull(sum(l.output_tokens), 0) AS output_tokens,
           ifnull(sum(CAST(l.cost_usd * 1000000 + 0.5 AS INTEGER)), 0) AS cost_micro_usd
         FROM runs r LEFT JOIN llm_calls l ON l.run = r.id AND l.outcome IS NOT NULL GROUP BY r.id""",
-    "failure_totals": """
+    ),
+    Total(
+        "failure_totals",
+        ("workload", "chip", "status", "rule"),
+        """
         SELECT workload, chip, status, failure_rule AS rule, count(*) AS evaluations, max(id) AS last_evaluation
         FROM evaluations WHERE failure_rule IS NOT NULL GROUP BY workload, chip, status, failure_rule""",
-    "rule_totals": """
+    ),
+    Total(
+        "rule_totals",
+        ("rule", "workload"),
+        """
         SELECT p.rule AS rule, r.workload AS workload, count(c.status) AS candidates, sum(c.status = 'passed') AS passed,
           sum(c.status = 'passed' AND ifnull(c.parent_improved, 0)) AS wins
         FROM candidates c JOIN plans p ON p.id = c.plan JOIN runs r ON r.id = c.run
         WHERE p.rule <> '' AND c.status IS NOT NULL AND c.parent IS NOT NULL GROUP BY p.rule, r.workload""",
-    "model_totals": """
+    ),
+    Total(
+        "model_totals",
+        ("model", "role"),
+        """
         SELECT model, role, count(*) AS calls, sum(outcome <> 'answered') AS failed_calls,
           count(*) - count(cost_usd) AS unpriced_calls, ifnull(sum(input_tokens), 0) AS input_tokens,
           ifnull(sum(cached_tokens), 0) AS cached_tokens, ifnull(sum(output_tokens), 0) AS output_tokens,
@@ -143,21 +176,14 @@ EXPECTED: dict[str, str] = {
           ifnull(sum(CAST(cost_usd * 1000000 + 0.5 AS INTEGER)), 0) AS cost_micro_usd,
           ifnull(sum(CAST(latency_s * 1000 AS INTEGER)), 0) AS latency_ms
         FROM llm_calls WHERE outcome IS NOT NULL GROUP BY model, role""",
-    "evaluation_keys": """
+    ),
+    Total(
+        "evaluation_keys",
+        ("key",),
+        """
         SELECT key, workload, chip, count(*) AS evaluations, sum(status = 'passed') AS passed,
           min(latency_us) AS least_latency_us, max(latency_us) AS greatest_latency_us, max(id) AS last_evaluation
         FROM evaluations GROUP BY key""",
-}
-"""Queries that compute the expected content of each table of totals.
-
-Two queries fill ``run_totals``, so the key of one of them has a trailing space.
-"""
-
-KEYS: dict[str, tuple[str, ...]] = {
-    "run_statuses": ("run", "status"),
-    "run_totals": ("run",),
-    "failure_totals": ("workload", "chip", "status", "rule"),
-    "rule_totals": ("rule", "workload"),
-    "model_totals": ("model", "role"),
-    "evaluation_keys": ("key",),
-}
+    ),
+)
+"""Every table of totals. Two queries fill ``run_totals``: one counts a run's tree, the other its model calls."""

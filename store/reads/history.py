@@ -143,53 +143,53 @@ def query(
         found = _bounded(cursor, limit + 1)
         columns = tuple(column[0] for column in cursor.description)
         cursor.close()
-    except sqlite3.OperationalError as error:
-        if "interrupted" in str(error):
-            raise DeadlineError(
-                f"the query took longer than {time_limit_s:g} s and was ended",
-                hint="Read fewer rows with a WHERE condition, or allow more time.",
-            ) from error
-        if "readonly" in str(error) or "cannot modify" in str(error):
-            raise UsageError(
-                "the history can not be changed by SQL",
-                hint="Write a statement that reads, such as SELECT ... FROM history.",
-            ) from error
+    except (sqlite3.Error, sqlite3.Warning, UnicodeEncodeError) as error:
         connection.set_authorizer(None)
-        if sql.strip() in SAVED:
-            raise UsageError(
-                f"{sql.strip()} is the name of a saved query, not SQL", hint=f"acceld runs --saved {sql.strip()}"
-            ) from error
-        hint = _nearest(connection, str(error)) or "acceld query --tables lists tables, views and columns."
-        raise UsageError(f"SQL: {error}", hint=hint) from error
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            "the SQL statement holds half of a surrogate pair, which UTF-8 has no bytes for",
-            hint="Remove that character.",
-        ) from error
-    except (sqlite3.Warning, sqlite3.ProgrammingError, sqlite3.DatabaseError) as error:
-        if "use function" in str(error):
-            raise UsageError(
-                f"SQL: {error}",
-                hint="Queries may only call functions that compute on their arguments, such as round or json_extract.",
-            ) from error
-        if isinstance(error, sqlite3.DataError):
-            raise UsageError(
-                f"SQL: {error}",
-                hint=f"One value may have at most {_VALUE_BYTES >> 20} MiB: use substr() of long texts.",
-            ) from error
-        if "not authorized" in str(error) or "prohibited" in str(error):
-            raise UsageError(
-                "the history can not be changed by SQL",
-                hint="Write a statement that reads, such as SELECT ... FROM history.",
-            ) from error
-        raise UsageError(
-            f"SQL: {error}", hint="Write one statement that reads; docs/schema.md describes the tables."
-        ) from error
+        raise _explained(connection, sql, error, time_limit_s) from error
     finally:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
     return Table(columns, [tuple(_plain(value) for value in row) for row in found[:limit]], len(found) > limit)
+
+
+def _explained(
+    connection: sqlite3.Connection, sql: str, error: Exception, time_limit_s: float
+) -> DeadlineError | UsageError:
+    """Return the error for people for an ``error`` that SQLite raised for a query, with advice."""
+    text, name = str(error), sql.strip()
+    if isinstance(error, UnicodeEncodeError):
+        return UsageError(
+            "the SQL statement holds half of a surrogate pair, which UTF-8 has no bytes for",
+            hint="Remove that character.",
+        )
+    is_operational = isinstance(error, sqlite3.OperationalError)
+    if is_operational and "interrupted" in text:
+        return DeadlineError(
+            f"the query took longer than {time_limit_s:g} s and was ended",
+            hint="Read fewer rows with a WHERE condition, or allow more time.",
+        )
+    if "use function" in text:
+        hint = "Queries may only call functions that compute on their arguments, such as round or json_extract."
+        return UsageError(f"SQL: {text}", hint=hint)
+    if any(words in text for words in (_WRITES if is_operational else _DENIED)):
+        return UsageError(
+            "the history can not be changed by SQL",
+            hint="Write a statement that reads, such as SELECT ... FROM history.",
+        )
+    if isinstance(error, sqlite3.DataError):
+        hint = f"One value may have at most {_VALUE_BYTES >> 20} MiB: use substr() of long texts."
+    elif not is_operational:
+        hint = "Write one statement that reads; docs/schema.md describes the tables."
+    elif name in SAVED:
+        return UsageError(f"{name} is the name of a saved query, not SQL", hint=f"acceld runs --saved {name}")
+    else:
+        hint = _nearest(connection, text) or "acceld query --tables lists tables, views and columns."
+    return UsageError(f"SQL: {text}", hint=hint)
+
+
+_WRITES, _DENIED = ("readonly", "cannot modify"), ("not authorized", "prohibited")
+"""Words of SQLite's errors for a statement that would write: of operational errors, and of any other."""
 
 
 def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:

@@ -30,7 +30,7 @@ from acceld.devices.neuron.screen import Screen
 from acceld.devices.neuron.stopwatch import Stopwatch
 from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.case import Failed, RecentlyUsed
-from acceld.evaluate.evaluator import Ended, OrderedEvaluator, Started, running
+from acceld.evaluate.evaluator import Ended, OrderedEvaluator, Started, opened
 from acceld.evaluate.interface import EvaluationRequest, Evaluator
 from acceld.evaluate.queue import slots_of
 from acceld.evaluate.sandbox.jail import Level
@@ -95,7 +95,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._measured: RecentlyUsed[tuple[str, str, str], float] = RecentlyUsed(_REMEMBERED)
         self._screen = Screen()
 
-    async def find(self) -> int:
+    async def find_slots(self) -> int:
         """Find the toolchain and the cores, and return the number of evaluations that may run at the same time.
 
         Raise DeviceError if the toolchain or the cores are missing.
@@ -115,7 +115,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         Raise DeviceError if one of these steps fails, or if the machine has no sandbox and
         ``allow_unsandboxed`` is not set.
         """
-        config, found = self._config, running(self._found)
+        config, found = self._config, opened(self._found)
         if report.level < Level.L1 and not config.allow_unsandboxed:
             raise DeviceError(
                 "no sandbox works here, so nothing is compiled",
@@ -174,7 +174,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> NeuronCase:
         """Return the record of a new evaluation. Raise UsageError for a chip that this machine does not have."""
-        machine = running(self._machine)
+        machine = opened(self._machine)
         if request.chip != machine.chip:
             if machine.certain:
                 raise UsageError(
@@ -209,7 +209,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             )
 
     def _holds(self) -> str:
-        machine = running(self._machine)
+        machine = opened(self._machine)
         jail = {"strict": "the strict jail", "wide": "the wide jail"}.get(machine.compiler.jail, "no jail")
         return f"compiled by {machine.compiler.route} in {jail}"
 
@@ -219,7 +219,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         Return the result if the evaluation ends here, else None. It ends here if the kernel does not compile, if the
         simulator rejects it, or if screening decides not to measure it.
         """
-        builds, _, _ = running(self._work)
+        builds, _, _ = opened(self._work)
         request, kernel = case.request, case.request.kernel
         predicting = asyncio.create_task(self._predicted(request, kernel))
         try:
@@ -242,7 +242,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
 
         A wrong kernel is not timed, because a timing keeps a whole group of cores idle.
         """
-        _, checker, stopwatch = running(self._work)
+        _, checker, stopwatch = opened(self._work)
         if case.request.gate is not Gate.TIMING and (failed := await checker.pass_gates(case)) is not None:
             return failed
         timed = await stopwatch.time(case)
@@ -260,7 +260,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         """
         if gate is Gate.SEARCH:
             return None
-        weak = await self.weakness(case, running(self._children).admit)
+        weak = await self.weakness(case, opened(self._children).admit)
         if weak is not None:
             return Failed(Status.SUSPECT, weak, case.correctness(gate))
         return await self._left_to_chance(case)

@@ -31,7 +31,7 @@ from acceld.evaluate.correctness.distributions import OWN, hidden_variants, stri
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors, fresh_seed
 from acceld.evaluate.correctness.noise import NumpyFloor
-from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
+from acceld.evaluate.evaluator import OrderedEvaluator, Started, opened
 from acceld.evaluate.hosted.arena import Layout, lay_out, lay_out_apart
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Terms, TimedSession, WorkerRecord
 from acceld.evaluate.hosted.driver import STATIC_BYTES, Driver, Lease, job_of
@@ -98,7 +98,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._known: RecentlyUsed[tuple[tuple[str, str, str], Gate], Evaluation] = RecentlyUsed(_REMEMBERED)
         self._built: RecentlyUsed[tuple[str, str], Artefact | Failed] = RecentlyUsed(_REMEMBERED)
 
-    async def find(self) -> int:
+    async def find_slots(self) -> int:
         """Find the devices to time on, and return their number. Raises DeviceError if this machine can not run
         the backend.
         """
@@ -250,7 +250,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         failed = await self._try_everything(case)
         if failed is not None:
             return failed
-        weak = await self.weakness(case, running(self._bench).admit)
+        weak = await self.weakness(case, opened(self._bench).admit)
         return None if weak is None else Failed(Status.SUSPECT, weak, case.correctness(Gate.STRICT))
 
     def correctness(self, case: HostedCase) -> Correctness:
@@ -282,7 +282,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         settings = dict(await asyncio.to_thread(self._driver.settings, kernel.api))
         job = job_of(kernel, loaded.arguments, loaded.outputs, settings)
         key = (json.dumps(job, sort_keys=True), kernel.sha256)
-        self._built[key] = built = self._built.get(key) or await running(self._bench).build(job)
+        self._built[key] = built = self._built.get(key) or await opened(self._bench).build(job)
         return built
 
     async def _graded(
@@ -315,7 +315,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
         Return the kernel's record, the competitor's record or None, and the check of each call of the kernel.
         """
-        bench, loaded, built = running(self._bench), case.workload, case.artefact
+        bench, loaded, built = opened(self._bench), case.workload, case.artefact
         with case.stage("generate"):
             batches = await bench.generate(loaded, layout, draws)
         try:
@@ -499,7 +499,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         # A device's clock does not include the cost of an empty call. The cost is then an upper bound of what the clock
         # reads.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
-        return overhead_of(await running(self._bench).empty(layout, lease, calls), self._driver.clock)
+        return overhead_of(await opened(self._bench).empty(layout, lease, calls), self._driver.clock)
 
     def _profile(self, case: HostedCase, found: Measured) -> Profile:
         """Return the profile of a measured kernel."""

@@ -58,7 +58,7 @@ def grade(
         if one.refused:
             if draw.variant == OWN:
                 raise own_inputs_refused(case.workload, one.refused)
-            case.refused(draw.variant, one.refused)
+            case.untried(draw.variant, one.refused)
             continue
         numpy_floor = floors.of_numpy(case.workload, draw.variant)
         assert numpy_floor is not None, "checking learned it"

@@ -25,6 +25,7 @@ from acceld.evaluate.correctness.gates import (
     EXPENSIVE_S,
     Seeds,
     Trial,
+    TrialResult,
     check_errors,
     first_failure,
     fresh_seed,
@@ -268,13 +269,7 @@ class Checker:
             if case.request.priority is Priority.BASELINE:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
-            result = check_errors(loaded, trial, tried.errors, data.floors, None)
-            if not result.check.passed and (result.errors.finite or is_banded(trial.variant)):
-                noise = await self._noise_of_baseline(case, data, trial)
-                result = check_errors(loaded, trial, tried.errors, data.floors, noise)
-                if near(result.check):
-                    floors = await self._floors_here(loaded, trial)
-                    result = check_errors(loaded, trial, tried.errors, floors or data.floors, noise)
+            result = await self._compared(case, data, trial, tried.errors)
             if not result.check.passed and not tried.settled:
                 again = Trial(trial.variant, trial.seed, again=True)
                 cause = await self._children.attempt(case.traced, data, again, self._deadline_s(loaded))
@@ -292,6 +287,21 @@ class Checker:
         if failed is not None and trial.shuffled:
             return replace(failed, failure=replace(failed.failure, rule="affine_order"))
         return failed
+
+    async def _compared(self, case: TracedCase, data: DataSet, trial: Trial, errors: tuple[Errors, ...]) -> TrialResult:
+        """Return the result of one trial. What costs most, the noise of the baseline and of numpy on the same inputs, is
+        measured only if it can decide.
+        """
+        loaded = case.workload
+        result = check_errors(loaded, trial, errors, data.floors, None)
+        if result.check.passed or not (result.errors.finite or is_banded(trial.variant)):
+            return result
+        noise = await self._noise_of_baseline(case, data, trial)
+        result = check_errors(loaded, trial, errors, data.floors, noise)
+        if not near(result.check):
+            return result
+        floors = await self._floors_here(loaded, trial)
+        return check_errors(loaded, trial, errors, floors or data.floors, noise)
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of the workload's baseline on a variant, one for each piece of the outputs.

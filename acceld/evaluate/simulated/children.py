@@ -549,7 +549,7 @@ class Children:
                 return
         if trial.variant == OWN:
             raise own_inputs_refused(loaded, data.reason)
-        case.refused(trial.name, data.reason, trial)
+        case.untried(trial.name, data.reason, trial)
         yield None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail, begun: int) -> tuple[Outcome, Reply]:

@@ -16,7 +16,7 @@ from acceld.config import EvaluateConfig
 from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import RunSeeds, Seeds
-from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
+from acceld.evaluate.evaluator import OrderedEvaluator, Started, opened
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.evaluate.opinion import API, RULE, Judge, Opinion, find_judge
 from acceld.evaluate.sandbox.jail import Level
@@ -154,7 +154,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         """
         case = TracedCase(request, None)
         try:
-            failed = await self._refuse(request.kernel) or await running(self._work).timer.time(case, arguments)
+            failed = await self._refuse(request.kernel) or await opened(self._work).timer.time(case, arguments)
             return self._result(case, failed or Status.UNCHECKED)
         finally:
             case.close()
@@ -169,7 +169,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         The data set of a baseline or of a person's kernel is made meanwhile, if a slot is free. Such a kernel
         runs on data in any case.
         """
-        request, work = case.request, running(self._work)
+        request, work = case.request, opened(self._work)
 
         def begin() -> None:
             surely = request.priority in (Priority.PERSON, Priority.BASELINE) and request.gate is not Gate.TIMING
@@ -202,15 +202,16 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         request, loaded = case.request, case.workload
         if gate is Gate.STRICT and (ahead := self._ahead.get((request.run, loaded.hash))) is not None:
             ahead.enough()
-        failed = await self._check(case, gate)
-        if failed is None and gate is Gate.SEARCH and request.priority is Priority.BASELINE and request.run:
-            await self._begin_ahead(case)
-        if failed is None and gate is Gate.STRICT and not case.request.kernel.trusted:
-            failed = await running(self._work).checker.read_again(case)
-        if failed is None and gate is Gate.STRICT:
-            self._noted(case)
-            failed = await self._second_opinion(case)
-        return failed
+        if (failed := await self._gate_result(case, gate)) is not None:
+            return failed
+        if gate is Gate.SEARCH:
+            if request.priority is Priority.BASELINE and request.run:
+                await self._begin_ahead(case)
+            return None
+        if not request.kernel.trusted and (failed := await opened(self._work).checker.read_again(case)) is not None:
+            return failed
+        self._noted(case)
+        return await self._second_opinion(case)
 
     async def _begin_ahead(self, case: TracedCase) -> None:
         """Prepare the strict gate of the run in the background, whenever a slot is free.
@@ -218,7 +219,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         Nothing more is prepared for an earlier run. Work for an earlier run, which may be paused, would take the
         processor from this run.
         """
-        run, loaded, work = case.request.run, case.workload, running(self._work)
+        run, loaded, work = case.request.run, case.workload, opened(self._work)
         if (run, loaded.hash) in self._ahead:
             return
         self._ahead = {key: ahead for key, ahead in self._ahead.items() if not ahead.done}
@@ -240,7 +241,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         key = (loaded.hash, request.chip, request.kernel.sha256)
         if key not in self._opinions:
             with case.stage("second opinion"):
-                children = running(self._work).children
+                children = opened(self._work).children
                 async with children.data_set(loaded, OWN, PAPER_SEEDS[0]) as data:
                     if isinstance(data, UnusedVariant):
                         return None
@@ -257,10 +258,11 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
                 return Failed(Status.SUSPECT, Failure(RULE, one.text, hint="ask again, or set evaluate.second_opinion"))
         return None
 
-    async def _check(self, case: TracedCase, gate: Gate) -> Failed | None:
+    async def _gate_result(self, case: TracedCase, gate: Gate) -> Failed | None:
+        """Return the failure of the program at a gate, or None: the known result, or that of running the gate now."""
         if case.request.practice:
             seeds = Seeds(f"practice {case.request.run}".encode())
-            return await running(self._work).checker.pass_gate(case, gate, seeds)
+            return await opened(self._work).checker.pass_gate(case, gate, seeds)
         if gate is Gate.SEARCH:
             case.known, case.reused = self._known.keep(case.program, Known), True
         known = case.known
@@ -269,7 +271,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         if gate in known.checks or (gate is Gate.SEARCH and Gate.STRICT in known.checks):
             return None
         case.reused = False
-        checker, seeds = running(self._work).checker, self._seeds.of(case.request.run, case.workload)
+        checker, seeds = opened(self._work).checker, self._seeds.of(case.request.run, case.workload)
         early = case.early if gate is Gate.SEARCH else None
         failed = await (early.result() if early is not None else checker.pass_gate(case, gate, seeds))
         if failed is not None:

@@ -22,7 +22,7 @@ class Call:
     signature: str
     """The function's parameters, such as ``(dst, src)``; empty if the simulator does not support the function."""
     state: str
-    """``supported``, or ``unsupported:`` and the reason."""
+    """``supported``, perhaps with a remark, or ``unsupported:`` and the reason."""
     text: str = ""
 
 
@@ -59,7 +59,7 @@ def _calls() -> Iterator[Call]:
     for module, states in {**SURFACE, **surface()}.items():
         api = "nki_legacy" if module.startswith("neuronxcc") else "nki"
         for name, state in states.items():
-            function = offered.get(module, {}).get(name) if state == "supported" else None
+            function = offered.get(module, {}).get(name) if state.startswith("supported") else None
             signature, text = _described(function) if callable(function) else ("", "")
             yield Call(module, name, api, signature, state, text)
 

@@ -174,8 +174,9 @@ class Operation:
     traits: Trait
     generation: int
     cycles: float | None
-    """Cycles for each element of a partition; None if :mod:`acceld.nki.timing.cost` has a formula. Those of gathers, searches
-    and partition_reduce are guesses, since no figure is published.
+    """Cycles for each element of a partition on an element-wise engine; None if :mod:`acceld.nki.timing.cost` has a
+    formula. No figure is published for gathers, ``topk``, ``nonzero_with_count`` and ``partition_reduce``: theirs are
+    guesses.
     """
 
     @property
@@ -270,7 +271,7 @@ OPS: dict[str, Operation] = {
     ),
     "shuffle": entry(
         "partition q*32+i of dst = partition q*32+lanes[i] of src; 255 leaves dst alone",
-        "dst", "src:tile", attrs="lanes!", engines="V",
+        "dst", "src:tile", attrs="lanes!", engines="V", cycles=1,
     ),
     "broadcast_partition": entry(
         "every partition of dst = the one partition of src",
@@ -293,20 +294,20 @@ OPS: dict[str, Operation] = {
     ),
     "transpose": entry(
         "dst[F, P] = src[P, F]",
-        "dst", "src:tile", attrs="hidden", engines="TV", traits="whole packed",
+        "dst", "src:tile", attrs="hidden", engines="TV", traits="whole packed", cycles=1,
     ),
     # element-wise
     "activation": entry(
         "dst = func(data * scale + bias), bias and scale immediates or (P, 1) tiles; with reduce_op the values are "
         "also reduced along the free axes into reduce_res",
         "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="SG",
-        traits="whole elementwise rounds in_place",
+        traits="whole elementwise rounds in_place", cycles=1,
     ),
     "activate2": entry(
         "dst = func((data op0 operand0) op1 operand1); prelu multiplies negative values by slope",
         "dst reduce_res?", "data:tile operand0:scalar operand1:scalar slope?:scalar",
         attrs="func! op0 op1 reverse0 reverse1 reduce_op reduce_cmd", engines="SG",
-        traits="whole elementwise rounds", generation=4,
+        traits="whole elementwise rounds", generation=4, cycles=1,
     ),
     "tensor_tensor": entry(
         "dst = data1 op data2, of equal sizes (neuronxcc.nki repeats axes of one element)",
@@ -323,7 +324,7 @@ OPS: dict[str, Operation] = {
         "running reduction r[i] = (data[i] op0 operand0) op1 r[i-1] along the free axis; r[-1] is the operation's "
         "identity, with reduce_cmd 'load_reduce' operand1, with 'reduce' what the engine's register holds",
         "dst", "data:tile operand0:scalar operand1?:scalar", attrs="op0! op1! reduce_cmd", engines="V",
-        traits="whole elementwise",
+        traits="whole elementwise", cycles=1,
     ),
     "scalar_tensor_tensor": entry(
         "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile; with reduce_op also reduced along the "
@@ -339,7 +340,7 @@ OPS: dict[str, Operation] = {
     "exponential": entry(
         "dst = exp(data - max)",
         "dst reduce_res?", "data:tile max_value:scalar", attrs="reduce_cmd reduce_init", engines="V",
-        traits="whole elementwise", generation=4,
+        traits="whole elementwise", generation=4, cycles=1,
     ),
     "select": entry(
         "dst = on_true where predicate else on_false (a tile or an immediate)",
@@ -348,7 +349,7 @@ OPS: dict[str, Operation] = {
     ),
     "dropout": entry(
         "zeroes elements at random",
-        "dst", "data:tile probability", engines="V", traits="whole elementwise",
+        "dst", "data:tile probability", engines="V", traits="whole elementwise", cycles=1,
     ),
     # reductions and scans
     "tensor_reduce": entry(
@@ -367,11 +368,11 @@ OPS: dict[str, Operation] = {
     "scan": entry(
         "r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axis, r[-1] = initial",
         "dst", "data0:tile data1:tile initial:scalar", attrs="op0! op1! reverse0 reverse1", engines="V",
-        traits="whole elementwise two_tiles rounds",
+        traits="whole elementwise two_tiles rounds", cycles=2,
     ),
     "bn_stats": entry(
         "per partition: count, mean, variance*count of the even elements, then of the odd ones",
-        "dst", "data:tile", space="src", engines="V", traits="by_row",
+        "dst", "data:tile", space="src", engines="V", traits="by_row", cycles=1,
     ),
     "bn_aggr": entry(
         "mean and variance from (count, mean, variance*count) triples",
@@ -390,19 +391,19 @@ OPS: dict[str, Operation] = {
         "dst = on_true where (i + range_start) cmp0 bound0 and cmp1 bound1 for free index i",
         "dst reduce_res?", "on_true:tile bound0:scalar bound1:scalar",
         attrs="cmp0! cmp1! range_start on_false reduce_op reduce_cmd", engines="V", traits="whole elementwise",
-        generation=3,
+        generation=3, cycles=1,
     ),
     "max8": entry(
         "the eight greatest of each partition, descending",
-        "dst", "data:tile", space="src", engines="V", traits="by_row",
+        "dst", "data:tile", space="src", engines="V", traits="by_row", cycles=1,
     ),
     "find_index8": entry(
         "first position of each of eight values",
-        "dst", "data:tile values:tile", space="src", engines="V", traits="by_row",
+        "dst", "data:tile values:tile", space="src", engines="V", traits="by_row", cycles=1,
     ),
     "match_replace8": entry(
         "replaces the first match of eight values",
-        "dst index?", "data:tile values:tile", attrs="imm", space="src", engines="V", traits="by_row",
+        "dst index?", "data:tile values:tile", attrs="imm", space="src", engines="V", traits="by_row", cycles=1,
     ),
     "local_gather": entry(
         "gather along the free axis inside groups of sixteen partitions",
@@ -438,15 +439,15 @@ OPS: dict[str, Operation] = {
     ),
     "random": entry(
         "uniform values in [low, high)",
-        "dst", "low? high?", memory="any", traits="whole",
+        "dst", "low? high?", memory="any", traits="whole", cycles=1,
     ),
     "random_state_load": entry(
         "state of the engine's generators (XORWOW, six words each) = the row of each partition",
-        "", "data:tile", space="src", engines="GV", memory="sbuf", traits="control", generation=3,
+        "", "data:tile", space="src", engines="GV", memory="sbuf", traits="control", generation=3, cycles=1,
     ),
     "random_state_store": entry(
         "dst = state of the engine's generators",
-        "dst", "", engines="GV", traits="whole control", generation=3,
+        "dst", "", engines="GV", traits="whole control", generation=3, cycles=1,
     ),
     # microscaling
     "quantize_mx": entry(

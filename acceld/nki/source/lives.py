@@ -34,18 +34,18 @@ from acceld.nki.source.spans import parsed
 from acceld.nki.source.syntax import (
     DECLARATIONS,
     NO_TILES,
-    OPERATIONS,
     PRODUCTS,
     below,
     blocks,
     is_straight,
+    known_functions,
     names_in,
     root,
     uncached_names_in,
 )
 
-_OVERWRITES = OPERATIONS["nki"] - frozenset({*PRODUCTS, "nc_stream_shuffle"})
-"""Instructions that write every element of the tile ``dst``."""
+_KEEP_ELEMENTS = frozenset({*PRODUCTS, "nc_stream_shuffle"})
+"""Instructions that may keep what elements of the tile ``dst`` hold, or add to it."""
 _LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "unique_indices"})
 """Arguments with which an instruction may leave elements of ``dst`` unchanged."""
 
@@ -168,7 +168,9 @@ def _overwritten(statement: ast.stmt) -> str:
 def _destination(statement: ast.stmt) -> ast.Name | None:
     """Return the node that names the tile which a statement overwrites completely; None for other statements."""
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=function)) as call) if function in _OVERWRITES:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=function)) as call) if (
+            function in known_functions("nki") and function not in _KEEP_ELEMENTS
+        ):
             given = {one.arg: one.value for one in call.keywords}
             destination = given.get("dst") or (call.args[0] if call.args else None)
             if isinstance(destination, ast.Name) and not _LEAVES_ELEMENTS & given.keys():

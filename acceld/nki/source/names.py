@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from acceld.editing import Edits, SourceText
 from acceld.nki.entry import kernel_functions
 from acceld.nki.source.spans import is_alone, parsed
-from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below, called, numbers, walked
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, below, called, known_functions, numbers, walked
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -37,7 +37,6 @@ _DTYPES = frozenset("dtype float32 bfloat16 float16 tfloat32 int32 uint8 int8 fl
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
 """Nodes around a value in which the value needs no parentheses."""
-_MAKES_TILE = OPERATIONS["nki"] | OPERATIONS["nki_legacy"] | {*DECLARATIONS, "reshape"}
 _CHANGES_LIST = frozenset("append clear extend insert pop remove reverse sort update".split())
 _ROUNDS = 8
 
@@ -269,7 +268,15 @@ def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) ->
 
 def _makes_tile(value: ast.expr) -> bool:
     """Tell whether ``value`` is a call that makes a tile or tensor, such as ``nl.load(...)``."""
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MAKES_TILE
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    name = value.func.attr
+    return (
+        name in DECLARATIONS
+        or name == "reshape"
+        or name in known_functions("nki")
+        or name in known_functions("nki_legacy")
+    )
 
 
 def _is_part(part: ast.expr, indices: frozenset[str]) -> bool:

@@ -27,7 +27,6 @@ from acceld.nki.source.syntax import (
     DECLARATIONS,
     LOOPS,
     NO_TILES,
-    OPERATIONS,
     REDUCING,
     Access,
     Buffer,
@@ -37,6 +36,7 @@ from acceld.nki.source.syntax import (
     Statement,
     below,
     bindings,
+    known_functions,
     names_in,
     root,
     walked,
@@ -384,7 +384,7 @@ class SourceReader(ExpressionReader):
         statement.target = self.access(destination) if destination is not None else None
         if (
             statement.target is None
-            or op not in OPERATIONS[self.api]
+            or op not in known_functions(self.api)
             or any(name.startswith("argument") for name in statement.args)
         ):
             statement.kind = "other"

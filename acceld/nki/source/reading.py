@@ -18,7 +18,6 @@ from acceld.nki.source.syntax import (
     COPIES,
     LOADS,
     NO_TILES,
-    OPERATIONS,
     PRODUCTS,
     Access,
     Binary,
@@ -29,6 +28,7 @@ from acceld.nki.source.syntax import (
     accesses,
     bindings,
     flatten,
+    known_functions,
     names_in,
     value_of,
     walked,
@@ -398,7 +398,7 @@ class KernelModule(SourceReader):
             return None if found is None or None in found else tuple(extent for extent in found if extent is not None)
         if statement.op in _SHAPED:
             return self._made(statement)
-        if statement.op not in OPERATIONS[self.api] and statement.op not in ("expression", "accumulate"):
+        if statement.op not in known_functions(self.api) and statement.op not in ("expression", "accumulate"):
             return None
         operands = [
             access

@@ -6,20 +6,24 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 
+from acceld.nki.ir.operations import Trait, having
 from acceld.nki.source.affine import Affine
+from acceld.nki.source.signatures import positional
 
 LOOPS = ("affine_range", "sequential_range", "static_range", "range")
 DECLARATIONS = ("ndarray", "zeros", "full", "ones", "shared_constant")
 BINARY = "add subtract multiply divide maximum minimum power".split()
 UNARY = "exp log sqrt rsqrt square tanh sigmoid silu gelu relu erf sin cos reciprocal negative abs".split()
 
+ELEMENTWISE = having(Trait.WHOLE | Trait.ELEMENTWISE | Trait.IN_PLACE)
+"""Instructions that compute each element of their result from the same elements of their operands."""
 _IN_BOTH = frozenset(
-    "memset activation activation_reduce tensor_reduce tensor_copy tensor_scalar tensor_tensor reciprocal nc_matmul "
-    "nc_transpose tensor_scalar_reduce tensor_tensor_scan scalar_tensor_tensor bn_stats bn_aggr".split()
+    "memset activation_reduce tensor_reduce tensor_copy nc_matmul nc_transpose tensor_scalar_reduce tensor_tensor_scan "
+    "bn_stats bn_aggr".split()
 )
-OPERATIONS = {
+_LISTED = {
     "nki": _IN_BOTH
     | {"dma_copy", "dma_transpose", "nc_stream_shuffle", "iota", "affine_select"}
     | {"select_reduce", "max8", "nc_find_index8", "nc_n_gather"},
@@ -28,7 +32,17 @@ OPERATIONS = {
     | frozenset(BINARY)
     | frozenset(UNARY),
 }
-"""Functions whose results and operands are understood, by API. Statements with any other function are opaque."""
+"""Functions that are understood although no trait of an operation says so, by API."""
+
+
+@cache
+def known_functions(api: str) -> frozenset[str]:
+    """Return the functions of ``api`` whose results and operands are understood: those that are listed, and each
+    function of ``isa`` with the name of an element-wise instruction. Statements with any other function are opaque.
+    """
+    return _LISTED[api] | (ELEMENTWISE & positional(api, "isa").keys())
+
+
 REDUCING = ("activation_reduce", "tensor_scalar_reduce")
 """Functions that reduce their result in addition to writing it. By default the reduction starts anew, without the sum
 in the engine's registers.

@@ -23,6 +23,14 @@ DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose", "exchange"})
 REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "register_alu"})
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
+_HALF = 2
+"""Bytes of half a 32-bit value."""
+_SCALAR_EACH_CYCLE = frozenset({"copy", "tensor_scalar", "reciprocal", "loop_reduce", "memset"})
+"""Operations of which the scalar engine computes an element in each cycle, and another engine not always."""
+_ONE_TILE = frozenset({"copy", "tensor_scalar"})
+"""Operations on one tile that the vector engine may run at a multiple of its rate."""
+_TWO_TILES = frozenset({"tensor_tensor", "scalar_tensor_tensor", "select", "copy_predicated", "loop_reduce"})
+"""Operations that read two tiles."""
 QUARTERS = 4
 """Number of groups of DMA engines. Each group serves 32 partitions. A tile of at most 32 partitions begins at a
 multiple of 32.
@@ -373,15 +381,16 @@ class CostModel:
     ) -> float:
         elements = float(prod(shape[1:])) if shape else 1.0
         cycles = self._cycles(instruction, engine, elements, handed_over)
+        has_second_result = len(instruction.dsts) > 1  # written by an instruction of its own, of the least interval
         if engine is Engine.SCALAR:
             busy = self._scalar_us(cycles)
-            if len(instruction.dsts) > 1:
+            if has_second_result:
                 busy += self.params.min_interval_cycles / (1000 * self.chip.scalar_ghz)
             return busy
         if engine is Engine.GPSIMD:
             return (self.params.gpsimd_start_cycles + cycles) / (1000 * self.chip.gpsimd_ghz)
         if engine is Engine.VECTOR:
-            if len(instruction.dsts) > 1:
+            if has_second_result:
                 cycles += self.params.min_interval_cycles
             if self._doubled(instruction):
                 # the fixed cost is the same at both rates, so it is computed from the cycles at the single rate
@@ -399,50 +408,53 @@ class CostModel:
 
         ``n`` is the number of elements in one partition.
         """
-        op = instruction.op
-        if engine is Engine.SCALAR and op in _SCALAR_OPS:
+        op, on_vector, on_gpsimd = instruction.op, engine is Engine.VECTOR, engine is Engine.GPSIMD
+        if engine is Engine.SCALAR and op in _SCALAR_EACH_CYCLE:
             return n
-        if engine in (Engine.GPSIMD, Engine.VECTOR) and _is_slow(instruction) and (engine is Engine.GPSIMD or n > FEW):
+        # the vector engine computes few elements within its least interval, even at a quarter of its rate
+        if _is_slow(instruction) and (on_gpsimd or (on_vector and n > FEW)):
             return 4 * n
-        if op in _VECTOR_SINGLE:
-            if engine is Engine.VECTOR and self._doubled(instruction):
+        if op in _ONE_TILE:
+            if on_vector and self._doubled(instruction):
                 return n / 2
-            return n / (self._narrow_gain(instruction, 4.0) if engine is Engine.VECTOR else 1.0)
-        if op in ("tensor_tensor", "scalar_tensor_tensor", "select", "copy_predicated", "loop_reduce"):
-            if engine is Engine.GPSIMD:
+            return n / self._narrow_gain(instruction, 4.0) if on_vector else n
+        if op in _TWO_TILES:
+            if on_gpsimd:
                 return 2.0 * n
-            factor = self._two_operand_factor(instruction, n, handed_over)
+            factor = self._two_tiles_factor(instruction, n, handed_over)
             return n * factor + (self.params.pair_cycles if factor > 1.0 else 0)
         if op == "reciprocal":
             return self.params.reciprocal_factor * n
-        if op == "scan":
-            return 2 * n
         if op == "tensor_reduce":
-            fast = engine is Engine.VECTOR and instruction.attr("op") in ("add", "max")
-            return n / 2 if fast and self._all_bfloat16(instruction) else n
+            is_fast = on_vector and instruction.attr("op") in ("add", "max") and self._all_bfloat16(instruction)
+            return n / 2 if is_fast else n
         if op == "memset":
-            narrow = self.dtype(instruction.dsts[0]) in NARROW and instruction.srcs[0] == 0
-            return n / 2 if narrow else n
+            is_fast = self.dtype(instruction.dsts[0]) in NARROW and instruction.srcs[0] == 0
+            return n / 2 if is_fast else n
         if op == "bn_aggr":
             return 13 * n / 3
         if op in OPS and (each := OPS[op].cycles) is not None:
             return each * n
         raise MissingRule(f"no cost rule for {op} (line {instruction.line})", hint="add one in acceld.nki.timing.cost")
 
-    def _two_operand_factor(self, instruction: Instruction, n: float, handed_over: bool) -> float:
-        # True if one machine instruction covers the columns of several iterations
-        merged = n > prod(instruction.dsts[0].shape[1:])
-        tiles = [src for src in instruction.srcs if isinstance(src, Access) and (merged or prod(src.shape[1:]) > 1)]
-        in_psum = [self.buffers[tile.buffer].space is Space.PSUM for tile in tiles]
-        if handed_over or any(in_psum) or len(tiles) < 2:
+    def _two_tiles_factor(self, instruction: Instruction, n: float, handed_over: bool) -> float:
+        """Return the cycles in which the vector engine computes an element of two tiles.
+
+        The factor is 2 if both tiles are in SBUF, and 1 if one is in PSUM or has one element in each partition. Fast modes
+        for 16-bit values halve it.
+        """
+        width = prod(instruction.dsts[0].shape[1:])
+        is_merged = n > width  # one machine instruction covers the columns of several iterations
+        tiles = [src for src in instruction.srcs if isinstance(src, Access) and (is_merged or prod(src.shape[1:]) > 1)]
+        any_in_psum = handed_over or any(self.buffers[tile.buffer].space is Space.PSUM for tile in tiles)
+        if any_in_psum or len(tiles) < 2:
             return 1.0
-        simple = instruction.attr("op") in ("add", "multiply", "subtract")
         if self.chip.fast_16bit_vector:
             return 0.5 if instruction.op == "tensor_tensor" and self._all_narrow(instruction) else 1.0
-        # columns of width 1 that were merged may not be neighbors in memory
-        known = not merged or prod(instruction.dsts[0].shape[1:]) > 1
-        fast = simple and known and self._all_bfloat16(instruction) and self._neighbors(instruction)
-        return 1.0 if fast else 2.0
+        is_simple = instruction.attr("op") in ("add", "multiply", "subtract")
+        is_known = not is_merged or width > 1  # merged columns of width 1 may not be neighbors in memory
+        is_fast = is_simple and is_known and self._all_bfloat16(instruction) and self._neighbors(instruction)
+        return 1.0 if is_fast else 2.0
 
     def _doubled(self, instruction: Instruction) -> bool:
         """Tell whether the vector engine runs the instruction at its double rate for float32.
@@ -532,15 +544,6 @@ def _reached(begin: Iterable[int], edges: Mapping[int, Iterable[int]]) -> set[in
         found.update(new)
         left += new
     return found
-
-
-_HALF = 2
-"""Bytes of half a 32-bit value."""
-_SCALAR_OPS = frozenset({"activation", "activate2", "copy", "tensor_scalar", "reciprocal", "loop_reduce", "memset"})
-_VECTOR_SINGLE = frozenset(
-    "copy tensor_scalar activation activate2 transpose shuffle bn_stats dropout range_select max8 find_index8 "
-    "match_replace8 tensor_scalar_cumulative exponential random random_state_load random_state_store".split()
-)
 
 
 def _tile(operand: Operand) -> Access:

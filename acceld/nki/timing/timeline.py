@@ -458,7 +458,7 @@ def _assemble(
         hot_spots=_hot_spots(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
         binding=bound_by,
         unproven=(
-            *(_issued(transfers, params) if starts_us > latency else ()),
+            *((_issued(transfers, params),) if starts_us > latency else ()),
             *_unproven(program, params, bound_by, begin_us + params.kernel_end_us, latency),
         )
         if known
@@ -546,16 +546,15 @@ NOTED_SHARE = 0.01
 """Least share of the latency that an unproven part must have to be named."""
 
 
-def _issued(transfers: int, params: TimelineParams) -> tuple[str, ...]:
-    """Return, as a tuple of one text, the warning that the chip may start the kernel's transfers one after another,
-    which takes longer than predicted.
+def _issued(transfers: int, params: TimelineParams) -> str:
+    """Return the warning that the chip may start the kernel's transfers one after another, which takes longer than
+    predicted.
     """
     issued_us = transfers * params.issue_us
-    text = (
+    return (
         f"{transfers} transfers start one after the other, at least {params.issue_us:g} us apart, if their descriptors are made "
         f"at run time: {issued_us:.4g} us, which is not modelled. Move more with each transfer"
     )
-    return (text,)
 
 
 def _unproven(
@@ -597,14 +596,10 @@ def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot,
 
 def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]) -> str:
     """Return a short text that names the bottleneck, such as ``DMA 84 %``."""
-    name = max(engines, key=lambda engine: engines[engine])
-    percent = round(100 * engines[name] / latency)
-    label = "DMA" if name == "dma" else name
-    text = f"{label} {percent} %"
-    if percent < 60:
-        second = sorted(engines, key=lambda engine: -engines[engine])[1]
-        other = "DMA" if second == "dma" else second
-        text = f"waiting: {text}, {other} {round(100 * engines[second] / latency)} %"
+    name, second = sorted(engines, key=lambda engine: -engines[engine])[:2]
+    percents = {one: round(100 * engines[one] / latency) for one in (name, second)}
+    first, other = (f"{'DMA' if one == 'dma' else one} {percent} %" for one, percent in percents.items())
+    text = first if percents[name] >= 60 else f"waiting: {first}, {other}"
     if name == "dma" and rows:
         common = max(rows, key=lambda size: rows[size] * max(size, 512))
         text += f", {common} B rows"

@@ -12,8 +12,8 @@ from acceld.nki.timing.calibration import Calibration
 from acceld.nki.timing.parameters import PARAMS_VERSION
 
 _SIMULATOR = Path(__file__).parents[1]
-_ASIDE = ("port",)
-"""Folders of the simulator whose code does not affect predictions."""
+ASIDE = ("port", "source")
+"""Packages of the simulator that no traced, checked, executed or timed kernel uses: they only read and write source."""
 
 
 @cache
@@ -31,7 +31,7 @@ def sources() -> list[Path]:
 
     Compiled code is left out, because it only repeats some of these files.
     """
-    kept = [path for path in _SIMULATOR.rglob("*.py") if path.relative_to(_SIMULATOR).parts[0] not in _ASIDE]
+    kept = [path for path in _SIMULATOR.rglob("*.py") if path.relative_to(_SIMULATOR).parts[0] not in ASIDE]
     return [*sorted(kept), Path(chips.__file__)]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from acceld.nki.ir.program import Access, Engine, Instruction, Loop, Role, Space
-from acceld.nki.verify.operations import InstructionCheck
+from acceld.nki.verify.instructions import InstructionCheck
 
 REPORTED = "reported for nki on trn1, SDK 2.32"
 _GPSIMD_LACKS = frozenset({"tensor_tensor", "tensor_scalar", "scalar_tensor_tensor"})

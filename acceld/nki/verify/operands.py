@@ -29,8 +29,8 @@ from acceld.nki.ir.operations import (
 from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space
 from acceld.nki.verify.findings import Report
+from acceld.nki.verify.instructions import InstructionCheck, OwnRules
 from acceld.nki.verify.limits import RuleBook
-from acceld.nki.verify.operations import InstructionCheck, Operations
 
 _TWO_TILES, _ELEMENTWISE, _PACKED = having(Trait.TWO_TILES), having(Trait.ELEMENTWISE), having(Trait.PACKED)
 _ACROSS = having(Trait.ACROSS)
@@ -42,7 +42,7 @@ class Operands(InstructionCheck):
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
         self._fine: set[object] = set()
-        self._operations = Operations(report, rules)
+        self._own = OwnRules(report, rules)
 
     def check(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         """Check all rules for the operands of one instruction."""
@@ -61,7 +61,7 @@ class Operands(InstructionCheck):
         if not self.rules.legacy:
             self._functions(instruction)
             self._operand_types(instruction)
-        self._operations.check(instruction)
+        self._own.check(instruction)
         if self.report.noted == before:
             self._fine.add(key)
 

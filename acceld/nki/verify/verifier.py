@@ -54,7 +54,7 @@ def _check(report: Report, rules: RuleBook | None) -> None:
         return
     loops = program.loops
     accesses = Accesses(report, rules, loops)
-    operands, reported = Operands(report, rules), CurrentOnTrn1(report, rules)
+    operands, on_trn1 = Operands(report, rules), CurrentOnTrn1(report, rules)
     accesses.buffers()
     uses = Uses(structure.likeness)
     fine: set[int] = set()
@@ -68,11 +68,12 @@ def _check(report: Report, rules: RuleBook | None) -> None:
         like = structure.sound[id(instruction)]
         try:
             if like is not None and like in fine:
+                # an instruction like this one passed all checks; only where in HBM its tiles start is its own
                 accesses.check_arguments(instruction)
             else:
                 before = report.noted
                 operands.check(instruction, around)
-                reported.check(instruction, around)
+                on_trn1.check(instruction, around)
                 accesses.check(instruction)
                 if like is not None and report.noted == before:
                     fine.add(like)
@@ -90,7 +91,8 @@ def _check(report: Report, rules: RuleBook | None) -> None:
             state.views({number: uses.of(number) for number in uses.buffers()})
     except _DEFECTS as error:
         _refuse(report, 0, error)
-    if len(structure.sound) == position + 1:
+    all_sound = len(structure.sound) == position + 1
+    if all_sound:
         state.outputs(uses)
         try:
             Lives(report).check()

@@ -26,7 +26,7 @@ from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, Proposer
 from acceld.proposers.rules import all_rules, rule_named
-from acceld.proposers.rules.records import Place, Rule, Site, Source, Variant, rewrite_name
+from acceld.proposers.rules.records import Parsed, Place, Rule, Site, Variant, rewrite_name
 from acceld.proposers.rules.tuner import (
     STRATEGIES,
     Again,
@@ -61,9 +61,7 @@ def suggestions(source: str, launch: Launch, profile: Profile | None = None) -> 
 
 
 def refusals(source: str, launch: Launch) -> list[Site]:
-    """Return the places in a kernel that match a rule's pattern but at which the rule refuses. The site's
-    ``precondition`` holds the reason.
-    """
+    """Return the places in a kernel that match a rule's pattern but at which the rule refuses, each with its ``obstacle``."""
     return _findings(source, launch, None)[1]
 
 
@@ -86,7 +84,7 @@ def rewrite(source: str, launch: Launch, site: Site, variant: Variant) -> str:
     raise refusal
 
 
-def _is_in(site: Site, kernel: Source) -> bool:
+def _is_in(site: Site, kernel: Parsed) -> bool:
     """Tell whether a site lies in the function that was read as a kernel."""
     function = getattr(kernel, "function", None)
     return function is not None and function.lineno <= site.line <= function.end_lineno
@@ -112,10 +110,12 @@ def _words_of(source: str, api: str) -> Callable[[Site], Site]:
     if any(api in device.readers for device in ALL_DEVICES):
         return lambda site: site  # such sources have no normal form
     words = partial(with_former_names, source, normalized(source))
-    return lambda site: replace(site, precondition=words(site.precondition), plan=words(site.plan))
+    return lambda site: replace(
+        site, precondition=words(site.precondition), plan=words(site.plan), obstacle=words(site.obstacle)
+    )
 
 
-def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> Iterator[Place]:
+def places(rule: Rule, kernels: Sequence[Parsed], profile: Profile | None) -> Iterator[Place]:
     """Yield the places that a rule finds in a kernel. ``kernels`` are the readings of the kernel (see
     :func:`readings`).
 
@@ -131,13 +131,13 @@ def places(rule: Rule, kernels: Sequence[Source], profile: Profile | None) -> It
         yield better.get((one.site.line, one.site.key), kept)
 
 
-def _kept_assertions(one: Place, kernel: Source) -> Place:
+def _kept_assertions(one: Place, kernel: Parsed) -> Place:
     """Return a place whose rewrite raises RuleRefused if the new source lacks an assertion of the kernel."""
     make = one.rewrite
     return one if make is None else replace(one, rewrite=lambda variant: _with_assertions(make(variant), kernel))
 
 
-def _with_assertions(changed: str, kernel: Source) -> str:
+def _with_assertions(changed: str, kernel: Parsed) -> str:
     """Return ``changed``, a rewrite of ``kernel``, if it has all assertions of the kernel. Raise RuleRefused if it
     lacks one, because the assertions say for which arguments the kernel is right.
     """
@@ -254,7 +254,7 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def readings(source: str, launch: Launch) -> tuple[Source, ...]:
+def readings(source: str, launch: Launch) -> tuple[Parsed, ...]:
     """Return the readings of a kernel for the rules of its API: the kernel as its author wrote it and, if that differs,
     the kernel with its ``if`` statements decided.
 
@@ -274,7 +274,7 @@ _DEEPEST = 3
 
 
 @lru_cache(maxsize=64)
-def functions(source: str, launch: Launch) -> tuple[tuple[Source, ...], ...]:
+def functions(source: str, launch: Launch) -> tuple[tuple[Parsed, ...], ...]:
     """Return the readings of the kernel, and behind them those of each function of its file that does a part of its work.
 
     Raise RuleRefused if the source can not be parsed.
@@ -319,14 +319,14 @@ class RulesProposer(Proposer):
         if self._order_seed is not None:
             random.Random(f"{self._order_seed} {request.iteration} {request.place}").shuffle(open_sites)
         site = open_sites[request.index]
-        return self._planned(request, site, refused=any(one is site for one in refused))
+        return self._planned(request, site)
 
-    def _planned(self, request: PlanRequest, site: Site, *, refused: bool) -> Plan:
+    def _planned(self, request: PlanRequest, site: Site) -> Plan:
         """Return the plan for a place. An attempt at a refused place has no code, only the reason."""
         if site.rule == READING:
             return request.planned(site.plan, title=f"{READING} the source", rule=READING, data=_data(site))
         rule = rule_named(site.rule)
-        safe = "" if refused else f"\nSafe because {site.precondition}."
+        safe = "" if site.obstacle else f"\nSafe because {site.precondition}."
         return request.planned(
             f"{site.plan}\nWhy: {rule.reason} ({rule.source}){safe}",
             title=f"{site.rule.replace('_', ' ')}, line {site.line}",
@@ -481,7 +481,7 @@ class TunedRules(RulesProposer):
                 return None
             _, refused = await self.findings(request.parent, request.problem)
             untaken = _untaken(refused, request)[request.index - len(found) :]
-            return self._planned(request, untaken[0], refused=True) if untaken else None
+            return self._planned(request, untaken[0]) if untaken else None
         one = found[request.index]
         return _sequence(
             request,
@@ -625,13 +625,14 @@ def _launched(kernel: Kernel, problem: Problem) -> Launch:
 
 def _unread(reason: str) -> Site:
     """Return the refusal of a kernel whose source rules can not read."""
-    return Site(READING, 0, reason, "Read the kernel's source, to find the places of rewrite rules.", (Variant("all"),))
+    plan = "Read the kernel's source, to find the places of rewrite rules."
+    return Site(READING, 0, "", plan, (Variant("all"),), obstacle=reason)
 
 
 def _data(site: Site) -> dict[str, Any]:
     return {
         "key": site.key,
-        "precondition": site.precondition,
+        "precondition": site.precondition or site.obstacle,
         "benefit": site.benefit,
         "gain_percent": list(site.gain_percent),
         "variants": [{"name": v.name, "parameters": dict(v.parameters)} for v in site.variants],

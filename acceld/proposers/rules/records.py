@@ -12,7 +12,7 @@ from acceld.errors import RuleRefused
 from acceld.model import Plan, Profile
 from acceld.proposers.rules.profiles import busy_share
 
-Source = Any
+Parsed = Any
 """A parsed kernel: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton, a ``CModule`` for C."""
 
 
@@ -33,7 +33,7 @@ class Site:
     rule: str
     line: int
     precondition: str
-    """The proved precondition, in a sentence; where the rule refuses, the reason."""
+    """The proved precondition, in a sentence; empty where the rule refuses."""
     plan: str
     """The change and its reason, in the words of a planner."""
     variants: tuple[Variant, ...]
@@ -43,6 +43,8 @@ class Site:
     """Expected saving of latency as a range in percent, as shown to people."""
     key: str = ""
     """Text that distinguishes several places of one rule on one line."""
+    obstacle: str = ""
+    """Reason why the rule refuses; empty where it applies."""
 
 
 def rewrite_name(rule: str, variant: str, line: int, key: str) -> str:
@@ -110,7 +112,7 @@ class Rule(ABC):
     """True if a tuner may also apply the rule at all places by a single move, with the first variant at each place."""
 
     @abstractmethod
-    def find(self, kernel: Source, profile: Profile | None) -> Iterator[Place]:
+    def find(self, kernel: Parsed, profile: Profile | None) -> Iterator[Place]:
         """Yield each place in ``kernel`` that matches the rule's pattern: where the preconditions are proved, with the
         rewrite; elsewhere, with the reason to refuse.
         """
@@ -146,7 +148,7 @@ class Rule(ABC):
         says why the rule does not make this change.
         """
         plan = f"{wish}. What prevents it: {reason}."
-        return Place(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
+        return Place(Site(self.name, line, "", plan, (Variant("as planned"),), 0.0, key=key, obstacle=reason), None)
 
     def answer(
         self,
@@ -166,10 +168,18 @@ class Rule(ABC):
         """
         if obstacle:
             return self.refused(line, obstacle, wish, key)
-        given = {"precondition": precondition, "plan": plan, "benefit": benefit, "gain_percent": gain_percent}
-        return self.found(line, rewrite, *variants, **given, key=key)  # type: ignore[arg-type]  # a dict has one type of values
+        return self.found(
+            line,
+            rewrite,
+            *variants,
+            precondition=precondition,
+            plan=plan,
+            benefit=benefit,
+            gain_percent=gain_percent,
+            key=key,
+        )
 
-    def apply(self, kernel: Source, site: Site, variant: Variant) -> str:
+    def apply(self, kernel: Parsed, site: Site, variant: Variant) -> str:
         """Return the kernel's new source after ``variant`` at ``site``.
 
         Raise RuleRefused with the reason if the rule refuses at the site, or does not find the site or the variant.
@@ -178,7 +188,7 @@ class Rule(ABC):
             if (one.site.line, one.site.key) != (site.line, site.key):
                 continue
             if one.rewrite is None:
-                raise RuleRefused(one.site.precondition)
+                raise RuleRefused(one.site.obstacle)
             if variant in one.site.variants:
                 return one.rewrite(variant)
         raise RuleRefused(f"line {site.line}: {self.name} ({variant.name}) does not apply there")

@@ -51,7 +51,7 @@ def suggested(text: str, launch: Launch, only: str | None = None) -> list[dict[s
 def refused(text: str, launch: Launch, only: str | None = None) -> list[dict[str, Any]]:
     """Return one entry for each place at which a rule refuses: ``rule``, ``line`` and ``reason``."""
     return [
-        {"rule": one.rule, "line": one.line, "reason": one.precondition}
+        {"rule": one.rule, "line": one.line, "reason": one.obstacle}
         for one in refusals(text, launch)
         if only in (None, one.rule)
     ]

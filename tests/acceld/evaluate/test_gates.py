@@ -154,7 +154,7 @@ def test_checks_stand_in_the_order_of_their_trials_whichever_ends_first() -> Non
     trials = [Trial("zeros", 1), Trial(OWN, 2), Trial(OWN, 3), Trial(OWN, 3, shuffled=True), Trial("ones", 4)]
     kernel = Kernel("", "nki_legacy", filename="kernel.py")
     case = Case(EvaluationRequest(kernel, "silu", "trn1"), SILU)
-    case.refused(trials[4].name, "it is alike", trials[4])
+    case.untried(trials[4].name, "it is alike", trials[4])
     for trial in (trials[3], trials[2], trials[0], trials[1]):
         case.checked(TrialResult(Check(trial.name, True, float(trial.seed), 9.0), NONE), Gate.STRICT, trial=trial)
     case.order([*trials, Trial("never", 5)])

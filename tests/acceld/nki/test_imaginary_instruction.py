@@ -1,4 +1,7 @@
-"""An instruction that the chip does not have is added by one entry and two functions."""
+"""An instruction that the chip does not have is added by one entry and two functions.
+
+``ADDED`` is the whole recipe: an entry of the table, the function that computes it, the function that kernels call.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ assert np.array_equal(execute(program, [x])[0], 2 * x)
 (busy,) = [us for name, us in timeline(program).engines.items() if "vector" in name.lower()]
 assert 3 * 512 / 1400 < busy < 6 * 512 / 900, busy  # three cycles an element, at about one GHz
 (call,) = look_up("nisa.twice")
-assert (call.state, call.text, call.signature) == ("supported", "dst = 2 * data.", "(dst, data, name=None)")
+assert (call.state, call.text, call.signature) == ("supported, not in AWS's pages", "dst = 2 * data.", "(dst, data, name=None)")
 assert positional("nki", "isa")["twice"] == ("dst", "data", "name")
 for columns, space in (("256", "sbuf"), ("512", "private_hbm")):  # another size, another memory
     try:
@@ -84,10 +87,40 @@ for columns, space in (("256", "sbuf"), ("512", "private_hbm")):  # another size
     else:
         raise AssertionError(space)
 """
+READ_BY_RULES = """
+from acceld.nki.source.launches import Launch
+from acceld.nki.source.reading import KernelModule
+from acceld.proposers.rules import rule_named
+
+STEPS = '''
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for c in nl.affine_range(2):
+        tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        made = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[0:128, nl.ds(256 * c, 256)])
+        nisa.twice(made, data=tile)
+        nisa.dma_copy(dst=out[0:128, nl.ds(256 * c, 256)], src=made)
+    return out
+'''
+kernel = KernelModule(STEPS, Launch("nki", ((128, 512),), ("float32",)))
+(call,) = [one for one in kernel.statements if one.op == "twice"]
+assert (call.kind, call.made.name, call.reads["data"].name) == ("op", "made", "tile")
+(place,) = rule_named("widen_tiles").find(kernel, None)
+wider = place.rewrite(place.site.variants[0])
+assert "range(2)" not in wider and "nisa.twice" in wider, wider
+rewritten = trace(wider, [TensorSpec((128, 512), "float32")], api="nki", chip="trn2")
+assert np.array_equal(execute(rewritten, [x])[0], 2 * x)
+"""
 
 
 def test_an_instruction_is_added_by_one_entry_and_two_functions(tmp_path: Path) -> None:
     script = tmp_path / "added.py"
-    script.write_text(ADDED + USED)
+    script.write_text(ADDED + USED + READ_BY_RULES)
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")

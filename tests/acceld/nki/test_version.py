@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from acceld import chips
@@ -15,8 +16,20 @@ def test_every_file_that_a_prediction_depends_on_counts() -> None:
     for module in (chips, cost, parameters, uncertainty):
         assert Path(str(module.__file__)) in found
     parts = {path.parent.name for path in found}
-    assert {"timing", "ir", "verify", "execute", "core", "legacy", "current"} <= parts and "port" not in parts
+    assert {"timing", "ir", "verify", "execute", "core", "legacy", "current"} <= parts and not parts & {
+        "port",
+        "source",
+    }
     assert model_version() == f"{parameters.PARAMS_VERSION}.{digest(found)}"
+
+
+def test_nothing_that_a_prediction_depends_on_imports_what_is_left_aside() -> None:
+    aside = tuple(f"acceld.nki.{name}" for name in version.ASIDE)
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            assert not any(f"{module}.".startswith(f"{one}.") for module in modules for one in aside), path
 
 
 def test_a_changed_constant_changes_the_version_and_line_ends_do_not(tmp_path: Path) -> None:

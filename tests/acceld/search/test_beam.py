@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.model import Candidate, Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
-from acceld.search.beam import could_enter, select
+from acceld.search.beam import could_enter, first_distinct, select
 
 
 def candidate(
@@ -46,6 +47,15 @@ def test_a_good_parent_stays_though_children_are_many() -> None:
 
 def test_the_same_program_takes_one_place() -> None:
     assert ids(select([candidate(1, 5.0, "p"), candidate(2, 5.0, "p"), candidate(3, 6.0)], 2)) == [1, 3]
+
+
+def test_candidates_without_a_program_are_distinct_by_their_source() -> None:
+    untraced = [
+        replace(one, evaluation=replace(one.evaluation, program_sha256=""))
+        for one in map(candidate, (1, 2), (5.0, 6.0))
+        if one.evaluation
+    ]
+    assert [one.id for one in first_distinct(untraced, 2)] == [one.id for one in select(untraced, 2)] == [1, 2]
 
 
 def test_only_what_passed_is_chosen() -> None:

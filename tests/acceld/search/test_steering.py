@@ -224,5 +224,5 @@ async def test_what_no_decision_could_follow_any_more_is_reported(store: Store, 
 
     await search_for(run, Late(), proposer, control).run()
     notices = [e.data.text for e in await store.read(load_events, 0, run.id) if isinstance(e.data, Notice)]
-    assert notices == [f"r{run.id} ended before a decision could follow: hint fuse"]
+    assert notices == [f"r{run.id} ended before a decision could take into account: hint fuse"]
     assert control.ended

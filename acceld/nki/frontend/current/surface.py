@@ -1,10 +1,20 @@
-"""List the documented functions of the current API (``nki`` 0.6 and 0.7), and whether the simulator supports them."""
+"""List the functions that AWS documents for the current API (``nki`` 0.6 and 0.7), and whether the simulator supports
+them.
+"""
 
 from __future__ import annotations
 
 from acceld.nki.frontend.current import collectives, isa, language
 
-ISA_FUNCTIONS = tuple(function.__name__ for function in isa.FUNCTIONS)
+ISA_FUNCTIONS = tuple(
+    "get_nc_version activation activation_reduce activate2 tensor_tensor tensor_scalar tensor_scalar_reduce "
+    "tensor_scalar_cumulative scalar_tensor_tensor reciprocal exponential select_reduce dropout tensor_reduce "
+    "tensor_partition_reduce tensor_tensor_scan bn_stats bn_aggr dma_copy sendrecv dma_compute dma_transpose "
+    "tensor_copy memset tensor_copy_predicated nc_stream_shuffle iota affine_select range_select max8 nc_find_index8 "
+    "nc_match_replace8 local_gather nc_n_gather topk nonzero_with_count sequence_bounds rng rand2 set_rng_seed "
+    "rand_set_state rand_get_state quantize_mx nc_matmul nc_matmul_mx nc_transpose register_alloc register_move "
+    "register_load register_store scalar_load scalar_store core_barrier get_nc_sub_version".split()
+)
 LANGUAGE_FUNCTIONS = tuple(
     "is_hbm is_on_chip is_psum is_sbuf add subtract multiply divide maximum minimum abs_max abs_min abs square power "
     "equal not_equal less less_equal greater greater_equal bitwise_and bitwise_or bitwise_xor invert left_shift "
@@ -48,6 +58,10 @@ functions are refused.
 """
 
 
+UNDOCUMENTED = "supported, not in AWS's pages"
+"""The state of a function that the simulator has and AWS's pages do not list."""
+
+
 def _state(name: str, offered: frozenset[str]) -> str:
     """Return ``supported`` or ``unsupported: REASON`` for the function ``name``. ``offered`` are the names that
     the simulator has.
@@ -58,10 +72,14 @@ def _state(name: str, offered: frozenset[str]) -> str:
 
 
 def surface() -> dict[str, dict[str, str]]:
-    """Return ``supported`` or ``unsupported: REASON`` for each documented function, by module."""
+    """Return ``supported`` or ``unsupported: REASON`` for each documented function, by module. The functions of
+    ``nki.isa`` beyond these are ``UNDOCUMENTED``.
+    """
+    instructions = [function.__name__ for function in isa.FUNCTIONS]
     language_names = frozenset(language.namespace())
     return {
-        "nki.isa": dict.fromkeys(ISA_FUNCTIONS, "supported"),
+        "nki.isa": dict.fromkeys(instructions, UNDOCUMENTED)
+        | {name: _state(name, frozenset(instructions)) for name in ISA_FUNCTIONS},
         "nki.language": {name: _state(name, language_names) for name in LANGUAGE_FUNCTIONS},
         "nki.collectives": {name: _state(name, frozenset(collectives.namespace())) for name in COLLECTIVES},
     }

@@ -28,7 +28,7 @@ from acceld.nki.source.nests import around, first_line, inside, substance
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import indexed, rendered
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements, flatten
-from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
+from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.nki.interchange import obstacle_to_exchange
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -209,7 +209,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
             continue
         if (
             one.kind != "op"
-            or one.op not in OPERATIONS
+            or one.op not in ANY_COLUMNS
             or kernel.stored(one) is not None
             or one.augmented
             or one.second is not None

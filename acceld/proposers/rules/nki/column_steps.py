@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from acceld.nki.ir.operations import OPS, Kind
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import (
     BINARY,
+    ELEMENTWISE,
     TRANSFERS,
     UNARY,
     Access,
@@ -27,12 +29,9 @@ from acceld.nki.source.syntax import (
     names_in,
 )
 
-OPERATIONS = frozenset(
-    "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy load store dma_copy "
-    "scalar_tensor_tensor".split()
-) | frozenset(BINARY + UNARY)
+ANY_COLUMNS = ELEMENTWISE | {"tensor_copy", "load", "store", "dma_copy", *BINARY, *UNARY}
 """Operations that work element by element, on any number of columns."""
-_SCALARS = frozenset(["operand0", "operand1", "bias", "scale"])
+ONE_COLUMN = frozenset(OPS[name].srcs[at].name for name in ELEMENTWISE for at in OPS[name].sources_of(Kind.SCALAR))
 """Arguments that may be tiles with one number in each partition."""
 
 
@@ -86,10 +85,10 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
         return f"{where} the loop contains another loop: move that loop out"
     ops = [s for s in statements if s.kind == "op"]
     for statement in statements:
-        if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
+        if statement.kind == "other" or (statement in ops and (statement.op not in ANY_COLUMNS or statement.augmented)):
             what = statement.op or "this statement"
             why = "is not element-wise"
-            if statement.op in OPERATIONS:
+            if statement.op in ANY_COLUMNS:
                 why = (
                     "adds to what its tile holds"
                     if statement.augmented
@@ -143,7 +142,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
         steps.operations += 1
     if kernel.mask(statement) and not _only_rows(kernel, steps.loop, statement.args["mask"]):
         return "the mask depends on the columns: process the masked columns in a separate statement after the loop"
-    scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
+    scalars = {id(access.node) for name, access in statement.reads.items() if name in ONE_COLUMN}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
             return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"

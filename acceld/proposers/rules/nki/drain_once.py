@@ -38,13 +38,11 @@ from acceld.nki.source.syntax import (
     accesses,
     flatten,
 )
-from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS, ONE_COLUMN
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PRODUCTS = (*PRODUCTS, "nc_transpose")
-_ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
-_ONE_COLUMN = frozenset({"operand0", "operand1", "bias", "scale"})
-"""Arguments that may be tiles with one number in each partition."""
+_ELEMENTWISE = ANY_COLUMNS - frozenset(TRANSFERS)
 _BANK_COLUMNS = {"float32": 512, "bfloat16": 1024}
 """Number of columns in one bank of PSUM, by dtype of the results."""
 
@@ -378,7 +376,7 @@ def _problem(
         return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"
     if len(one.mentions) != len(one.reads):
         return "an operand is an expression: write its value to a tile first, and use that tile"
-    scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
+    scalars = {id(access.node) for name, access in one.reads.items() if name in ONE_COLUMN}
     for access in accesses(one):
         if access.name in kernel.ambiguous:
             return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"

@@ -47,7 +47,7 @@ from acceld.nki.source.syntax import (
     flatten,
     names_in,
 )
-from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS
 from acceld.proposers.rules.profiles import awaited_share, start_share
 from acceld.proposers.rules.records import Place, Rule, Variant
 
@@ -164,7 +164,10 @@ def _is_awaited(kernel: KernelModule, items: Sequence[Item]) -> bool:
 def _is_simple(kernel: KernelModule, item: Item) -> bool:
     """Return True if an item only makes tiles by element-wise work, without loads and without products."""
     return all(
-        one.kind == "op" and one.op not in PRODUCTS and one.op in OPERATIONS and kernel.space_of(one.made.name) != "hbm"
+        one.kind == "op"
+        and one.op not in PRODUCTS
+        and one.op in ANY_COLUMNS
+        and kernel.space_of(one.made.name) != "hbm"
         for one in flatten([item])
     ) and not _loads(kernel, [item])
 
@@ -199,7 +202,7 @@ def _parts(kernel: KernelModule, early: _Early) -> int:
     for one in loop.statements():
         if one.kind == "declaration":
             continue
-        fits = one.kind == "op" and one.op in OPERATIONS and not one.augmented and one.second is None
+        fits = one.kind == "op" and one.op in ANY_COLUMNS and not one.augmented and one.second is None
         fits = fits and one.made.name in kernel.buffers and kernel.buffers[one.made.name].is_written_out
         if not fits or one.parent is not loop or len(one.mentions) != len(one.reads):
             return 0

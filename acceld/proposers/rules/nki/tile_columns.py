@@ -27,10 +27,10 @@ from acceld.nki.source.nests import around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import copied, filled, prefix
 from acceld.nki.source.syntax import Access, Loop, Statement, accesses, below, elements, value_of
-from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
+from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.records import Place, Rule, Variant
 
-_ALLOWED = OPERATIONS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
+_ALLOWED = ANY_COLUMNS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
 _LEAST_COLUMNS = 1024
 
 

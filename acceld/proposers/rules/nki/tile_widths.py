@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Statement, assigned, below, elements
-from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def tile_widths(kernel: KernelModule) -> list[TileWidth]:
 
 def _by_element(statement: Statement) -> bool:
     if statement.kind == "op":
-        return statement.op in OPERATIONS and statement.second is None and not statement.augmented
+        return statement.op in ANY_COLUMNS and statement.second is None and not statement.augmented
     return statement.kind in ("declaration", "alias", "marker")
 
 

@@ -255,7 +255,7 @@ def test_what_is_not_legal_is_refused_with_the_kernels_line(statement: str, kind
 def test_the_surface_is_mostly_there() -> None:
     states = surface()
     for module in ("nki.isa", "nki.language"):
-        refused = {name: state for name, state in states[module].items() if state != "supported"}
+        refused = {name: state for name, state in states[module].items() if not state.startswith("supported")}
         assert len(set(refused) - set(NOT_COMPILED)) <= 4 and all(":" in state for state in refused.values()), refused
 
 

@@ -32,7 +32,7 @@ FUNCTIONS = [
     (module, name)
     for module, functions in surface().items()
     for name, state in functions.items()
-    if state == "supported" and inspect.isfunction(NAMESPACES[module][name])
+    if state.startswith("supported") and inspect.isfunction(NAMESPACES[module][name])
 ]
 KERNEL = """
 import nki.isa as nisa

@@ -100,4 +100,4 @@ def test_a_parameter_keeps_its_name() -> None:
 
 def test_words_about_the_normal_form_have_the_names_of_the_source() -> None:
     assert with_former_names(KERNEL, normalized(KERNEL), "t_2 is read, w and y too") == "t is read, w and y too"
-    assert all("_2" not in one.precondition + one.plan for one in refusals(KERNEL, Launch("nki", SHAPES)))
+    assert all("_2" not in one.obstacle + one.plan for one in refusals(KERNEL, Launch("nki", SHAPES)))

@@ -17,7 +17,7 @@ from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.records import Rule, Site, Source, Variant
+from acceld.proposers.rules.records import Parsed, Rule, Site, Variant
 
 Array = npt.NDArray[np.float32]
 
@@ -49,12 +49,12 @@ def sites(rule: str, source: str, shapes: Sequence[tuple[int, ...]], profile: Pr
     return places_offered(rule_named(rule), KernelModule(source, Launch(api_of(source), tuple(shapes))), profile)
 
 
-def places_offered(rule: Rule, kernel: Source, profile: Profile | None = None) -> list[Site]:
+def places_offered(rule: Rule, kernel: Parsed, profile: Profile | None = None) -> list[Site]:
     """Return the places in ``kernel`` where the rule applies."""
     return [one.site for one in rule.find(kernel, profile) if one.rewrite is not None]
 
 
-def places_refused(rule: Rule, kernel: Source) -> list[Site]:
+def places_refused(rule: Rule, kernel: Parsed) -> list[Site]:
     """Return the places in ``kernel`` at which the rule refuses."""
     return [one.site for one in rule.find(kernel, None) if one.rewrite is None]
 

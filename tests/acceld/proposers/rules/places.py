@@ -1574,7 +1574,7 @@ PEAKS_CURRENT = current(
 )
 """Rows less their maximum."""
 
-# A line each for a place and for a change of it.
+# Kernels stand above this line, and below it the list of places: a line each for a place and for a change of it.
 # fmt: off
 PLACES = [
     Example("keep_on_chip", KEPT_CURRENT, [(2, 128, 512)],

@@ -68,8 +68,8 @@ def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Example) 
         kernel = read(place, change)
         assert not [site for site in places_offered(rule, kernel) if is_meant(place, site)], change
         for site in places_refused(rule, kernel):
-            assert says_what_to_change(site.precondition), (
-                f"{site.precondition!r}: name the line, then say after a colon what to change, such as "
+            assert says_what_to_change(site.obstacle), (
+                f"{site.obstacle!r}: name the line, then say after a colon what to change, such as "
                 "'line 20 also reads first: give that line a tile of its own'"
             )
 

@@ -127,7 +127,7 @@ def test_work_that_depends_on_the_loop_through_what_it_reads_is_no_refused_place
     every, once = places.DRAIN_FED, places.DRAIN_FED.replace("src=x[row,", "src=x[0,")
     kernels = [KernelModule(one, Launch("nki", tuple(places.DRAIN_FED_SHAPES))) for one in (every, once)]
     found = [
-        [(one.line, one.precondition[:25]) for one in places_refused(rule_named("hoist_work"), one)] for one in kernels
+        [(one.line, one.obstacle[:25]) for one in places_refused(rule_named("hoist_work"), one)] for one in kernels
     ]
     assert found == [[], [(13, "tile_t is made in line 22")]]
 
@@ -246,7 +246,7 @@ def test_the_second_example_of_the_documentation_swaps_an_instruction_in_both_ap
             "second = nl.ndarray((128, 512), dtype=nl.float32", "second = nl.ndarray((128, 512), dtype=x.dtype"
         )
         (refused,) = places_refused(rule, KernelModule(narrow, Launch(api, one.shapes, ("bfloat16",))))
-        assert refused.precondition.endswith("squares second, which may not be float32: declare second as float32")
+        assert refused.obstacle.endswith("squares second, which may not be float32: declare second as float32")
 
 
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
@@ -265,7 +265,7 @@ def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
     read = KernelModule(
         twice.replace("value=result", "value=first"), Launch("nki_legacy", tuple(places.FROM_PSUM_SHAPES))
     )
-    assert [one.precondition for one in places_refused(rule, read)] == [
+    assert [one.obstacle for one in places_refused(rule, read)] == [
         "first is also read in line 20: compute it again for that line, into another tile"
     ]
 

@@ -34,7 +34,7 @@ class InstructionCheck:
         self.report.add(rule, instruction, message, hint)
 
 
-class Operations(InstructionCheck):
+class OwnRules(InstructionCheck):
     """Check an instruction against the rules that only its own operation has."""
 
     def check(self, instruction: Instruction) -> None:
@@ -127,7 +127,7 @@ class Operations(InstructionCheck):
         dst = instruction.dsts[0]
         if not isinstance(stationary, Access) or not isinstance(moving, Access):
             return
-        k, m, n = stationary.shape[0] if stationary.shape else 0, 0, 0
+        k = stationary.shape[0] if stationary.shape else 0
         m, n = free_elements(stationary.shape), free_elements(moving.shape)
         if moving.shape[:1] != stationary.shape[:1]:
             self._add(
