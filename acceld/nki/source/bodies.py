@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule, kernel_module
-from acceld.nki.source.syntax import Returned, bindings, is_straight, names_in, root, value_of, walked
+from acceld.nki.source.syntax import Access, Returned, bindings, is_straight, names_in, root, value_of, walked
 
 Fact = tuple[tuple[int, ...] | int | None, str, str]
 """Shape, dtype and memory of a tensor or tile, or the value of a number (None if it is unknown or varies), "" and ""."""
@@ -38,7 +38,7 @@ def bodies(kernel: KernelModule) -> list[Launch]:
     parameters is the only name of a tensor. The function returns nothing, or tiles in its last statement.
     """
     others = [one for one in kernel.module.body if isinstance(one, ast.FunctionDef) and one is not kernel.function]
-    if not others:
+    if not others or _keeps_values(kernel.module):
         return []
     once = bindings(kernel.module)
     used = Counter(
@@ -57,6 +57,39 @@ def bodies(kernel: KernelModule) -> list[Launch]:
     return found
 
 
+def _keeps_values(module: ast.Module) -> bool:
+    """Tell whether functions may keep a tile in a name of the file, such as a list, where other functions find it under a
+    second name.
+    """
+    top = {
+        target.id
+        for one in module.body
+        if isinstance(one, ast.Assign) and any(_is_container(part) for part in walked(one.value))
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    for function in (one for one in module.body if isinstance(one, ast.FunctionDef)):
+        for node in walked(function):
+            match node:
+                case ast.Global() | ast.Attribute(ctx=ast.Store()):
+                    return True
+                case ast.Subscript(ctx=ast.Store()) if root(node) in top:
+                    return True
+                case ast.Call(func=ast.Attribute() as called) if root(called) in top:
+                    return True
+                case ast.Call(func=ast.Name(), args=args, keywords=named):
+                    given = [*args, *(one.value for one in named)]
+                    if any(isinstance(one, ast.Name) and one.id in top for one in given):
+                        return True
+    return False
+
+
+def _is_container(node: ast.AST) -> bool:
+    """Tell whether an expression makes an object that can hold other objects."""
+    made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return made or isinstance(node, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+
+
 def _is_plain(node: ast.FunctionDef) -> bool:
     """Tell whether a function has no decorator, takes a fixed number of arguments by name or position, branches and loops
     in no unusual way, and returns nothing before its end.
@@ -71,9 +104,11 @@ def _complete(kernel: KernelModule, launch: Launch, calls: Sequence[ast.Call]) -
     targets = [one.made.name for one in kernel.statements if value_of(one) in calls and one.target is not None]
     if kernel.returned.keys() & set(targets):
         function = kernel_module(kernel.source, launch)
-        tile = function.statements[-1].mentions[0]
-        made = Returned(function.space_of(tile.name), function.extents(tile), function.dtype_of(tile.name))
-        kernel.returned |= {name: made for name in targets if name in kernel.returned}
+        last = function.function.body[-1]
+        tile = function.access(last.value) if isinstance(last, ast.Return) and last.value is not None else None
+        if tile is not None and tile.name not in function.ambiguous:
+            made = Returned(function.space_of(tile.name), function.extents(tile), function.dtype_of(tile.name))
+            kernel.returned |= {name: made for name in targets if name in kernel.returned}
 
 
 def _calls(function: ast.FunctionDef, name: str) -> list[ast.Call]:
@@ -115,7 +150,7 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
     bound = Counter(
         one.id for one in ast.walk(kernel.function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
     )
-    bound.update(kernel.parameters)
+    bound.update(one.arg for one in ast.walk(kernel.function) if isinstance(one, ast.arg))
     for name in parameters:
         value = given[name]
         if value in defaults and any(bound[one.id] for one in names_in(value)):
@@ -149,9 +184,18 @@ def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | N
     access = kernel.access(value)
     if access is None or (access.dims is not None and kernel.is_tensor(access.name)):
         return None
-    memory, shape = kernel.space_of(access.name), kernel.extents(access)
+    memory, shape = kernel.space_of(access.name), _shape(kernel, access)
     tensors.append(access.name)
     return (shape, _dtype(kernel, access.name), memory) if shape is not None and memory else None
+
+
+def _shape(kernel: KernelModule, access: Access) -> tuple[int, ...] | None:
+    """Return the shape of the tile or tensor of an access; None unless the access has all indices, with a slice of partitions."""
+    whole = kernel.extents(Access(access.name, None, access.node))
+    rows = access.dims[0] if access.dims else None
+    if access.dims is not None and (rows is None or rows.is_point or whole is None or len(whole) != len(access.dims)):
+        return None
+    return kernel.extents(access)
 
 
 def _dtype(kernel: KernelModule, name: str) -> str:

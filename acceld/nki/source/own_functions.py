@@ -138,7 +138,8 @@ class _Reader:
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in DECLARATIONS:
             root = name
             given = [called(one.value) for one in value.keywords if one.arg == "buffer"]
-            self.spaces[name] = given[0] if given else ""
+            if self.spaces.setdefault(name, given[0] if given else "") != (given[0] if given else ""):
+                return False  # a tile in one memory or in another
         else:
             root = self._root(value)
         if not root:

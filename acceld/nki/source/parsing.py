@@ -449,6 +449,7 @@ class SourceReader(ExpressionReader):
             self.ambiguous |= {target.name} if self._bound[target.name] > 1 else set()
         statement.kind, statement.op, statement.target, statement.args = "op", f"{name}()", target, given
         statement.augmented = written[0] in own.reads or any(one.name == target.name for one in self._accessed(given))
+        self._summed |= {target.name}  # the function may have written a product
         self._reads(statement)
         return True
 

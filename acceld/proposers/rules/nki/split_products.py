@@ -178,6 +178,8 @@ def no_parts(kernel: KernelModule, reader: Statement, name: str) -> str:
     if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
         return f"{where} {name} is not a tile in SBUF: copy it there"
     declaration = kernel.declaration(name)
+    if declaration is None and kernel.api == "nki":
+        return f"{where} {name} is a tile that a function makes: copy it to a tile that is declared here"
     if declaration is not None and declaration.op not in ("ndarray", "zeros"):
         return f"{where} {name} has initial values: write them by a statement"
     dtype = kernel.declared_dtype(name)
