@@ -44,7 +44,9 @@ def bodies(kernel: KernelModule) -> list[Launch]:
     used = Counter(
         one.id for one in walked(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
     )
-    calls = {node: _calls(kernel.function, node.name) for node in others if once[node.name] == 1 and _is_plain(node)}
+    local = {one.arg for one in ast.walk(kernel.function) if isinstance(one, ast.arg)}
+    plain = [one for one in others if once[one.name] == 1 and one.name not in local and _is_plain(one)]
+    calls = {node: _calls(kernel.function, node.name) for node in plain}
     found = []
     for node in sorted((node for node in calls if calls[node]), key=lambda node: calls[node][0].lineno):
         if len(calls[node]) != used[node.name]:

@@ -153,7 +153,7 @@ class _Reader:
         if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
             return False
         if isinstance(call.func, ast.Name):
-            other = self.others.get(call.func.id)
+            other = self.others.get(call.func.id) if call.func.id not in self.roots else None
             return other is not None and self._effects(call, other.parameters, other.writes, other.reads)
         name = called(call.func)
         parameters = positional(self.api, "isa").get(name, ())

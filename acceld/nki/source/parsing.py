@@ -80,10 +80,11 @@ class SourceReader(ExpressionReader):
         self._bound.update(one.arg for one in ast.walk(given) if isinstance(one, ast.arg))
         self._constants(_module_names(self.module, self.function, bound))
         once = bindings(self.module)
+        local = {one.arg for one in ast.walk(self.function) if isinstance(one, ast.arg)}
         self._own = {
             name: one
             for name, one in own_functions(self.module, self.api).items()
-            if once[name] == 1 and name not in self.parameters
+            if once[name] == 1 and name not in local
         }
         imports = (one for one in self.module.body if isinstance(one, ast.Import | ast.ImportFrom))
         imported = {(one.asname or one.name).partition(".")[0] for each in imports for one in each.names}

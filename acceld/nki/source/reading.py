@@ -238,6 +238,8 @@ class KernelModule(SourceReader):
     def _dtype_text(self, statement: Statement) -> str:
         """Return the dtype that a statement gives, as source text. A name that the file gives to a dtype stands for it."""
         text = self.text_of(statement, "dtype")
+        if isinstance(statement.args.get("dtype"), ast.IfExp):
+            return f"({text})"  # one dtype or another one
         return self._named_dtypes.get(text, text)
 
     @cached_property
