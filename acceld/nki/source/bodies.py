@@ -97,7 +97,7 @@ def _is_plain(node: ast.FunctionDef) -> bool:
     in no unusual way, and returns nothing before its end.
     """
     given = node.args
-    several = given.vararg or given.kwarg or given.posonlyargs or given.kwonlyargs
+    several = given.vararg or given.kwarg or given.posonlyargs
     return not several and not node.decorator_list and is_straight(node) and not _returns_early(node)
 
 
@@ -135,12 +135,13 @@ def _returns_early(function: ast.FunctionDef) -> bool:
 
 def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> list[Fact] | None:
     """Return what a call passes for each parameter; None unless it passes tensors and tiles, each once, and numbers."""
-    parameters = [one.arg for one in function.args.args]
-    defaults = function.args.defaults
-    given: dict[str, ast.expr] = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
-    if len(call.args) > len(parameters) or any(isinstance(one, ast.Starred) for one in call.args):
+    positional, named = ([one.arg for one in some] for some in (function.args.args, function.args.kwonlyargs))
+    parameters, defaults = [*positional, *named], [*function.args.defaults, *function.args.kw_defaults]
+    of_defaults = [*positional[len(positional) - len(function.args.defaults) :], *named]
+    given = {name: value for name, value in zip(of_defaults, defaults, strict=True) if value is not None}
+    if len(call.args) > len(positional) or any(isinstance(one, ast.Starred) for one in call.args):
         return None
-    given |= dict(zip(parameters, call.args, strict=False))
+    given |= dict(zip(positional, call.args, strict=False))
     for one in call.keywords:
         if one.arg not in parameters[len(call.args) :]:
             return None
@@ -157,8 +158,7 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
         value = given[name]
         if value in defaults and any(bound[one.id] for one in names_in(value)):
             return None  # a name of the module, and another one in the kernel
-        named = root(value)
-        if bound[named] > 1 and not kernel.is_number(value):
+        if bound[root(value)] > 1 and not kernel.is_number(value):
             return None  # it may be another tensor in each call
         fact = _fact(kernel, value, tensors)
         if fact is None:
