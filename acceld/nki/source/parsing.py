@@ -445,7 +445,9 @@ class SourceReader(ExpressionReader):
         if bool(own.result) != (result is not None):
             return False
         nodes = [*([] if result is None else [result]), *(given.pop(one) for one in written)]
-        targets = [access for access in map(self.access, nodes) if access is not None and not self.is_tensor(access.name)]
+        targets = [
+            access for access in map(self.access, nodes) if access is not None and not self.is_tensor(access.name)
+        ]
         names = {access.name for access in targets}
         if len(names) != len(nodes) or len(nodes) not in (1, 2):
             return False

@@ -191,3 +191,51 @@ def test_a_refusal_in_a_function_names_the_caller_s_tile() -> None:
     )
     (why,) = (one.precondition for one in refusals(source, LAUNCH) if one.rule == "fold_scalars")
     assert why.startswith("the code that calls scale may read the tile src, which line 10 writes"), why
+
+
+PAIR = """
+def pair(first, second, src, *, factor, rows=128, again=False):
+    half = nl.ndarray((rows, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=half, data=src, op0=nl.multiply, operand0=factor)
+    nisa.tensor_scalar(dst=first, data=half, op0=nl.add, operand0=1.0)
+    nisa.tensor_scalar(dst=second, data=src, op0=nl.add, operand0=2.0)
+
+
+def counted(total, src):
+    part = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=part, data=src, op0=nl.multiply, operand0=0.5)
+    nisa.tensor_tensor(dst=total, data1=total, data2=src, op=nl.add)
+    return part
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "results", "augmented"),
+    [
+        ("pair(made, other, tile, factor=0.5)", ["made", "other"], False),
+        ("pair(made, tile, tile, factor=0.5)", ["made", "tile"], True),
+        ("part = counted(made, tile)", ["part", "made"], True),
+        ("pair(made, made, tile, factor=0.5)", [], False),
+        ("made = counted(made, tile)", ["made"], False),  # not understood: the name stands for two tiles
+    ],
+)
+def test_a_call_may_write_two_tiles(call: str, results: list[str], augmented: bool) -> None:
+    declared = "other = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\nnisa.memset(dst=other, value=1.0)\n"
+    after = "\nnisa.tensor_tensor(dst=other, data1=made, data2=tile, op=nl.multiply)"
+    source = with_functions(PAIR, f"{declared}{call}{after}", "other")
+    kernel = KernelModule(normalized(source), LAUNCH)
+    (one,) = (one for one in kernel.statements if f"    {call}" == kernel.source.splitlines()[one.line - 1])
+    assert [access.name for access in one.results] == results and one.augmented == augmented
+    assert (one.kind == "op") == (len(results) == 2) == (not kernel.ambiguous & {"made", "tile"})
+    assert_every_rewrite_is_right(source)
+
+
+def test_arguments_that_only_have_a_name_are_read_too() -> None:
+    source = with_functions(
+        PAIR,
+        "other = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\npair(made, other, factor=0.5, src=tile)",
+    )
+    (body,) = bodies(KernelModule(normalized(source), LAUNCH))
+    assert body.shapes == (*((128, 512),) * 3, None, 128, 0) and body.memories == ("sbuf",) * 3 + ("",) * 3
+    assert KernelModule(normalized(source), body).buffers["half"].shape == (128, 512)
+    assert "place_engine" in assert_every_rewrite_is_right(source)
