@@ -1,4 +1,4 @@
-"""What rules know of a function's arguments and results holds for every tile that its calls may pass or get."""
+"""Facts of a function's arguments and results hold for every tile that its calls may pass or get."""
 
 from __future__ import annotations
 
