@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule, kernel_module
-from acceld.nki.source.syntax import Returned, bindings, is_straight, names_in, root, value_of, walked
+from acceld.nki.source.syntax import Access, Returned, bindings, is_straight, names_in, root, value_of, walked
 
 Fact = tuple[tuple[int, ...] | int | None, str, str]
 """Shape, dtype and memory of a tensor or tile, or the value of a number (None if it is unknown or varies), "" and ""."""
@@ -38,17 +38,17 @@ def bodies(kernel: KernelModule) -> list[Launch]:
     parameters is the only name of a tensor. The function returns nothing, or tiles in its last statement.
     """
     others = [one for one in kernel.module.body if isinstance(one, ast.FunctionDef) and one is not kernel.function]
-    if not others:
+    if not others or _keeps_values(kernel.module):
         return []
     once = bindings(kernel.module)
     used = Counter(
         one.id for one in walked(kernel.module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
     )
-    calls = {
-        node: _calls(kernel.function, node.name)
-        for node in others
-        if used[node.name] and once[node.name] == 1 and _is_plain(node)
-    }
+    local = {one.arg for one in ast.walk(kernel.function) if isinstance(one, ast.arg)}
+    plain = [
+        one for one in others if used[one.name] and once[one.name] == 1 and one.name not in local and _is_plain(one)
+    ]
+    calls = {node: _calls(kernel.function, node.name) for node in plain}
     found = []
     for node in sorted((node for node in calls if calls[node]), key=lambda node: calls[node][0].lineno):
         if len(calls[node]) != used[node.name]:
@@ -61,12 +61,45 @@ def bodies(kernel: KernelModule) -> list[Launch]:
     return found
 
 
+def _keeps_values(module: ast.Module) -> bool:
+    """Tell whether functions may keep a tile in a name of the file, such as a list, where other functions find it under a
+    second name.
+    """
+    top = {
+        target.id
+        for one in module.body
+        if isinstance(one, ast.Assign) and any(_is_container(part) for part in walked(one.value))
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    for function in (one for one in module.body if isinstance(one, ast.FunctionDef)):
+        for node in walked(function):
+            match node:
+                case ast.Global() | ast.Attribute(ctx=ast.Store()):
+                    return True
+                case ast.Subscript(ctx=ast.Store()) if root(node) in top:
+                    return True
+                case ast.Call(func=ast.Attribute() as called) if root(called) in top:
+                    return True
+                case ast.Call(func=ast.Name(), args=args, keywords=named):
+                    given = [*args, *(one.value for one in named)]
+                    if any(isinstance(one, ast.Name) and one.id in top for one in given):
+                        return True
+    return False
+
+
+def _is_container(node: ast.AST) -> bool:
+    """Tell whether an expression makes an object that can hold other objects."""
+    made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return made or isinstance(node, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+
+
 def _is_plain(node: ast.FunctionDef) -> bool:
     """Tell whether a function has no decorator, takes a fixed number of arguments by name or position, branches and loops
     in no unusual way, and returns nothing before its end.
     """
     given = node.args
-    several = given.vararg or given.kwarg or given.posonlyargs or given.kwonlyargs
+    several = given.vararg or given.kwarg or given.posonlyargs
     return not several and not node.decorator_list and is_straight(node) and not _returns_early(node)
 
 
@@ -75,9 +108,11 @@ def _complete(kernel: KernelModule, launch: Launch, calls: Sequence[ast.Call]) -
     targets = [one.made.name for one in kernel.statements if value_of(one) in calls and one.target is not None]
     if kernel.returned.keys() & set(targets):
         function = kernel_module(kernel.source, launch)
-        tile = function.statements[-1].mentions[0]
-        made = Returned(function.space_of(tile.name), function.extents(tile), function.dtype_of(tile.name))
-        kernel.returned |= {name: made for name in targets if name in kernel.returned}
+        last = function.function.body[-1]
+        tile = function.access(last.value) if isinstance(last, ast.Return) and last.value is not None else None
+        if tile is not None and tile.name not in function.ambiguous:
+            made = Returned(function.space_of(tile.name), function.extents(tile), function.dtype_of(tile.name))
+            kernel.returned |= {name: made for name in targets if name in kernel.returned}
 
 
 def _calls(function: ast.FunctionDef, name: str) -> list[ast.Call]:
@@ -102,12 +137,13 @@ def _returns_early(function: ast.FunctionDef) -> bool:
 
 def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> list[Fact] | None:
     """Return what a call passes for each parameter; None unless it passes tensors and tiles, each once, and numbers."""
-    parameters = [one.arg for one in function.args.args]
-    defaults = function.args.defaults
-    given: dict[str, ast.expr] = dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
-    if len(call.args) > len(parameters) or any(isinstance(one, ast.Starred) for one in call.args):
+    positional, named = ([one.arg for one in some] for some in (function.args.args, function.args.kwonlyargs))
+    parameters, defaults = [*positional, *named], [*function.args.defaults, *function.args.kw_defaults]
+    of_defaults = [*positional[len(positional) - len(function.args.defaults) :], *named]
+    given = {name: value for name, value in zip(of_defaults, defaults, strict=True) if value is not None}
+    if len(call.args) > len(positional) or any(isinstance(one, ast.Starred) for one in call.args):
         return None
-    given |= dict(zip(parameters, call.args, strict=False))
+    given |= dict(zip(positional, call.args, strict=False))
     for one in call.keywords:
         if one.arg not in parameters[len(call.args) :]:
             return None
@@ -119,13 +155,12 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
     bound = Counter(
         one.id for one in ast.walk(kernel.function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
     )
-    bound.update(kernel.parameters)
+    bound.update(one.arg for one in ast.walk(kernel.function) if isinstance(one, ast.arg))
     for name in parameters:
         value = given[name]
         if value in defaults and any(bound[one.id] for one in names_in(value)):
             return None  # a name of the module, and another one in the kernel
-        named = root(value)
-        if bound[named] > 1 and not kernel.is_number(value):
+        if bound[root(value)] > 1 and not kernel.is_number(value):
             return None  # it may be another tensor in each call
         fact = _fact(kernel, value, tensors)
         if fact is None:
@@ -153,9 +188,18 @@ def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | N
     access = kernel.access(value)
     if access is None or (access.dims is not None and kernel.is_tensor(access.name)):
         return None
-    memory, shape = kernel.space_of(access.name), kernel.extents(access)
+    memory, shape = kernel.space_of(access.name), _shape(kernel, access)
     tensors.append(access.name)
     return (shape, _dtype(kernel, access.name), memory) if shape is not None and memory else None
+
+
+def _shape(kernel: KernelModule, access: Access) -> tuple[int, ...] | None:
+    """Return the shape of the tile or tensor of an access; None unless the access has all indices, with a slice of partitions."""
+    whole = kernel.extents(Access(access.name, None, access.node))
+    rows = access.dims[0] if access.dims else None
+    if access.dims is not None and (rows is None or rows.is_point or whole is None or len(whole) != len(access.dims)):
+        return None
+    return kernel.extents(access)
 
 
 def _dtype(kernel: KernelModule, name: str) -> str:

@@ -402,14 +402,19 @@ class ExpressionReader(ParsedText):
                 start, size = self.affine(index.args[0]), self.affine(index.args[1])
                 found = _slice(start, size, text)
                 return found if found.extent is not None else Dim(start, None, text, unsized=True, span=found.span)
-            return Dim(self.affine(index), None, text)
+            return Dim(_counted_from_zero(self.affine(index)), None, text)
         if index.step is not None:
             return Dim(None, None, text)
         if index.lower is None and index.upper is None:
             return Dim(Affine(), None, text, True)
-        lower = self.affine(index.lower) if index.lower is not None else Affine()
-        upper = self.affine(index.upper) if index.upper is not None else None
+        lower = _counted_from_zero(self.affine(index.lower)) if index.lower is not None else Affine()
+        upper = _counted_from_zero(self.affine(index.upper)) if index.upper is not None else None
         return _slice(lower, None if lower is None or upper is None else upper - lower, text)
+
+
+def _counted_from_zero(index: Affine | None) -> Affine | None:
+    """Return an index, but None for a negative number, which counts from the end."""
+    return None if index is not None and not index.terms and index.constant < 0 else index
 
 
 def _slice(start: Affine | None, size: Affine | None, text: str) -> Dim:

@@ -81,6 +81,8 @@ def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
     if not doubtful:
         return ""
     name = doubtful[0]
+    if name in kernel.tiles and name not in kernel.doubts:
+        return f"the code that calls {kernel.function.name} may read the tile {name}, which line {kernel.writers(name)[0].line} writes: use a tile that {kernel.function.name} declares"
     by = f"in line {kernel.doubts[name]}" if name in kernel.doubts else "by another assignment"
     return f"{name} may be changed, or its tile may get a second name (an alias), {by}: use one name for the tile, and write out calls of your own functions"
 

@@ -138,7 +138,8 @@ class _Reader:
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in DECLARATIONS:
             root = name
             given = [called(one.value) for one in value.keywords if one.arg == "buffer"]
-            self.spaces[name] = given[0] if given else ""
+            if self.spaces.setdefault(name, given[0] if given else "") != (given[0] if given else ""):
+                return False  # a tile in one memory or in another
         else:
             root = self._root(value)
         if not root:
@@ -152,7 +153,7 @@ class _Reader:
         if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
             return False
         if isinstance(call.func, ast.Name):
-            other = self.others.get(call.func.id)
+            other = self.others.get(call.func.id) if call.func.id not in self.roots else None
             return other is not None and self._effects(call, other.parameters, other.writes, other.reads)
         name = called(call.func)
         parameters = positional(self.api, "isa").get(name, ())

@@ -58,7 +58,8 @@ class SourceReader(ExpressionReader):
             raise RuleRefused(f"the source is not valid Python: {error}") from error
         self.function = self._find(launch.entry)
         given = self.function.args
-        self.parameters = [one.arg for one in (*given.posonlyargs, *given.args)]
+        positional = [one.arg for one in (*given.posonlyargs, *given.args)]
+        self.parameters = [*positional, *(one.arg for one in given.kwonlyargs)]
         facts = dict(zip(self.parameters, launch.shapes, strict=False))
         self.shapes = {name: None if isinstance(one, int) else one for name, one in facts.items()}
         self.dtypes = dict(zip(self.parameters, launch.dtypes, strict=False))
@@ -73,17 +74,20 @@ class SourceReader(ExpressionReader):
         self._looped = Counter(looped)
         # ``shapes`` has an entry for each argument that is passed, so the other parameters have their defaults
         if launch.shapes:
-            defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
+            defaults = dict(zip(positional[::-1], given.defaults[::-1], strict=False))
+            named = zip(self.parameters[len(positional) :], given.kw_defaults, strict=True)
+            defaults |= {name: value for name, value in named if value is not None}
             self._constants(
                 (name, defaults[name]) for name in self.parameters[len(launch.shapes) :] if name in defaults
             )
         self._bound.update(one.arg for one in ast.walk(given) if isinstance(one, ast.arg))
         self._constants(_module_names(self.module, self.function, bound))
         once = bindings(self.module)
+        local = {one.arg for one in ast.walk(self.function) if isinstance(one, ast.arg)}
         self._own = {
             name: one
             for name, one in own_functions(self.module, self.api).items()
-            if once[name] == 1 and name not in self.parameters
+            if once[name] == 1 and name not in local
         }
         imports = (one for one in self.module.body if isinstance(one, ast.Import | ast.ImportFrom))
         imported = {(one.asname or one.name).partition(".")[0] for each in imports for one in each.names}
@@ -426,8 +430,8 @@ class SourceReader(ExpressionReader):
         """Fill in ``statement`` from a call of a function of the kernel's own file, whose result, a new tile, gets the name
         ``result``, if that is given.
 
-        Return False, without a change, unless the function is understood, writes or returns one tile on the chip, and
-        reads only such tiles and arguments of the kernel. The operation is called ``name()``.
+        Return False, without a change, unless the function is understood, writes or returns one tile on the chip or two,
+        and reads only such tiles and arguments of the kernel. The operation is called ``name()``.
         """
         own = self._own.get(name)
         if own is None or len(call.args) > len(own.parameters) or any(one.arg is None for one in call.keywords):
@@ -438,18 +442,25 @@ class SourceReader(ExpressionReader):
             return False
         if result is not None and (not own.result or not isinstance(result, ast.Name) or result.id in self.buffers):
             return False
-        written += [""] if own.result else []
-        if len(written) != 1 or bool(own.result) != (result is not None):
+        if bool(own.result) != (result is not None):
             return False
-        target = self.access(given.pop(written[0]) if result is None else result)
-        if target is None or self.is_tensor(target.name):
+        nodes = [*([] if result is None else [result]), *(given.pop(one) for one in written)]
+        targets = [
+            access for access in map(self.access, nodes) if access is not None and not self.is_tensor(access.name)
+        ]
+        names = {access.name for access in targets}
+        if len(names) != len(nodes) or len(nodes) not in (1, 2):
             return False
+        target = targets[0]
         if result is not None:
             self.returned[target.name] = Returned(own.result)
             self.ambiguous |= {target.name} if self._bound[target.name] > 1 else set()
         statement.kind, statement.op, statement.target, statement.args = "op", f"{name}()", target, given
-        statement.augmented = written[0] in own.reads or any(one.name == target.name for one in self._accessed(given))
+        statement.second = targets[1] if targets[1:] else None
+        statement.augmented = bool(own.reads & {*written} or names & {one.name for one in self._accessed(given)})
+        self._summed |= names  # the function may have written products
         self._reads(statement)
+        statement.mentions += targets[1:] if statement.augmented else []
         return True
 
     def _accessed(self, arguments: Mapping[str, ast.expr]) -> list[Access]:

@@ -219,8 +219,8 @@ class KernelModule(SourceReader):
         if name in self.tiles or name in self.returned:
             return self.tiles.get(name) or self.returned[name].memory
         writers = self.writers(name)
-        if any(writer.kind == "other" for writer in writers):
-            return ""  # for example a tile that a function of another file returns
+        if any(writer.kind == "other" for writer in writers) or (self.api == "nki" and name in self.doubts):
+            return ""  # for example a tile that a function of another file returns, or that a branch declares
         spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in writers}
         return spaces.pop() if len(spaces) == 1 else ""
 
@@ -263,6 +263,8 @@ class KernelModule(SourceReader):
     def _dtype_text(self, statement: Statement) -> str:
         """Return the dtype that a statement gives, as source text. A name that the file gives to a dtype stands for it."""
         text = self.text_of(statement, "dtype")
+        if isinstance(statement.args.get("dtype"), ast.IfExp):
+            return f"({text})"  # one dtype or another one
         return self._named_dtypes.get(text, text)
 
     @cached_property

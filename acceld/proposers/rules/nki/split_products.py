@@ -152,6 +152,8 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
     target = product.target
     assert target is not None
     declared = kernel.buffers.get(target.name)
+    if target.name in kernel.parameters:
+        return f"{where} {kernel.function.name} gets {target.name} as an argument: declare the sum in {kernel.function.name}"
     if declared is None or declared.space != "psum":
         return f"{where} {target.name} is not declared in PSUM: declare it there"
     if kernel.api == "nki":
@@ -175,9 +177,13 @@ def no_parts(kernel: KernelModule, reader: Statement, name: str) -> str:
     written; empty if they can.
     """
     where = f"line {reader.line}:"
+    if name in kernel.tiles:
+        return f"{where} {kernel.function.name} gets the tile {name} as an argument: copy it to a tile that is declared here"
     if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
         return f"{where} {name} is not a tile in SBUF: copy it there"
     declaration = kernel.declaration(name)
+    if declaration is None and kernel.api == "nki":
+        return f"{where} {name} is a tile that a function makes: copy it to a tile that is declared here"
     if declaration is not None and declaration.op not in ("ndarray", "zeros"):
         return f"{where} {name} has initial values: write them by a statement"
     dtype = kernel.declared_dtype(name)
