@@ -47,7 +47,7 @@ class WidenTiles(Rule):
             if isinstance(steps, ColumnSteps) and (factors := _factors(steps)):
                 yield self._larger_steps(kernel, steps, factors)
                 continue
-            reason = steps if isinstance(steps, str) else _limit(steps)
+            reason = _limit(steps) if isinstance(steps, ColumnSteps) else steps
             if reason and any(isinstance(item, Statement) and item.op in OPERATIONS for item in loop.items):
                 yield self.refused(loop.line, reason, f"Take more columns at a time in loop {loop.variable}")
         for width in tile_widths(kernel):
@@ -120,10 +120,8 @@ def _limit(steps: ColumnSteps) -> str:
     where, kib = f"line {steps.loop.line}: {columns} columns", 4 * columns * tiles >> 10
     if steps.psum and columns > _PSUM_WIDTH:
         return (
-            f"{where} are more than the {_PSUM_WIDTH} columns that a PSUM bank holds: copy the products to SBUF first"
+            f"{where} are more than the {_PSUM_WIDTH} columns that a PSUM bank holds: copy the products to SBUF in a loop of its own"
         )
-    if columns > _WIDEST:
-        return f"{where} are too many for one tile, which has at most {_WIDEST}: put a loop around"
     if 4 * columns * tiles > max(_TARGET_BYTES, 8 * steps.columns * tiles):
         return f"{where} in {tiles} tiles take {kib} KiB a partition, more than {_TARGET_BYTES >> 10}: use fewer tiles"
     return ""
