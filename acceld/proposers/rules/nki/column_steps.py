@@ -17,6 +17,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import (
     BINARY,
+    PRODUCTS,
     TRANSFERS,
     UNARY,
     Access,
@@ -78,13 +79,15 @@ class _Part(Enum):
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str | None:
-    """Return how a loop steps over columns, or the reason as text why one step can not take more columns; None if the
-    loop does not step over columns, but over rows, for example.
+    """Return how a loop steps over columns, or the reason as text why one step can not take more columns.
+
+    Return None if the loop does not step over columns but over rows, for example, or if its columns are those of a
+    matrix product.
     """
     where = f"line {loop.line}:"
     inside = [statement for statement in loop.statements() if statement.kind == "op"]
     found = _columns(kernel, inside, loop)
-    if not found:
+    if not found or any(one.op in (*PRODUCTS, "nc_transpose") for one in inside):
         return None
     if loop.trips is None:
         return f"{where} the loop's number of iterations is not known: write it with numbers and with shapes of the arguments"
@@ -94,10 +97,10 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str | None:
         return f"{where} the loop's iterations are not proved to be independent: write affine_range if they are"
     if loop.kind == "sequential_range":
         return f"{where} the loop's iterations keep their order: write affine_range if they are independent"
-    statements = [item for item in loop.items if isinstance(item, Statement)]
-    if len(statements) < len(loop.items):
-        return f"{where} the loop contains another loop: put loop {loop.variable} inside of that loop, or beside it"
-    ops = [s for s in statements if s.kind == "op"]
+    for inner in loop.loops():
+        if any(one.id == loop.variable for one in names_in(inner.node.iter)):
+            return f"line {inner.line}: the range of {inner.variable} depends on {loop.variable}: give loop {inner.variable} the same range in every iteration"
+    statements, ops = loop.statements(), inside
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
             what = statement.op or "this statement"
@@ -132,7 +135,7 @@ _APART = (
 
 
 def _columns(kernel: KernelModule, ops: Sequence[Statement], loop: Loop) -> set[int]:
-    """Return how many columns one step takes: the coefficients of the loop variable in the indices over columns."""
+    """Return the numbers of columns that one step takes in an index over columns, which advances by as many."""
     found = set()
     for access in (access for statement in ops for access in accesses(statement)):
         pattern = pattern_of(kernel, access)
@@ -141,8 +144,8 @@ def _columns(kernel: KernelModule, ops: Sequence[Statement], loop: Loop) -> set[
             moved = pattern.start.coefficient(loop.variable) or 0
             coefficient = moved // pattern.stride if pattern.stride and moved == pattern.stride * pattern.count else 0
         elif access.dims and (last := access.dims[-1]).form is not None:
-            wide = last.extent is not None or last.form.ranges
-            coefficient = (last.form.coefficient(loop.variable) or 0) if wide else 0
+            moved = last.form.coefficient(loop.variable) or 0
+            coefficient = moved if moved == last.width and not last.is_point else 0
         if coefficient:
             found.add(coefficient)
     return found
@@ -317,12 +320,12 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
     """Return the reason why one of the loop's buffers can not become wider; empty if all buffers can."""
-    loop = steps.loop
+    loop, inside = steps.loop, frozenset(steps.loop.statements())
     for name in sorted(steps.slots | steps.tiles):
         if not kernel.buffers[name].is_written_out:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
-        if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
+        if any(s not in inside for s in (*kernel.writers(name), *kernel.readers(name))):
             return f"{name} has one tile for each iteration, and is also used outside of the loop: use another buffer there"
         if kernel.buffers[name].shape[-1] != steps.columns:
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
@@ -332,7 +335,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
         if place is None or kernel.buffers[name].shape[place] != loop.trips:
             return f"{name} is one tile that all iterations use: declare one tile for each iteration"
     for name in sorted(own):
-        if any(s.parent is not loop for s in kernel.readers(name)):
+        if any(s not in inside for s in kernel.readers(name)):
             return f"{name} is used after the loop: declare one tile for each iteration"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
             return f"{name} is not {steps.columns} columns wide: declare it that wide"

@@ -14,7 +14,7 @@ from functools import partial
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Statement
+from acceld.nki.source.syntax import TRANSFERS
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, ColumnSteps, column_steps
 from acceld.proposers.rules.nki.tile_widths import TileWidth, tile_widths
 from acceld.proposers.rules.nki.wider_steps import widened
@@ -48,7 +48,7 @@ class WidenTiles(Rule):
                 yield self._larger_steps(kernel, steps, factors)
                 continue
             reason = _limit(steps) if isinstance(steps, ColumnSteps) else steps
-            if reason and any(isinstance(item, Statement) and item.op in OPERATIONS for item in loop.items):
+            if reason and any(one.op in OPERATIONS - {*TRANSFERS} for one in loop.statements()):
                 yield self.refused(loop.line, reason, f"Take more columns at a time in loop {loop.variable}")
         for width in tile_widths(kernel):
             factors = [factor for factor in (4, 2, 8) if width.divides(factor) and width.columns * factor <= _WIDEST]
