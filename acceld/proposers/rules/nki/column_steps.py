@@ -200,11 +200,16 @@ def _is_number_each_row(kernel: KernelModule, steps: ColumnSteps, access: Access
     """Tell whether an access has one column, the same in every step."""
     if access.name in kernel.ambiguous:
         return False
+    if access.name in own and not _has_one_column(kernel, access.name):
+        return False  # column 0 of the tile of each step is another column of the wider tile
     if access.dims is None:
-        buffer = kernel.buffers.get(access.name)
-        return access.name in own and buffer is not None and buffer.shape[-1] == 1 != steps.columns
+        return access.name in own
     fixed = all(one.form is not None and one.form.coefficient(steps.loop.variable) == 0 for one in access.dims)
     return fixed and len(access.dims) > 1 and access.dims[-1].width == 1
+
+
+def _has_one_column(kernel: KernelModule, name: str) -> bool:
+    return name in kernel.buffers and kernel.buffers[name].shape[-1] == 1
 
 
 def _repeat(kernel: KernelModule, steps: ColumnSteps, view: Repeated, own: set[str]) -> str:
@@ -219,7 +224,11 @@ def _repeat(kernel: KernelModule, steps: ColumnSteps, view: Repeated, own: set[s
         return ""
     if access.dims is not None and len(access.dims) == 1:  # along the columns of the view
         (last,) = access.dims
-        if last.form is None or last.form.coefficient(steps.loop.variable) != columns or not is_step_wide(last, columns):
+        if (
+            last.form is None
+            or last.form.coefficient(steps.loop.variable) != columns
+            or not is_step_wide(last, columns)
+        ):
             return _not_in_steps(steps, access)
         steps.accesses.append(access)
         return ""
@@ -236,6 +245,13 @@ def _widen(kernel: KernelModule, steps: ColumnSteps, access: Access, own: set[st
     part = _Part.SAME if access.dims is None else _part(steps, access.dims)
     if part is None:
         return _not_in_steps(steps, access)
+    if (
+        part is _Part.SAME
+        and access.dims is not None
+        and access.name in own
+        and not _has_one_column(kernel, access.name)
+    ):
+        return f"a part of {access.name} is used, whose columns move in a wider tile: use all columns of {access.name}, or a tile of its own for the part"
     if part in (_Part.ALL, _Part.SAME) and access.name not in own and not (scalar and part is _Part.SAME):
         columns = steps.columns * steps.trips
         return f"{access.name} has the same columns in every step: before the loop, repeat them in a tile of {columns} columns, and use its columns from {steps.columns} * {steps.loop.variable} on"

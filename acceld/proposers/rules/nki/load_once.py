@@ -97,9 +97,7 @@ class LoadOnce(Rule):
 def _sizes(found: _Loaded) -> list[int]:
     """Return numbers of iterations that may share a load: the greatest, and the least whose rows are long enough."""
     trips = found.loop.trips or 1
-    fitting = [
-        size for size in range(2, trips + 1) if trips % size == 0 and size * found.columns <= _MOST_COLUMNS
-    ]
+    fitting = [size for size in range(2, trips + 1) if trips % size == 0 and size * found.columns <= _MOST_COLUMNS]
     enough = [size for size in fitting if size * found.columns * found.bytes >= _FULL_ROW_BYTES]
     return list(dict.fromkeys([*enough[:1], *fitting[-1:]]))
 

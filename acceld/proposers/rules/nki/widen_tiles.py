@@ -119,9 +119,7 @@ def _limit(steps: ColumnSteps) -> str:
     columns, tiles = steps.columns * steps.trips, steps.instructions
     where, kib = f"line {steps.loop.line}: {columns} columns", 4 * columns * tiles >> 10
     if steps.psum and columns > _PSUM_WIDTH:
-        return (
-            f"{where} are more than the {_PSUM_WIDTH} columns that a PSUM bank holds: copy the products to SBUF in a loop of its own"
-        )
+        return f"{where} are more than the {_PSUM_WIDTH} columns that a PSUM bank holds: copy the products to SBUF in a loop of its own"
     if 4 * columns * tiles > max(_TARGET_BYTES, 8 * steps.columns * tiles):
         return f"{where} in {tiles} tiles take {kib} KiB a partition, more than {_TARGET_BYTES >> 10}: use fewer tiles"
     return ""
