@@ -854,6 +854,16 @@ RECURRENCE = current(
 """,
 )
 RECURRENCE_SHAPES = [(4, 128, 64), (128, 32)]
+LOADED_RECURRENCE = (
+    RECURRENCE.replace("        state = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n", "")
+    .replace("nisa.dma_copy(dst=state, src=x[head, 0:128, 0:64])", "state = loaded(x[head, 0:128, 0:64])")
+    .replace(
+        "@nki.jit",
+        "def loaded(part):\n    tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "    nisa.dma_copy(dst=tile, src=part)\n    return tile\n\n\n@nki.jit",
+    )
+)
+"""A recurrence whose state is a tile that a function loads."""
 TWO_OPERATIONS = current(
     "x, y",
     """
@@ -2218,6 +2228,8 @@ PLACES = [
         ("            nisa.activation(", "            other = state\n            nisa.activation("),
         ("state = nl.ndarray((128, 64)", "state = nl.ndarray((128, 24 * 1024)"),  # too large for two
         ]),
+    Example("unroll_and_jam", LOADED_RECURRENCE, RECURRENCE_SHAPES,
+        stays=[("    return tile", "    last = tile\n    return last")]),  # not understood
     Example("split_products", SPLIT_PRODUCT, SPLIT_PRODUCT_SHAPES,
         stays=[
         ("total = nl.zeros", "total = nl.ndarray"),  # the first product would add to nothing known
