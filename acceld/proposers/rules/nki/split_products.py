@@ -178,6 +178,8 @@ def no_parts(kernel: KernelModule, reader: Statement, name: str) -> str:
     if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
         return f"{where} {name} is not a tile in SBUF: copy it there"
     declaration = kernel.declaration(name)
+    if name in kernel.returned:
+        return f"{where} {name} is a tile that a function of the file returns: write the function's body in place of its call"
     if declaration is not None and declaration.op not in ("ndarray", "zeros"):
         return f"{where} {name} has initial values: write them by a statement"
     dtype = kernel.declared_dtype(name)
