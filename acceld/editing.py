@@ -11,6 +11,7 @@ from functools import cached_property
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _SEPARATOR = re.compile(r"[ \t]*;[ \t]*")
+_LAST_SEPARATOR = re.compile(r"[ \t]*;[ \t]*\Z")
 
 
 class SourceText:
@@ -112,12 +113,22 @@ class Edits:
             for start, end in gone:
                 left, position = left + self.source[position:start], end
             left += self.source[position:behind]
-            if ";" not in left or left.lstrip(" \t;\f").startswith(("#", "\n")) or not left.strip(" \t;\f\r\n"):
+            left = left.strip(" \t;\f\r\n")
+            shared = any(
+                self.source[first:start].rstrip().endswith(";") or self.source[end:behind].lstrip().startswith(";")
+                for start, end in gone
+            )
+            if not shared or not left or left.startswith("#"):
                 found.append((first, behind, ""))
                 continue
+            edge = first
             for start, end in gone:
-                after = _SEPARATOR.match(self.source, end, behind)
-                found.append((start, after.end() if after else end, ""))
+                if after := _SEPARATOR.match(self.source, end, behind):
+                    end = after.end()
+                elif before := _LAST_SEPARATOR.search(self.source, edge, start):
+                    start = before.start()
+                found.append((start, end, ""))
+                edge = end
         return found
 
     def apply_around(self, start: int, end: int) -> tuple[str, str, str]:
