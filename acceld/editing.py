@@ -10,6 +10,8 @@ from collections.abc import Collection
 from functools import cached_property
 
 _WORD = re.compile(r"[^\W\d]\w*")
+_SEPARATOR = re.compile(r"[ \t]*;[ \t]*")
+_LAST_SEPARATOR = re.compile(r"[ \t]*;[ \t]*\Z")
 
 
 class SourceText:
@@ -81,6 +83,7 @@ class Edits:
     def __init__(self, source: str) -> None:
         self.source = source
         self._edits: list[tuple[int, int, str]] = []
+        self._deleted: set[tuple[int, int]] = set()
 
     def replace(self, start: int, end: int, text: str) -> None:
         """Replace ``source[start:end]`` by ``text``. Replacing the same span again must use the same text."""
@@ -92,10 +95,41 @@ class Edits:
         self._edits.append((at, at, text))
 
     def delete_lines(self, start: int, end: int) -> None:
-        """Remove all lines that ``source[start:end]`` touches."""
-        first = self.source.rfind("\n", 0, start) + 1
-        last = self.source.find("\n", end)
-        self.replace(first, len(self.source) if last < 0 else last + 1, "")
+        """Remove the statement ``source[start:end]`` with the lines that it touches. If other statements share a line with
+        it and stay, only the statement goes.
+        """
+        self._deleted.add((start, end))
+
+    def _deletions(self) -> list[tuple[int, int, str]]:
+        """Return the edits that remove the deleted statements."""
+        lines: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for start, end in sorted(self._deleted):
+            last = self.source.find("\n", end)
+            whole = self.source.rfind("\n", 0, start) + 1, len(self.source) if last < 0 else last + 1
+            lines.setdefault(whole, []).append((start, end))
+        found: list[tuple[int, int, str]] = []
+        for (first, behind), gone in lines.items():
+            left, position = "", first
+            for start, end in gone:
+                left, position = left + self.source[position:start], end
+            left += self.source[position:behind]
+            left = left.strip(" \t;\f\r\n")
+            shared = any(
+                self.source[first:start].rstrip().endswith(";") or self.source[end:behind].lstrip().startswith(";")
+                for start, end in gone
+            )
+            if not shared or not left or left.startswith("#"):
+                found.append((first, behind, ""))
+                continue
+            edge = first
+            for start, end in gone:
+                if after := _SEPARATOR.match(self.source, end, behind):
+                    end = after.end()
+                elif before := _LAST_SEPARATOR.search(self.source, edge, start):
+                    start = before.start()
+                found.append((start, end, ""))
+                edge = end
+        return found
 
     def apply_around(self, start: int, end: int) -> tuple[str, str, str]:
         """Return the edited text in three parts: before the span from ``start`` to ``end``, the span, and after
@@ -103,6 +137,7 @@ class Edits:
         """
         marked, border = Edits(self.source), "\0"
         marked._edits = [*self._edits, (start, start, border), (end, end, border)]
+        marked._deleted = self._deleted
         before, inside, behind = marked.apply().split(border)
         return before, inside, behind
 
@@ -110,7 +145,8 @@ class Edits:
         """Return the edited text. Raises ValueError if two edits overlap."""
         pieces: list[str] = []
         position = 0
-        for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], edit[1])):
+        edits = [*self._edits, *(one for one in self._deletions() if one not in self._edits)]
+        for start, end, text in sorted(edits, key=lambda edit: (edit[0], edit[1])):
             if start < position:
                 raise ValueError(f"two edits of one text overlap at offset {start}: make them one edit")
             pieces += [self.source[position:start], text]

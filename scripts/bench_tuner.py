@@ -19,7 +19,6 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
@@ -32,10 +31,11 @@ from acceld.evaluate.sandbox.process import Outcome, Zygote
 from acceld.evaluate.sandbox.reply import Reply
 from acceld.evaluate.shapes import timed_with_hidden
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-from acceld.model import Kernel
+from acceld.model import Kernel, Profile
+from acceld.nki.source.launches import launch_of
 from acceld.proposers.rules import proposer
 from acceld.proposers.rules.proposer import found_again, moves
-from acceld.proposers.rules.tuner import STRATEGIES, TimedProgram, Tuned, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
 from acceld.workloads import Workload
 from scripts.starting_points import simulated, starting_points
 
@@ -120,8 +120,7 @@ async def tried(
 ) -> Tried:
     """Tune one kernel by the strategy ``name`` for ``limit_s`` processor seconds, and return the result."""
     tensors = [argument if argument.value is None else None for argument in found.arguments]
-    shapes = found.kernel_facts
-    dtypes = tuple(one.dtype if one else "" for one in tensors)
+    launch = launch_of(kernel, found.kernel_facts, tuple(one.dtype if one else "" for one in tensors))
     proposer.readings.cache_clear()  # drop what the strategy before this one cached for the same kernels
     began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
 
@@ -136,7 +135,9 @@ async def tried(
         instructions = max(instructions, reported.profile.counters.get("instruction_count", 0.0))
         return TimedProgram(reported.latency_us, reported.program_sha256, reported.profile)
 
-    find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes)
+    def find(text: str, profile: Profile | None = None, *, only: str = "") -> list[Move]:
+        return moves(text, launch, profile, only=only)
+
     tuner = Tuner(clock, find, limit=_MANY, seed=seed, again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:

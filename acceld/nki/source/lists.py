@@ -100,9 +100,16 @@ def with_stacked_tiles(source: str) -> str:
     text, edits = SourceText(source), Edits(source)
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and is_straight(function):
+            if len(_patterns(function)) < len(_patterns(tree)):
+                continue  # another function may be called with a tile of a list, and use strides of that tile
             for stack in _stacks(text, function):
                 _replace(text, edits, function, stack)
     return edits.apply()
+
+
+def _patterns(node: ast.AST) -> list[ast.Attribute]:
+    """Return the access patterns (``.ap``), which give strides that an additional axis would change."""
+    return [one for one in walked(node) if isinstance(one, ast.Attribute) and one.attr == "ap"]
 
 
 def _stacks(text: SourceText, function: ast.FunctionDef) -> Iterator[_Stack]:
@@ -166,7 +173,7 @@ def _is_tile(statement: ast.Assign) -> bool:
         return False
     given = {one.arg: one.value for one in call.keywords}
     space, shape = given.get("buffer"), _argument(call, "shape")
-    plain = not {"name", "address"} & given.keys() and None not in given
+    plain = "address" not in given and None not in given
     return (
         plain
         and isinstance(space, ast.Attribute)
@@ -192,7 +199,9 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
     changed = {node.id for node in names_in(outer.loop) if isinstance(node.ctx, ast.Store)}
     between = block[1 : block.index(outer.loop)]
     changed |= {node.id for one in between for node in names_in(one) if isinstance(node.ctx, ast.Store)}
-    sizes = [stack.declaration.value, *(level.loop.iter for level in stack.levels)]
+    assert isinstance(stack.declaration.value, ast.Call)
+    kept = [one.value for one in stack.declaration.value.keywords if one.arg != "name"]
+    sizes = [*stack.declaration.value.args, *kept, *(level.loop.iter for level in stack.levels)]
     if changed.intersection(node.id for size in sizes for node in names_in(size)):
         return False  # the one tile would be declared where the list is created, and its size is not known there yet
     for level in stack.levels:
@@ -274,7 +283,8 @@ def _replace(text: SourceText, edits: Edits, function: ast.FunctionDef, stack: _
     call = stack.declaration.value
     assert isinstance(call, ast.Call)
     shape = f"({', '.join([extents[0], *counts, *extents[1:]])})"
-    rest = [f"{one.arg}={written(one.value)}" for one in call.keywords if one.arg != "shape"]
+    # the one tile has no name, because each name in the loop is of one tile
+    rest = [f"{one.arg}={written(one.value)}" for one in call.keywords if one.arg not in ("shape", "name")]
     positional = [written(one) for one in call.args if one is not _argument(call, "shape")]
     edits.replace(
         *text.span(stack.levels[0].made.value), f"{written(call.func)}({', '.join([shape, *positional, *rest])})"

@@ -19,7 +19,7 @@ becomes ::
     nisa.dma_copy(dst=out, src=tile_2)
 
 The new declaration takes the place of a blank line or of a comment's line, because every line keeps its number. Without such
-a line the tile stays shared.
+a line it stands behind the first declaration, on the same line.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def with_own_tiles(source: str) -> str:
             )
             for body, again in counted:
                 for at, statement in enumerate(body):
-                    name = _declared(statement)
+                    name = declared_tile(statement)
                     if again[name] > 1 and name in plain:
                         taken |= {node.id for node in uncached_names_in(tree)}
                         uses = sum(node.id == name and isinstance(node.ctx, ast.Load) for node in names_in(function))
@@ -81,7 +81,7 @@ def with_own_tiles(source: str) -> str:
     return edits.apply()
 
 
-def _declared(statement: ast.stmt) -> str:
+def declared_tile(statement: ast.stmt) -> str:
     """Return the name of the on-chip tile that a statement declares; empty for other statements."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(attr=function)) as call):
@@ -146,14 +146,15 @@ def _separate(
     written, current = False, name
     for at, statement in enumerate(rest, 1):
         destination = _destination(statement) if _overwritten(statement) == name else None
-        line = _free_line(text, body[: at + 1], lines) if destination is not None and written else None
+        separate = destination is not None and written
+        line = _free_line(text, body[: at + 1], lines) if separate else None
         for node in names_in(statement):
             if node.id == name and node is not destination and current != name:
                 edits.replace(*text.span(node), current)
-        if destination is not None and line is not None:
+        if separate:
             current = new_name(name, taken)
-            lines.add(line)
             _declare(text, edits, line, current, declaration)
+            lines |= set() if line is None else {line}
         if destination is not None and current != name:
             edits.replace(*text.span(destination), current)
         written = written or any(node.id == name for node in names_in(statement))
@@ -191,12 +192,16 @@ def _free_line(text: SourceText, body: Sequence[ast.stmt], lines: set[int]) -> i
     return max(found)[1] if found else None
 
 
-def _declare(text: SourceText, edits: Edits, line: int, name: str, declaration: ast.Assign) -> None:
-    start, end = text.line_starts[line - 1], text.line_starts[line]
-    comment = text.source[start:end].strip()
+def _declare(text: SourceText, edits: Edits, line: int | None, name: str, declaration: ast.Assign) -> None:
+    """Declare the tile ``name`` in a free line, or else behind ``declaration``, on the same line."""
     value = text.source[slice(*text.span(declaration.value))]
     if "\n" in value:
         value = ast.unparse(declaration.value)
+    if line is None:
+        edits.insert(text.span(declaration)[1], f"; {name} = {value}")
+        return
+    start, end = text.line_starts[line - 1], text.line_starts[line]
+    comment = text.source[start:end].strip()
     start_of = text.span(declaration)[0]
     indent = text.source[text.line_start(start_of) : start_of]
     written = f"{indent}{name} = {value}{comment and '  ' + comment}"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection
 from difflib import SequenceMatcher
+from itertools import pairwise
 
-from acceld.editing import lines_of
+from acceld.editing import Edits, SourceText, lines_of
 from acceld.nki.source.allocations import with_used_parts
 from acceld.nki.source.counting import counted_values, with_counted_loops
 from acceld.nki.source.inlining import inlined, is_inlined, with_calls
 from acceld.nki.source.lists import with_stacked_tiles
-from acceld.nki.source.lives import with_own_tiles
+from acceld.nki.source.lives import declared_tile, with_own_tiles
 from acceld.nki.source.names import spelled_out
 from acceld.nki.source.returns import with_returns_written_out
 from acceld.nki.source.scopes import with_own_names
 from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import blocks
 
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 _NUMBER = re.compile(r"_\d+$")
@@ -62,6 +65,10 @@ def as_before(original: str, changed: str) -> str:
     """
     if is_inlined(original, changed):
         return with_calls(original, as_before(inlined(original), changed))
+    return _on_own_lines(_as_before(original, changed))
+
+
+def _as_before(original: str, changed: str) -> str:
     wanted = normalized(changed)
     first, stacked, normal = _steps(original)
     forms = [_Lines(former, normal, changed, wanted) for former in dict.fromkeys((first, stacked))]
@@ -76,6 +83,25 @@ def as_before(original: str, changed: str) -> str:
         if kept and (most := lines.with_names(kept)) not in (None, changed):
             return most or changed
     return changed
+
+
+def _on_own_lines(source: str) -> str:
+    """Return ``source`` with each declaration of a tile on a line of its own. Normalization declares tiles on the line of
+    another declaration.
+    """
+    try:
+        tree = parsed(source)
+    except (SyntaxError, ValueError):
+        return source
+    text, edits = SourceText(source), Edits(source)
+    for function in (one for one in tree.body if isinstance(one, ast.FunctionDef)):
+        for body in blocks(function.body):
+            for before, after in pairwise(body):
+                if before.end_lineno == after.lineno and _NUMBER.search(declared_tile(after)):
+                    start = text.span(body[0])[0]
+                    indent = source[text.line_start(start) : start]
+                    edits.replace(text.span(before)[1], text.span(after)[0], f"\n{indent}")
+    return edits.apply()
 
 
 def with_former_names(original: str, normal: str, words: str) -> str:
@@ -124,7 +150,10 @@ class _Lines:
                 return self._before[olds[at]]
             for name, value in counted.values():
                 line = line.replace(f"({value})", name).replace(value, name)
-            return _NAME.sub(lambda found: shared.get(found[0], found[0]), line) if shared else line
+            if not shared:
+                return line
+            line = _NAME.sub(lambda found: shared.get(found[0], found[0]), line)
+            return "; ".join(dict.fromkeys(line.rstrip("\n").split("; "))) + "\n" * line.endswith("\n")
 
         text = "".join(line_of(at, line) for at, line in enumerate(self._lines))
         return text if normalized(text) == self._wanted else None

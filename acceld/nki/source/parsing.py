@@ -141,6 +141,8 @@ class SourceReader(ExpressionReader):
         """
         found: list[str | None] = []
         start = self.line_start(item.start)
+        if self.source[start : item.start].strip():
+            return []  # the comments belong to the first statement of the line
         while start > 0:
             above = self.line_start(start - 1)
             line = self.source[above:start].strip()
@@ -155,7 +157,9 @@ class SourceReader(ExpressionReader):
         items: list[Item] = []
         for group in _by_lines(body):
             node = group[0]
-            if len(group) > 1:
+            if len(group) > 1 and all(self._declares(one) for one in group):
+                items += [self._statement(one, parent) for one in group]
+            elif len(group) > 1:
                 items.append(self._opaque(ast.Module(list(group), []), parent))
             elif isinstance(node, ast.For) and (loop := self._loop(node, parent)) is not None:
                 items.append(loop)
@@ -164,6 +168,13 @@ class SourceReader(ExpressionReader):
             else:
                 items.append(self._statement(node, parent))
         return items
+
+    def _declares(self, node: ast.stmt) -> bool:
+        """Tell whether a statement declares a tile or a tensor."""
+        match node:
+            case ast.Assign(targets=[ast.Name()], value=ast.Call() as call):
+                return self.callee(call) in DECLARATIONS
+        return False
 
     def _opaque(self, node: ast.AST, parent: Loop | None) -> Statement:
         """Return ``node`` as a statement that is not understood. The statement counts as one that may bind, alias or

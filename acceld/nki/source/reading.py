@@ -320,6 +320,8 @@ class KernelModule(SourceReader):
         match access.dims:
             case (Dim(span=(_, _)), last):  # some partitions of a tile
                 return last.extent == 1
+            case (_, Dim(extent=1)) if access.name in self.returned and self.returned[access.name].shape is None:
+                return True
         shape = self.extents(access)
         return shape is not None and shape[-1] == 1
 

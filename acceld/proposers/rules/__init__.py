@@ -34,6 +34,7 @@ MODULES = (
     "fill_partitions",
     "reduce_once",
     "drain_once",
+    "load_once",
     "store_once",
     "merge_transfers",
     "split_loads",

@@ -13,11 +13,13 @@ from enum import Enum, auto
 
 from acceld.nki.ir.operations import OPS, Kind
 from acceld.nki.source.affine import Affine
+from acceld.nki.source.patterns import Pattern, Repeated, pattern_of, repeated
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import (
     BINARY,
     ELEMENTWISE,
+    PRODUCTS,
     TRANSFERS,
     UNARY,
     Access,
@@ -49,6 +51,10 @@ class ColumnSteps:
     """Buffers declared before the loop that have an element for each step."""
     accesses: list[Access] = field(default_factory=list)
     """Accesses that have indices."""
+    patterns: list[Pattern] = field(default_factory=list)
+    """Access patterns over the columns of a step."""
+    repeats: list[Repeated] = field(default_factory=list)
+    """Broadcasts to the columns of a step."""
     operations: int = 0
     transfers: int = 0
     psum: bool = False
@@ -71,19 +77,29 @@ class _Part(Enum):
     """In every step the same part of the tile, which is not as wide as a step: ``scale[p, 0]``."""
 
 
-def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
-    """Return how a loop steps over columns, or the reason as text why one step can not take more columns."""
+def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str | None:
+    """Return how a loop steps over columns, or the reason as text why one step can not take more columns.
+
+    Return None if the loop does not step over columns but over rows, for example, or if its columns are those of a
+    matrix product.
+    """
     where = f"line {loop.line}:"
+    inside = [statement for statement in loop.statements() if statement.kind == "op"]
+    found = _columns(kernel, inside, loop)
+    if not found or any(one.op in (*PRODUCTS, "nc_transpose") for one in inside):
+        return None
     if loop.trips is None:
         return f"{where} the loop's number of iterations is not known: write it with numbers and with shapes of the arguments"
     if loop.trips < 2:
         return f"{where} the loop has only one iteration"
     if loop.kind == "range":
         return f"{where} the loop's iterations are not proved to be independent: write affine_range if they are"
-    statements = [item for item in loop.items if isinstance(item, Statement)]
-    if len(statements) < len(loop.items):
-        return f"{where} the loop contains another loop: move that loop out"
-    ops = [s for s in statements if s.kind == "op"]
+    if loop.kind == "sequential_range":
+        return f"{where} the loop's iterations keep their order: write affine_range if they are independent"
+    for inner in loop.loops():
+        if any(one.id == loop.variable for one in names_in(inner.node.iter)):
+            return f"line {inner.line}: the range of {inner.variable} depends on {loop.variable}: give loop {inner.variable} the same range in every iteration"
+    statements, ops = loop.statements(), inside
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in ANY_COLUMNS or statement.augmented)):
             what = statement.op or "this statement"
@@ -94,12 +110,12 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
                     if statement.augmented
                     else "has a form that the rule does not understand"
                 )
-            return f"line {statement.line}: {what} {why}: move it to a loop of its own, so that the rest of this loop can work on wider tiles"
+            return f"line {statement.line}: {what} {why}: {_APART}"
         if statement.kind == "alias" and any(name.id == loop.variable for name in names_in(statement.node)):
             return f"line {statement.line}: this statement gives a name to an index that depends on {loop.variable}: write the index itself where it is used"
-    columns = _columns(ops, loop)
-    if columns is None:
-        return f"{where} one iteration advances by different numbers of columns in different tiles: index the columns of every tile by the same number times {loop.variable}"
+    if len(found) != 1:
+        return f"{where} one iteration advances by different numbers of columns in different tiles: divide the loop into one for each number"
+    (columns,) = found
     tiles = {s.target.name for s in statements if s.kind == "declaration" and s.target is not None}
     made = {s.target.name for s in ops if s.target is not None and s.target.dims is None}
     own = tiles | (made - kernel.buffers.keys())
@@ -112,18 +128,26 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     return f"{where} {problem}" if problem else steps
 
 
-def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
-    """Return how many columns one step takes: the coefficient of the loop variable in the indices with a range or
-    slice; None if these indices have different coefficients or none.
-    """
+_APART = (
+    "move it to a loop of its own, and let the tiles that pass between the two loops have the columns of all iterations"
+)
+
+
+def _columns(kernel: KernelModule, ops: Sequence[Statement], loop: Loop) -> set[int]:
+    """Return the numbers of columns that one step takes in an index over columns, which advances by as many."""
     found = set()
-    for dim in (dim for statement in ops for access in accesses(statement) for dim in access.dims or ()):
-        if dim.form is None:
-            return None
-        coefficient = dim.form.coefficient(loop.variable)
-        if coefficient and (dim.extent is not None or dim.form.ranges):
+    for access in (access for statement in ops for access in accesses(statement)):
+        pattern = pattern_of(kernel, access)
+        coefficient = 0
+        if pattern is not None:
+            moved = pattern.start.coefficient(loop.variable) or 0
+            coefficient = moved // pattern.stride if pattern.stride and moved == pattern.stride * pattern.count else 0
+        elif access.dims and (last := access.dims[-1]).form is not None:
+            moved = last.form.coefficient(loop.variable) or 0
+            coefficient = moved if moved == last.width and not last.is_point else 0
+        if coefficient:
             found.add(coefficient)
-    return found.pop() if len(found) == 1 else None
+    return found
 
 
 def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
@@ -132,10 +156,11 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
 
     ``own`` has the names of tiles whose values live only within an iteration.
     """
-    if len(statement.mentions) != len(statement.reads):
-        return "an operand is an expression: write its value to a tile first, and use that tile"
+    views = [view for node in statement.args.values() if (view := repeated(kernel, node)) is not None]
+    if len(statement.mentions) != len(statement.reads) + len(views):
+        return _unread(kernel, statement)
     if statement.second is not None:
-        return "this statement also sums its columns: compute the sum after the loop"
+        return f"this statement also sums its columns: compute the sum by a statement of its own, and {_APART}"
     if statement.op in TRANSFERS:
         steps.transfers += 1
     else:
@@ -143,23 +168,120 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     if kernel.mask(statement) and not _only_rows(kernel, steps.loop, statement.args["mask"]):
         return "the mask depends on the columns: process the masked columns in a separate statement after the loop"
     scalars = {id(access.node) for name, access in statement.reads.items() if name in ONE_COLUMN}
-    for access in accesses(statement):
-        if access.name in kernel.ambiguous:
-            return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"
-        steps.psum |= kernel.space_of(access.name) == "psum"
-        part = _Part.SAME if access.dims is None else _part(steps, access.dims)
-        if part is None:
-            return f"the columns of {access.name} do not advance by {steps.columns} in each iteration: index them by {steps.columns} * {steps.loop.variable} plus a range"
-        scalar = part is _Part.SAME and id(access.node) in scalars
-        if part in (_Part.ALL, _Part.SAME) and access.name not in own and not scalar:
-            return f"{access.name} is the same tile in every step, and too narrow for a wider step: load it in the loop"
-        if part is _Part.SLOT:
-            if access.name not in kernel.buffers:
-                return f"{access.name} is not declared in this kernel: declare it, with one tile for each iteration"
-            steps.slots.add(access.name)
-        if access.dims is not None:
-            steps.accesses.append(access)
+    touched = [*statement.reads.values(), *statement.results]
+    if not views and all(_is_number_each_row(kernel, steps, access, own) for access in touched):
+        return ""
+    for view in views:
+        problem = _repeat(kernel, steps, view, own)
+        if problem:
+            return problem
+    for access in touched:
+        problem = _widen(kernel, steps, access, own, scalar=id(access.node) in scalars)
+        if problem:
+            return problem
     return ""
+
+
+def _unread(kernel: KernelModule, statement: Statement) -> str:
+    """Return the reason why an operand of ``statement`` is not understood, and what would help."""
+    known = {id(node) for node in (one.node for one in statement.reads.values())}
+    for node in statement.args.values():
+        inside = kernel.text(node)
+        if id(node) in known or repeated(kernel, node) is not None or not isinstance(node, ast.Call | ast.BinOp):
+            continue
+        if isinstance(node, ast.BinOp) or kernel.callee(node) in BINARY + UNARY:
+            return f"the operand {inside} is an expression: write its value to a tile first, and use that tile"
+        return f"the operand {inside} is a view that the rule does not understand: index the tile itself, or broadcast it by nl.broadcast_to with a shape in numbers"
+    return f"an index finds its positions in a tile: {_APART}"
+
+
+def _is_number_each_row(kernel: KernelModule, steps: ColumnSteps, access: Access, own: set[str]) -> bool:
+    """Tell whether an access has one column, the same in every step."""
+    if access.name in kernel.ambiguous:
+        return False
+    if access.name in own and not _has_one_column(kernel, access.name):
+        return False  # column 0 of the tile of each step is another column of the wider tile
+    if access.dims is None:
+        return access.name in own
+    fixed = all(one.form is not None and one.form.coefficient(steps.loop.variable) == 0 for one in access.dims)
+    return fixed and len(access.dims) > 1 and access.dims[-1].width == 1
+
+
+def _has_one_column(kernel: KernelModule, name: str) -> bool:
+    return name in kernel.buffers and kernel.buffers[name].shape[-1] == 1
+
+
+def _repeat(kernel: KernelModule, steps: ColumnSteps, view: Repeated, own: set[str]) -> str:
+    """Record in ``steps`` a broadcast of a row or of a column. Return the reason if it can not become wider; empty
+    otherwise.
+    """
+    access, columns = view.access, steps.columns
+    if view.count != columns:
+        return f"{access.name} is broadcast to {view.count} columns: broadcast it to {columns} columns, as many as a step has"
+    steps.repeats.append(view)
+    if _is_number_each_row(kernel, steps, access, own):
+        return ""
+    if access.dims is not None and len(access.dims) == 1:  # along the columns of the view
+        (last,) = access.dims
+        if (
+            last.form is None
+            or last.form.coefficient(steps.loop.variable) != columns
+            or not is_step_wide(last, columns)
+        ):
+            return _not_in_steps(steps, access)
+        steps.accesses.append(access)
+        return ""
+    return _widen(kernel, steps, access, own, scalar=False)
+
+
+def _widen(kernel: KernelModule, steps: ColumnSteps, access: Access, own: set[str], *, scalar: bool) -> str:
+    """Record in ``steps`` an access whose columns become more. Return the reason if they can not; empty otherwise."""
+    if access.name in kernel.ambiguous:
+        return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"
+    steps.psum |= kernel.space_of(access.name) == "psum"
+    if isinstance(access.node, ast.Call):
+        return _widen_pattern(kernel, steps, access)
+    part = _Part.SAME if access.dims is None else _part(steps, access.dims)
+    if part is None:
+        return _not_in_steps(steps, access)
+    if (
+        part is _Part.SAME
+        and access.dims is not None
+        and access.name in own
+        and not _has_one_column(kernel, access.name)
+    ):
+        return f"a part of {access.name} is used, whose columns move in a wider tile: use all columns of {access.name}, or a tile of its own for the part"
+    if part in (_Part.ALL, _Part.SAME) and access.name not in own and not (scalar and part is _Part.SAME):
+        columns = steps.columns * steps.trips
+        return f"{access.name} has the same columns in every step: before the loop, repeat them in a tile of {columns} columns, and use its columns from {steps.columns} * {steps.loop.variable} on"
+    if part is _Part.SLOT:
+        if access.name not in kernel.buffers:
+            return f"{access.name} is not declared in this kernel: declare it, with one tile for each iteration"
+        steps.slots.add(access.name)
+    if access.dims is not None:
+        steps.accesses.append(access)
+    return ""
+
+
+def _widen_pattern(kernel: KernelModule, steps: ColumnSteps, access: Access) -> str:
+    pattern, variable = pattern_of(kernel, access), steps.loop.variable
+    if pattern is None or not _is_plain(pattern.start):
+        return f"the pattern of {access.name} is not understood: write its strides and counts as numbers, and its offset as a sum of multiples of loop variables"
+    moved = pattern.start.coefficient(variable)
+    same = moved == 0 == pattern.stride  # one element for each row, repeated
+    if pattern.count != steps.columns or not (same or (moved == pattern.stride * pattern.count != 0)):
+        return f"the pattern of {access.name} does not advance by the {steps.columns} columns of a step: {_APART}"
+    steps.patterns.append(pattern)
+    return ""
+
+
+def _not_in_steps(steps: ColumnSteps, access: Access) -> str:
+    return f"the columns of {access.name} are not {steps.columns} from {steps.columns} * {steps.loop.variable} on: {_APART}"
+
+
+def _is_plain(form: Affine) -> bool:
+    """Tell whether a form can be written again: it has no quotient, remainder or minimum of a loop variable."""
+    return all(symbol.is_range or symbol.name == symbol.variable for symbol, _ in form.terms)
 
 
 def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
@@ -189,7 +311,7 @@ def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
             if coefficient != 1 or dim.form.constant or len(dim.form.terms) > 1 or dim.extent is not None:
                 return None
             moving += 1
-    if last.form is None:
+    if last.form is None or not all(dim.form is None or _is_plain(dim.form) for dim in dims):
         return None
     coefficient = last.form.coefficient(steps.loop.variable)
     if coefficient:
@@ -213,12 +335,12 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
     """Return the reason why one of the loop's buffers can not become wider; empty if all buffers can."""
-    loop = steps.loop
+    loop, inside = steps.loop, frozenset(steps.loop.statements())
     for name in sorted(steps.slots | steps.tiles):
         if not kernel.buffers[name].is_written_out:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
-        if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
+        if any(s not in inside for s in (*kernel.writers(name), *kernel.readers(name))):
             return f"{name} has one tile for each iteration, and is also used outside of the loop: use another buffer there"
         if kernel.buffers[name].shape[-1] != steps.columns:
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
@@ -228,7 +350,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
         if place is None or kernel.buffers[name].shape[place] != loop.trips:
             return f"{name} is one tile that all iterations use: declare one tile for each iteration"
     for name in sorted(own):
-        if any(s.parent is not loop for s in kernel.readers(name)):
+        if any(s not in inside for s in kernel.readers(name)):
             return f"{name} is used after the loop: declare one tile for each iteration"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
             return f"{name} is not {steps.columns} columns wide: declare it that wide"

@@ -183,7 +183,7 @@ def no_parts(kernel: KernelModule, reader: Statement, name: str) -> str:
         return f"{where} {name} is not a tile in SBUF: copy it there"
     declaration = kernel.declaration(name)
     if declaration is None and kernel.api == "nki":
-        return f"{where} {name} is a tile that a function makes: copy it to a tile that is declared here"
+        return f"{where} {name} is a tile that a function makes: write the function's body in place of its call"
     if declaration is not None and declaration.op not in ("ndarray", "zeros"):
         return f"{where} {name} has initial values: write them by a statement"
     dtype = kernel.declared_dtype(name)

@@ -80,7 +80,7 @@ def _obstacle(kernel: KernelModule, loop: Loop) -> str:
     placed = next((one for one in statements if one.kind == "declaration" and "address" in one.args), None)
     if placed is not None:
         return f"line {placed.line} gives a tile an address, which every copy would have: leave the address out"
-    own = _own(loop)
+    own = _own(kernel, loop)
     problem = understood([loop], names=True) or one_name(kernel, written([loop]) | read([loop]) | own | {loop.variable})
     problem = problem or _bound_elsewhere(kernel, loop, own)
     inner = [one for one in loop.loops() if one is not loop]
@@ -120,17 +120,22 @@ def _bound_elsewhere(kernel: KernelModule, loop: Loop, own: set[str]) -> str:
     return ""
 
 
-def _tiles(loop: Loop) -> set[str]:
-    """Return the names of the tiles that the loop's body declares."""
-    return {access.name for one in flatten([loop]) if one.kind == "declaration" for access in one.results}
+def _tiles(kernel: KernelModule, loop: Loop) -> set[str]:
+    """Return the names of the tiles that the loop's body declares, or gets from a function of the file."""
+    return {
+        access.name
+        for one in flatten([loop])
+        for access in one.results
+        if one.kind == "declaration" or (access.name in kernel.returned and isinstance(one.node, ast.Assign))
+    }
 
 
-def _own(loop: Loop) -> set[str]:
-    """Return the names that mean another thing in each iteration of ``loop``: the tiles that the loop's body
-    declares, and the numbers and indices that are computed from the loop's variable or from such tiles. The loop's
+def _own(kernel: KernelModule, loop: Loop) -> set[str]:
+    """Return the names that mean another thing in each iteration of ``loop``: the tiles that the loop's body makes,
+    and the numbers and indices that are computed from the loop's variable or from such tiles. The loop's
     variable itself is left out.
     """
-    own = {loop.variable, *_tiles(loop)}
+    own = {loop.variable, *_tiles(kernel, loop)}
     for one in flatten([loop]):  # in the order of the source: a name is assigned before it is used
         if one.kind == "alias":
             names = names_in(one.node)
@@ -142,7 +147,7 @@ def _own(loop: Loop) -> set[str]:
 def _fits(kernel: KernelModule, loop: Loop, count: int) -> bool:
     """Tell whether the tiles of ``count`` iterations fit into SBUF and PSUM together."""
     sbuf_bytes = banks = 0
-    for name in _tiles(loop):
+    for name in _tiles(kernel, loop) - kernel.returned.keys():  # the tiles of functions are checked as the kernel is
         buffer = kernel.buffers.get(name)
         if buffer is not None and buffer.space == "psum":
             banks += 1
@@ -166,7 +171,7 @@ def _jammed(kernel: KernelModule, loop: Loop, variant: Variant) -> str:
     trips, written_trips = loop.trips, kernel.count(loop)
     if trips != count:
         kernel, loop = split_loop(kernel, loop, count)
-    own = _own(loop)
+    own = _own(kernel, loop)
     copies = [
         {loop.variable: str(number)} | ({name: kernel.fresh(f"{name}_{number}") for name in own} if number else {})
         for number in range(count)

@@ -14,7 +14,7 @@ from functools import partial
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Statement
+from acceld.nki.source.syntax import TRANSFERS
 from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS, ColumnSteps, column_steps
 from acceld.proposers.rules.nki.tile_widths import TileWidth, tile_widths
 from acceld.proposers.rules.nki.wider_steps import widened
@@ -47,8 +47,8 @@ class WidenTiles(Rule):
             if isinstance(steps, ColumnSteps) and (factors := _factors(steps)):
                 yield self._larger_steps(kernel, steps, factors)
                 continue
-            reason = steps if isinstance(steps, str) else _limit(steps)
-            if reason and any(isinstance(item, Statement) and item.op in ANY_COLUMNS for item in loop.items):
+            reason = _limit(steps) if isinstance(steps, ColumnSteps) else steps
+            if reason and any(one.op in ANY_COLUMNS - {*TRANSFERS} for one in loop.statements()):
                 yield self.refused(loop.line, reason, f"Take more columns at a time in loop {loop.variable}")
         for width in tile_widths(kernel):
             factors = [factor for factor in (4, 2, 8) if width.divides(factor) and width.columns * factor <= _WIDEST]
@@ -119,11 +119,7 @@ def _limit(steps: ColumnSteps) -> str:
     columns, tiles = steps.columns * steps.trips, steps.instructions
     where, kib = f"line {steps.loop.line}: {columns} columns", 4 * columns * tiles >> 10
     if steps.psum and columns > _PSUM_WIDTH:
-        return (
-            f"{where} are more than the {_PSUM_WIDTH} columns that a PSUM bank holds: copy the products to SBUF first"
-        )
-    if columns > _WIDEST:
-        return f"{where} are too many for one tile, which has at most {_WIDEST}: put a loop around"
+        return f"{where} are more than the {_PSUM_WIDTH} columns that a PSUM bank holds: copy the products to SBUF in a loop of its own"
     if 4 * columns * tiles > max(_TARGET_BYTES, 8 * steps.columns * tiles):
         return f"{where} in {tiles} tiles take {kib} KiB a partition, more than {_TARGET_BYTES >> 10}: use fewer tiles"
     return ""

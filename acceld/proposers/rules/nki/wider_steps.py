@@ -28,6 +28,13 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
             start = _start(steps, dim, factor, ranges, last=last, slot=access.name in steps.slots)
             if start is not None:
                 edits.replace(*kernel.span(index), _index(kernel, index, start, columns))
+    for view in steps.repeats:
+        edits.replace(*kernel.span(view.count_node), columns)
+    for pattern in steps.patterns:
+        edits.replace(*kernel.span(pattern.count_node), columns)
+        if pattern.start_node is not None:
+            start = rendered(_moved(pattern.start, steps, factor), {})
+            edits.replace(*kernel.span(pattern.start_node), start)
     for name in sorted(steps.slots | steps.tiles):
         _declare(kernel, steps, name, factor, columns, edits)
     for at, line in ranges.new_lines:
@@ -49,13 +56,22 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
     step_wide = last and (extents == [steps.columns] or dim.extent == steps.columns)
     if dim.full or not (coefficient or step_wide):
         return None
-    moved = Affine(dim.form.constant, tuple((s, c) for s, c in dim.form.terms if s.variable != variable))
-    if steps.trips > factor:
-        moved += Affine.of_variable(variable).times(coefficient if slot else coefficient * factor)
+    moved = _moved(dim.form, steps, factor, slot=slot)
     in_columns = [symbol.extent for symbol in dim.form.ranges if symbol.in_columns]
     if extents and in_columns != [steps.columns]:
         return rendered(moved, ranges.as_they_are(dim.form)) if coefficient else None
     return rendered(moved, ranges.wider(dim.form))
+
+
+def _moved(form: Affine, steps: ColumnSteps, factor: int, *, slot: bool = False) -> Affine:
+    """Return a form in which an iteration advances by ``factor`` times as much, or as much as before in a ``slot``. If
+    all steps become one, the form is without the loop's variable.
+    """
+    variable = steps.loop.variable
+    rest = Affine(form.constant, tuple((symbol, many) for symbol, many in form.terms if symbol.variable != variable))
+    if steps.trips == factor:
+        return rest
+    return rest + Affine.of_variable(variable).times((form.coefficient(variable) or 0) * (1 if slot else factor))
 
 
 def _index(kernel: KernelModule, index: ast.expr, start: str, columns: str) -> str:

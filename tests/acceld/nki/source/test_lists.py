@@ -66,7 +66,8 @@ def test_lists_become_axes_of_one_tile_on_the_same_lines() -> None:
         ("    rights = []", "    other = lefts\n    rights = []"),
         ("nl.ndarray((128, 128), dtype=x.dtype", "nl.ndarray((128, 128 + 0 * k), dtype=x.dtype"),
         ("nl.ndarray((128, 128), dtype=x.dtype", "nl.ndarray(x.shape, dtype=x.dtype"),
-        ("dtype=x.dtype, buffer=nl.sbuf)", 'dtype=x.dtype, buffer=nl.sbuf, name="left")'),
+        ("dtype=x.dtype, buffer=nl.sbuf)", "dtype=x.dtype, buffer=nl.sbuf, address=(0, 0))"),
+        ("@nki.jit", "def part(tile):\n    return tile.ap(pattern=[[128, 128], [1, 128]])\n\n\n@nki.jit"),
         ("    lefts = []", "    lefts = [None]"),
         ("stationary=lefts[k]", "stationary=lefts[k].ap([[128, 128], [1, 128]])"),
         ("        lefts.append(left)", "        if k < 4:\n            lefts.append(left)"),
@@ -75,6 +76,18 @@ def test_lists_become_axes_of_one_tile_on_the_same_lines() -> None:
 def test_a_list_that_is_more_than_a_list_of_tiles_stays(before: str, after: str) -> None:
     assert before in KERNEL
     assert "lefts = nl.ndarray(" not in with_stacked_tiles(KERNEL.replace(before, after))
+
+
+def test_a_list_of_named_tiles_beside_a_pattern_of_an_argument_is_one_tile_without_a_name() -> None:
+    source = KERNEL.replace("dtype=x.dtype, buffer=nl.sbuf)", 'dtype=x.dtype, buffer=nl.sbuf, name=f"left{k}")')
+    source = source.replace(
+        "src=x[nl.ds(128 * k, 128), 0:128]", "src=x.ap(pattern=[[128, 128], [1, 128]], offset=16384 * k)"
+    )
+    stacked = with_stacked_tiles(source)
+    assert "    lefts = nl.ndarray((128, depth, 128), dtype=x.dtype, buffer=nl.sbuf)" in stacked.splitlines()
+    given = arrays(*SHAPES)
+    assert abs(run(stacked, *given) - run(KERNEL, *given)).max() < 1e-4
+    assert "lefts = []" in with_stacked_tiles(source.replace("x.ap(", "lefts[0].ap("))
 
 
 def test_every_rewrite_of_a_kernel_with_lists_is_right_and_leaves_other_lists_alone() -> None:

@@ -50,8 +50,26 @@ def test_each_result_gets_a_tile_on_the_same_lines() -> None:
 def test_a_comment_moves_behind_the_declaration_that_takes_its_line() -> None:
     own = with_own_tiles(current("x", BODY.replace("\n\n", "\n")))
     assert "        t_2 = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)  # scaled" in own.splitlines()
-    none_left = current("x", "\n".join(line for line in BODY.split("\n") if line.strip() and "#" not in line))
-    assert with_own_tiles(none_left) == none_left, "no line is left for a declaration"
+
+
+DENSE = current("x", "\n".join(line for line in BODY.split("\n") if line.strip() and "#" not in line))
+"""No line is left for a declaration."""
+
+
+def test_without_a_free_line_a_declaration_stands_behind_another_one() -> None:
+    declared = "nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
+    assert f"        t = {declared}; t_2 = {declared}; t_3 = {declared}\n" in with_own_tiles(DENSE)
+    assert as_before(DENSE, normalized(DENSE)) == DENSE
+
+
+def test_every_rewrite_of_a_dense_kernel_is_right_and_declares_each_tile_on_its_line() -> None:
+    given = arrays(*SHAPES)
+    expected = run(DENSE, *given)
+    made = {move.step: move.apply() for move in moves(DENSE, Launch("nki", SHAPES))}
+    assert any(step.startswith("reduce_in_activation") for step in made)
+    for step, source in made.items():
+        assert source is not None and ";" not in as_before(DENSE, source), step
+        assert abs(run(source, *given) - expected).max() < 1e-5, step
 
 
 @pytest.mark.parametrize(

@@ -151,3 +151,24 @@ def test_slices_of_sizes_that_are_not_known_are_not_the_same() -> None:
     (_, first), (_, second) = kernel.uses["t"]
     assert first.dims is not None and not first.same_as(second) and not first.same_as(first)
     assert first.dims[0].width is None and not first.dims[0].is_point
+
+
+def test_a_slice_of_one_column_is_a_column_also_of_a_tile_whose_shape_is_not_known() -> None:
+    source = current(
+        "w",
+        """
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    taps = loaded(w)
+    first = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=first, data=taps[:, 1:2], op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out, src=first)
+    return out
+""",
+    ).replace(
+        "@nki.jit",
+        "def loaded(src):\n    tile = nl.ndarray(src.shape, dtype=nl.float32, buffer=nl.sbuf)\n"
+        "    nisa.dma_copy(dst=tile, src=src)\n    return tile\n\n\n@nki.jit",
+    )
+    kernel = KernelModule(source, Launch("nki", ((128, 4),)))
+    scaled = next(one for one in kernel.statements if one.op == "tensor_scalar")
+    assert "taps" in kernel.returned and kernel.is_column(scaled.reads["data"])

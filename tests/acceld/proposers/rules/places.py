@@ -54,6 +54,55 @@ SILU = tiled(
 SQUARE = SILU.replace("nl.multiply(x_tile, sigmoid)", "nl.multiply(small, x_tile)").replace(
     "    y_tile =", "    small = nisa.tensor_scalar(data=x_tile, op0=nl.multiply, operand0=0.25)\n    y_tile ="
 )
+BIASED = current(
+    "x, b, w",
+    """
+    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    for c in nl.affine_range(4):
+        x_tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        row = nl.ndarray((1, 256), dtype=nl.float32, buffer=nl.sbuf)
+        first = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        second = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        factor = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[0:128, nl.ds(256 * c, 256)])
+        nisa.dma_copy(dst=row, src=b[0:1, nl.ds(256 * c, 256)])
+        # the bias for every row
+        nisa.dma_copy(dst=first, src=nl.broadcast_to(row, (128, 256)))
+        nisa.dma_copy(dst=second, src=b.ap(pattern=[[0, 128], [1, 256]], offset=1024 + 256 * c))
+        nisa.dma_copy(dst=factor, src=w[0:128, 0:1])
+        nisa.tensor_tensor(dst=x_tile, data1=x_tile, data2=first, op=nl.add)
+        for k in range(2):
+            nisa.tensor_scalar(dst=second, data=second, op0=nl.multiply, operand0=factor)
+        nisa.tensor_tensor(dst=x_tile, data1=x_tile, data2=second, op=nl.add)
+        nisa.dma_copy(dst=out[0:128, nl.ds(256 * c, 256)], src=x_tile)
+    return out
+""",
+)
+"""Steps over columns that also load a row for all partitions in two ways and a number for each row, with a loop inside."""
+BIASED_SHAPES = [(128, 1024), (2, 1024), (128, 4)]
+READ_IN_PARTS = current(
+    "x, w",
+    """
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+    for k in range(4):
+        # a part of the rows
+        part = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=part, src=x[0:128, 128 * k + 64:128 * k + 192])
+        nisa.tensor_scalar(dst=part[0:128, 0:64], data=part[0:128, 64:128], op0=nl.multiply, operand0=0.5)
+        turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_transpose(dst=turned, data=part)
+        kept = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=kept, src=turned)
+        weight = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=weight, src=w[nl.ds(128 * k, 128), 0:64])
+        nisa.nc_matmul(dst=total, stationary=kept, moving=weight, accumulate=(k > 0))
+    done = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=done, src=total)
+    nisa.dma_copy(dst=out, src=done)
+    return out
+""",
+)
 CHUNKS = tiled(
     "x",
     (4, 128, 1024),
@@ -805,6 +854,16 @@ RECURRENCE = current(
 """,
 )
 RECURRENCE_SHAPES = [(4, 128, 64), (128, 32)]
+LOADED_RECURRENCE = (
+    RECURRENCE.replace("        state = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n", "")
+    .replace("nisa.dma_copy(dst=state, src=x[head, 0:128, 0:64])", "state = loaded(x[head, 0:128, 0:64])")
+    .replace(
+        "@nki.jit",
+        "def loaded(part):\n    tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "    nisa.dma_copy(dst=tile, src=part)\n    return tile\n\n\n@nki.jit",
+    )
+)
+"""A recurrence whose state is a tile that a function loads."""
 TWO_OPERATIONS = current(
     "x, y",
     """
@@ -1640,6 +1699,32 @@ PLACES = [
         ("x_tile[i, p, 512 * c + f]", "row[nl.ds(512 * c, 512)]"),
         ("half = nl.ndarray((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)", "half = nl.zeros((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)"),
         ], runs=False),
+    Example("widen_tiles", BIASED, BIASED_SHAPES,
+        stays=[
+        ("nl.broadcast_to(row, (128, 256))", "nl.broadcast_to(row, b.shape)"),  # no count to change
+        ("nl.broadcast_to(row, (128, 256))", "nl.broadcast_to(b[0:1, 0:256], (128, 256))"),  # the same columns in every step
+        ("offset=1024 + 256 * c", "offset=1024 + 128 * c"),  # another step
+        ("offset=1024 + 256 * c", "offset=1024 + 256 * (c // 2)"),  # two steps read the same
+        ("[1, 256]], offset", "[2, 256]], offset"),
+        ("offset=1024 + 256 * c)", "offset=1024, vector_offset=row)"),
+        ("src=w[0:128, 0:1]", "src=w[0:128, nl.ds(c, 1)]"),  # another number for each step
+        ("range(2)", "range(c)"),
+        ("operand0=factor", "operand0=x_tile[0:128, 0:1]"),  # another column of the wider tile
+        ("        for k in", "        nisa.memset(dst=first[0:128, 0:4], value=0.0)\n        for k in"),
+        ("        for k in", "        nisa.tensor_copy(dst=factor, src=first[0:128, 0:1])\n        for k in"),
+        ("        # the bias", "        other = row\n        # the bias"),
+        ]),
+    Example("load_once", READ_IN_PARTS, [(128, 640), (512, 64)],
+        stays=[
+        ("128 * k + 64:128 * k + 192", "64 * k + 64:64 * k + 192"),  # overlapping parts
+        ("        # a part", "        nisa.dma_copy(dst=x[0:128, 0:64], src=done)\n        # a part"),  # what is loaded changes
+        ("        nisa.dma_copy(dst=part,", "        nisa.memset(dst=part, value=0.0)\n        nisa.dma_copy(dst=part,"),
+        ("data=part)", "data=part[0:128, ::1])"),  # columns that are not understood
+        ("    return out", "    nisa.tensor_copy(dst=done, src=part[0:128, 0:64])\n    return out"),
+        ("buffer=nl.sbuf)\n        nisa.dma_copy(dst=part,", "buffer=nl.sbuf, name=f'part{k}')\n        nisa.dma_copy(dst=part,"),
+        ("        # a part", "        here = 64\n        # a part", "128 * k + 64:128 * k + 192", "128 * k + here:128 * k + here + 128"),
+        ("        # a part", "        other = part\n        # a part"),
+        ], what=".* of x"),
     Example("widen_tiles", TILES, [(128, 2048)]),
     Example("widen_tiles", WIDTH, [(128, 2048)]),
     Example("widen_tiles", PART_WIDTH, [(128, 2048)],
@@ -2143,6 +2228,8 @@ PLACES = [
         ("            nisa.activation(", "            other = state\n            nisa.activation("),
         ("state = nl.ndarray((128, 64)", "state = nl.ndarray((128, 24 * 1024)"),  # too large for two
         ]),
+    Example("unroll_and_jam", LOADED_RECURRENCE, RECURRENCE_SHAPES,
+        stays=[("    return tile", "    last = tile\n    return last")]),  # not understood
     Example("split_products", SPLIT_PRODUCT, SPLIT_PRODUCT_SHAPES,
         stays=[
         ("total = nl.zeros", "total = nl.ndarray"),  # the first product would add to nothing known

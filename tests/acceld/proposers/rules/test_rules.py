@@ -294,3 +294,40 @@ def test_a_tile_that_is_loaded_before_the_loop_keeps_its_name_and_its_shape() ->
     assert text.index("dst=g") < text.index("for i in")
     wide = arrays((256, 512), (512,))
     assert run(text, *wide).tobytes() == run(source, *wide).tobytes(), "it still fits other shapes"
+
+
+RETURNED_OPERAND = current(
+    "x, w",
+    """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    left = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=x)
+    right = loaded(w[0:128, 0:512])
+    nisa.nc_matmul(dst=total, stationary=left, moving=right)
+    done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=done, src=total)
+    nisa.dma_copy(dst=out, src=done)
+    return out
+""",
+).replace(
+    "@nki.jit",
+    """def loaded(part):
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=part)
+    return tile
+
+
+@nki.jit""",
+)
+
+
+def test_a_product_of_a_tile_that_a_function_returns_is_split_once_its_body_is_in_place_of_the_call() -> None:
+    shapes = [(128, 128), (128, 512)]
+    assert not sites("split_products", RETURNED_OPERAND, shapes)
+    tile = "    right = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\n"
+    load = "    nisa.dma_copy(dst=right, src=w[0:128, 0:512])\n"
+    written = RETURNED_OPERAND.replace("    right = loaded(w[0:128, 0:512])\n", tile + load)
+    inputs = arrays(*shapes)
+    after, before = run(applied("split_products", written, shapes), *inputs), run(RETURNED_OPERAND, *inputs)
+    assert np.linalg.norm(after - before) < 3e-5 * np.linalg.norm(before)
