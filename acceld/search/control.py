@@ -75,8 +75,8 @@ class RunControl:
     ended: bool = False
     """True once the run makes no more decisions."""
     unread: dict[str, str] = field(default_factory=dict)
-    """Actions that no decision has read yet. A key is an action in words, such as ``pin c12``; its value is the action's
-    name, such as ``pin``.
+    """Actions that no decision has read yet. A key is an action in words, such as ``pin c12``; its value is the
+    action's name, such as ``pin``.
     """
 
     def __post_init__(self) -> None:

@@ -92,8 +92,8 @@ class CandidateEvaluations:
 
     @contextmanager
     def _announced(self, key: str) -> Iterator[asyncio.Future[Evaluation]]:
-        """Yield the future in which the block leaves the result of the work ``key``. Others who need the same work wait for
-        it, and are cancelled if the block fails.
+        """Yield the future in which the block leaves the result of the work ``key``. Others who need the same work
+        wait for it, and are cancelled if the block fails.
         """
         result: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
         self._inflight[key] = result

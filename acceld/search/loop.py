@@ -286,8 +286,8 @@ class Search:
         return RunEnded(RunState.FINISHED, f"{why}{late}")
 
     async def _settle_basis(self) -> None:
-        """Make the latencies of an earlier daemon comparable with new ones, if their basis (see docs/architecture.md) has
-        changed. On a device the run ends instead.
+        """Make the latencies of an earlier daemon comparable with new ones, if their basis (see docs/architecture.md)
+        has changed. On a device the run ends instead.
         """
         store, run, now = self.parts.store, self.run_record, self.parts.basis
         known = await store.read(load_candidates, run.id, None, True)
@@ -301,7 +301,7 @@ class Search:
             await self._time_again(timed, changes)
 
     async def _keep_basis(self, baseline: Candidate) -> None:
-        """Measure the baseline again on a device. Raise RunEnded if its basis differs from that of earlier latencies."""
+        """Measure the baseline again on a device. Raise RunEnded if its basis differs from that of the earlier ones."""
         now = self._evaluations.basis = await self._evaluations.measured_basis(baseline)
         if changes := self.run_record.basis.changes(now):
             raise RunEnded(

@@ -289,8 +289,8 @@ class Checker:
         return failed
 
     async def _compared(self, case: TracedCase, data: DataSet, trial: Trial, errors: tuple[Errors, ...]) -> TrialResult:
-        """Return the result of one trial. What costs most, the noise of the baseline and of numpy on the same inputs, is
-        measured only if it can decide.
+        """Return the result of one trial. What costs most, the noise of the baseline and of numpy on the same inputs,
+        is measured only if it can decide.
         """
         loaded = case.workload
         result = check_errors(loaded, trial, errors, data.floors, None)

@@ -440,8 +440,8 @@ class CostModel:
     def _two_tiles_factor(self, instruction: Instruction, n: float, handed_over: bool) -> float:
         """Return the cycles in which the vector engine computes an element of two tiles.
 
-        The factor is 2 if both tiles are in SBUF, and 1 if one is in PSUM or has one element in each partition. Fast modes
-        for 16-bit values halve it.
+        The factor is 2 if both tiles are in SBUF, and 1 if one is in PSUM or has one element in each partition. Fast
+        modes for 16-bit values halve it.
         """
         width = prod(instruction.dsts[0].shape[1:])
         is_merged = n > width  # one machine instruction covers the columns of several iterations

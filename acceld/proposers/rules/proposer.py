@@ -61,7 +61,9 @@ def suggestions(source: str, launch: Launch, profile: Profile | None = None) -> 
 
 
 def refusals(source: str, launch: Launch) -> list[Site]:
-    """Return the places in a kernel that match a rule's pattern but at which the rule refuses, each with its ``obstacle``."""
+    """Return the places in a kernel that match a rule's pattern but at which the rule refuses, each with its
+    ``obstacle``.
+    """
     return _findings(source, launch, None)[1]
 
 
