@@ -196,7 +196,8 @@ class KernelModule(SourceReader):
         writers = self.writers(name)
         if any(writer.kind == "other" for writer in writers):
             return ""  # for example a tile that a function of another file returns
-        other = "" if self.api == "nki" and name in self.doubts else "sbuf"  # a branch may declare the tile in PSUM
+        doubtful = self.api == "nki" and name in self.doubts and "psum" in self.source
+        other = "" if doubtful else "sbuf"  # a branch may declare the tile in PSUM
         spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else other for writer in writers}
         return spaces.pop() if len(spaces) == 1 else ""
 
