@@ -219,9 +219,11 @@ class KernelModule(SourceReader):
         if name in self.tiles or name in self.returned:
             return self.tiles.get(name) or self.returned[name].memory
         writers = self.writers(name)
-        if any(writer.kind == "other" for writer in writers) or (self.api == "nki" and name in self.doubts):
-            return ""  # for example a tile that a function of another file returns, or that a branch declares
-        spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else "sbuf" for writer in writers}
+        if any(writer.kind == "other" for writer in writers):
+            return ""  # for example a tile that a function of another file returns
+        doubtful = self.api == "nki" and name in self.doubts and "psum" in self.source
+        other = "" if doubtful else "sbuf"  # a branch may declare the tile in PSUM
+        spaces = {"psum" if writer.op in (*PRODUCTS, "nc_transpose") else other for writer in writers}
         return spaces.pop() if len(spaces) == 1 else ""
 
     def stored(self, statement: Statement) -> Access | None:
