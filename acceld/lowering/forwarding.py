@@ -385,6 +385,7 @@ def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
             or writes[own] != [at]
             or not _is_whole(one.dst)
             or not isinstance(source, Piece)
+            or source.spans[0] != one.dst.spans[0]
             or source.reshaped != one.dst.reshaped
             or source.bits_as
             or (source.tile.space, source.tile.dtype) != (own.space, own.dtype)

@@ -204,6 +204,10 @@ def branch_on_data(x: Array) -> Any:
     return x if x.sum() > 0 else -x
 
 
+def index_by_truth(x: Array) -> Any:
+    return x[True]
+
+
 def index_by_mask(x: Array, y: Array) -> Any:
     return x[y > 0]
 
@@ -354,6 +358,7 @@ def a_failure_of_the_reference_itself(x: Array) -> Any:
         (a_failure_of_the_reference_itself, "KeyError: 'columns'"),
         (branch_on_data, "branch on the values"),
         (index_by_mask, "indexing by a mask"),
+        (index_by_truth, "an index of True or False"),
         (length_of_a_mask, "indexing by a mask"),
         (sum_over_two_masks, "indexing by a mask"),
         (part_of_a_mask, "indexing by a mask"),
