@@ -21,7 +21,8 @@ from acceld.evaluate.sandbox.reply import Reply
 from acceld.model import Failure
 from acceld.workloads import Workload
 
-_HINT = "Leave the argument out, declare it fixed, or give it a distribution that matters."
+UNTRUSTED = "Leave the argument out, declare it fixed, or give it a distribution that matters."
+"""Remedy for a workload on which no win can be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Admissions:
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
         """Return a failure if a win on the workload can not be trusted; None if a win can be trusted."""
         complaint = (await self.of(loaded, admit)).complaint
-        return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
+        return Failure("admission", f"workload {loaded.name}: {complaint}", hint=UNTRUSTED) if complaint else None
 
     def _path(self, loaded: Workload) -> Path:
         return self._folder / f"{loaded.hash[:24]}-admission.json"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.case import Failed, RecentlyUsed
+from acceld.evaluate.correctness.admission import Admission
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import RunSeeds, Seeds
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
@@ -211,6 +212,12 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             self._noted(case)
             failed = await self._second_opinion(case)
         return failed
+
+    async def admission(self, loaded: Workload) -> Admission:
+        """Return whether the workload's checks can distinguish right outputs from wrong ones. Raises WorkloadError if its
+        reference fails.
+        """
+        return await self._admissions.of(loaded, running(self._work).children.admit)
 
     async def _begin_ahead(self, case: TracedCase) -> None:
         """Prepare the strict gate of the run in the background, whenever a slot is free.
