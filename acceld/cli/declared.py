@@ -18,7 +18,6 @@ from acceld import config, plugins
 from acceld.cli.kernels import baseline_of, evaluated
 from acceld.cli.output import say
 from acceld.errors import WorkloadError
-from acceld.evaluate.correctness.admission import UNTRUSTED
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
@@ -89,7 +88,8 @@ async def judged_at(
             return Judged(await evaluate(Gate.SEARCH))
         found = await judged(evaluate, folder)
         if found.evaluation.status is Status.PASSED and not (found.failed or found.too_long_s):
-            found.complaint = (await simulator.admission(load_workload(folder))).complaint
+            admission = await simulator.admission(load_workload(folder))
+            found.complaint = f"{admission.complaint}. {admission.remedy}" if admission.complaint else ""
         if lowered is not None and found.evaluation.status is Status.PASSED:
             found.lowered = (await evaluate(Gate.TIMING, lowered)).profile
         return found
@@ -123,7 +123,7 @@ def say_judged(found: Judged, folder: Path, api: str, before: Judged | None = No
         say(f"note: the kernel was tried on one data set, because the reference fails on other inputs: {found.failed}")
         say(f"note: in {folder}/workload.toml, refuse the distributions on which the reference may fail")
     if found.complaint:
-        say(f"note: every faster kernel will be suspect, because {found.complaint}. {UNTRUSTED}")
+        say(f"note: every faster kernel will be suspect, because {found.complaint}")
     if found.too_long_s:
         say(
             "note: the kernel was tried on one data set only. To try it on all declared distributions, which takes about "

@@ -31,6 +31,8 @@ _ALIKE = 1e-5
 """Greatest relative difference of two calls that count as equal."""
 _DRAWING = frozenset({"random", "default_rng", "rng", "time", "uuid", "urandom", "secrets"})
 """Names in a line that may make a reference's outputs differ from call to call."""
+REMEDY_OF_CHANCE = "Draw random numbers in get_inputs, and give them to forward as an argument."
+"""What to do about a reference that gives other outputs for equal inputs."""
 _MOST_SHOWN = 60
 """Most characters of a text that the answer repeats."""
 
@@ -132,8 +134,14 @@ def _refuse_changed(path: Path, forward: Callable[..., Any], name: str, inputs: 
     raise _RefusedError(
         line,
         f"forward changes its argument {name}",
-        f"Make a new array, such as {name} = {name} + y in place of {name} += y. What a kernel shall write into {name}, forward "
-        "returns as an output.",
+        remedy_of_change(name),
+    )
+
+
+def remedy_of_change(name: str) -> str:
+    """Return what to do about a reference that changes its argument ``name``."""
+    return (
+        f"Make a new array, such as z = x + y in place of x += y. What a kernel shall write into {name}, forward returns as an output."
     )
 
 
@@ -141,11 +149,11 @@ def _refuse_unlike(path: Path, first: Sequence[Any], second: Sequence[Any]) -> N
     """Raise _RefusedError, with the line where it is known, if two calls on equal arrays gave different outputs."""
     if len(first) == len(second) and all(map(_alike, first, second)):
         return
-    line = _drawing_line(path)
+    line = drawing_line(path)
     raise _RefusedError(
         line,
         "forward gives other outputs for equal inputs",
-        "Draw random numbers in get_inputs, and give them to forward as an argument."
+        REMEDY_OF_CHANCE
         if line
         else "Let the outputs follow from the arguments alone: keep nothing from one call to the next.",
     )
@@ -162,7 +170,7 @@ def _alike(one: Any, other: Any) -> bool:
     return np.allclose(first, second, rtol=_ALIKE, atol=_ALIKE * usual, equal_nan=True)
 
 
-def _drawing_line(path: Path) -> int:
+def drawing_line(path: Path) -> int:
     """Return the first line outside of ``get_inputs`` that may draw random numbers, lines of ``forward`` first; 0 without
     one.
     """
