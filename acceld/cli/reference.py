@@ -122,6 +122,20 @@ def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
     return Kernel(lowered.kernels[api], api, "kernel", filename=BASELINE_FILES[api], trusted=True)
 
 
+def first_kernel(found: Workload, api: str) -> tuple[Path, Kernel] | None:
+    """Return the kernel that a search of a workload without a baseline begins with, lowered from the reference, and the
+    path that it would have in the workload's folder. None if the workload has a baseline, or if nothing was lowered.
+
+    :raises WorkloadError: the reference can not be run.
+    """
+    kernel = None if found.baselines else lowered_root(found, api, hidden=True)
+    if kernel is None:
+        return None
+    path = found.folder / BASELINE_FILES[api]
+    say(f"note: {found.name} has no kernel, so this is the kernel that acceld lowers from {found.reference}")
+    return path, kernel
+
+
 def _facts(found: Workload) -> ReferenceFacts:
     """Return the arguments and outputs of a workload's reference at the workload's own shape."""
     arguments = [DraftArgument(a.name, a.shape, a.dtype, a.value, a.kernel_shape) for a in found.arguments]

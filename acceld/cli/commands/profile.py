@@ -185,8 +185,11 @@ def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload |
 def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) -> Iterator[Subject]:
     path = Path(arguments.kernel)
     if named is not None and _is_workload(arguments):
-        found = named
-        yield Subject(_load(baseline_of(found, api), arguments, api, found), found, found.kernel_arguments())
+        from acceld.cli.reference import first_kernel
+
+        found, lowered = named, first_kernel(named, api)
+        kernel = lowered[1] if lowered else _load(baseline_of(found, api), arguments, api, found)
+        yield Subject(kernel, found, found.kernel_arguments())
         return
     if arguments.arg:
         from acceld.cli.bare_arguments import bare_arguments
