@@ -505,7 +505,8 @@ def _product(amount: int, shapes: Sequence[tuple[int, ...]]) -> str:
     found = [_units(one, other) for one in shapes for other in shapes]
     fits = [(amount // prod(one), one) for one in found if one and amount and amount % prod(one) == 0]
     multiple, extents = min(fits, key=lambda one: (one[0], len(one[1])), default=(_MOST_MULTIPLE, ()))
-    return "*".join(map(str, (multiple, *extents))) if multiple < _MOST_MULTIPLE else str(amount)
+    factors = extents if multiple == 1 else (multiple, *extents)
+    return "*".join(map(str, factors)) if multiple < _MOST_MULTIPLE else str(amount)
 
 
 def _units(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

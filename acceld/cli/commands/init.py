@@ -233,7 +233,9 @@ def _from_reference(arguments: argparse.Namespace) -> int:
         return _shown(arguments, folder, path, kernel, found, where.chip, resolved)
 
 
-def judge_too(where: Choice, folder: Path, settings: config.EvaluateConfig, state: Path, first: Judged) -> None:
+def judge_too(
+    where: Choice, folder: Path, settings: config.EvaluateConfig, state: Path, first: Judged | None = None
+) -> None:
     """Judge the kernel for another API in a new folder, and print whether it passes. What was printed of the ``first``
     kernel's judgement is not printed again.
     """
