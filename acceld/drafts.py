@@ -540,10 +540,12 @@ def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:
     other = rows // 2 if rows % 256 == 0 else rows + 128
     return [
         "",
-        '# To ask for a kernel that is right at another shape too: write "M" for this extent in each shape above, and leave',
-        "# out [baselines]. acceld lowers the reference for both shapes then.",
+        '# For one kernel at several shapes: write "M" for this extent in each shape above, take out [baselines], and keep one',
+        "# of the last two tables. acceld lowers the reference for both shapes then.",
         "# [values]",
         f"# M = {rows}",
-        "# [[hidden]]",
+        _noted("# [[shapes]]", "a shape that counts as this one does"),
+        f"# values = {{ M = {other} }}",
+        _noted("# [[hidden]]", "a shape at which a kernel must only be right"),
         f"# M = {other}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from acceld import drafts
 from acceld.errors import MOST_NAMED, UsageError, WorkloadError, nearest_of
 from acceld.workloads import load_workload, make_inputs
-from acceld.workloads.oracle import load_reference
+from acceld.workloads.oracle import load_reference, reference_outputs
 from acceld.workloads.records import DTYPE_BYTES
 
 
@@ -312,3 +313,35 @@ def test_comments_of_a_draft_stand_in_one_column(tmp_path: Path) -> None:
     for text in (DRAWN, DRAWN.replace("np.float32", "np.float16")):
         lines = drafted(tmp_path, facts_of(tmp_path / "ref.py", text)).splitlines()
         assert len({line.index("# ") for line in lines if "# " in line and not line.startswith("#")}) == 1
+
+
+def test_a_reference_that_fails_at_another_shape_is_told_that_shape_and_what_is_drawn_there(tmp_path: Path) -> None:
+    text = DRAWN.replace("    return x + mask", "    assert x.shape[0] == 64\n    return x + mask")
+    facts = facts_of(tmp_path / "ref.py", text)
+    drafted(tmp_path, facts)
+    toml = (tmp_path / "workload.toml").read_text(encoding="utf-8")
+    toml = toml.replace("[64, 128]", '["M", 128]').replace("tags =", "values = { M = 64 }\ntags =")
+    (tmp_path / "workload.toml").write_text(toml, encoding="utf-8")
+    other = load_workload(tmp_path, {"M": 32})
+    with pytest.raises(WorkloadError, match=r"ref\.py:9: forward raised AssertionError at the shape M=32\n") as refused:
+        reference_outputs(other, make_inputs(other, seed=1))
+    assert "get_inputs is not called at this shape" in refused.value.hint
+    smaller = tuple(replace(one, shape=(32, 128), kernel_shape=(32, 128)) for one in facts.arguments)
+    refusals = drafts.lowered_kernels(tmp_path / "ref.py", facts, replace(facts, arguments=smaller)).refused
+    assert all("AssertionError" in why and "with x 32x128, mask 32x128; get_inputs is not" in why for why in refusals.values())
+
+
+def test_a_weight_without_shapes_says_what_to_take_out(tmp_path: Path) -> None:
+    text = drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN))
+    (tmp_path / "workload.toml").write_text("weight = 1\n" + text, encoding="utf-8")
+    with pytest.raises(WorkloadError, match="has no \\[\\[shapes\\]\\]") as refused:
+        load_workload(tmp_path)
+    assert refused.value.hint == "Take out the line, or list another shape."
+
+
+@pytest.mark.parametrize("values", ["[]", "[true]", "[nan]", '"0"'])
+def test_the_values_of_a_distribution_are_numbers(tmp_path: Path, values: str) -> None:
+    text = drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN))
+    (tmp_path / "workload.toml").write_text(text.replace("[-1e9, 0]", values), encoding="utf-8")
+    with pytest.raises(WorkloadError, match="needs a list of numbers, such as"):
+        load_workload(tmp_path)
