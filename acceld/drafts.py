@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 REFERENCE_DEADLINE_S = 300
 _COMMENTS_AT = 35
 """Column of the comments in a drafted workload.toml."""
-_MOST_MULTIPLE = 1000
+_MOST_MULTIPLE = 100
 """Multiple of an array's size from which on an amount of work is written as a number."""
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
 """Names that mean something else in a lowered kernel. If a parameter of ``forward`` has such a name, the kernel's
@@ -428,7 +429,7 @@ def workload_toml(
             lines.append(f"kernel_shape = {list(output.kernel_shape)}")
     lines += ["", _noted("[distributions]", "inputs besides its own that candidates are checked on")]
     lines += [f'{name} = "declared"' for name in DISTRIBUTIONS if name not in ("own", "special")]
-    lines.append("# leave the next line, unless kernels must be right on such values too: then write \"declared\"")
+    lines.append('# leave the next line, unless kernels must be right on such values too: then write "declared"')
     lines.append('special = { refused = "the reference has not been tried on special values" }')
     if work:
         lines += [
@@ -436,8 +437,11 @@ def workload_toml(
             _noted("[work]", "what the reference computes and moves"),
             _noted("counted = true", "another algorithm may compute less; false if none can"),
         ]
-        shapes = [one.shape for one in arguments if one.value is None] + [one.shape for one in outputs]
-        lines += [f'{name} = "{_product(amount, shapes)}"' for name, amount in work.items()]
+        arrays = [(one.shape, one.dtype) for one in (*(a for a in arguments if a.value is None), *outputs)]
+        lines += [
+            f'{name} = "{_moved(amount, arrays) if name == "hbm_bytes" else _product(amount, [one for one, _ in arrays])}"'
+            for name, amount in work.items()
+        ]
     else:
         lines += [
             "",
@@ -507,6 +511,16 @@ def _product(amount: int, shapes: Sequence[tuple[int, ...]]) -> str:
     multiple, extents = min(fits, key=lambda one: (one[0], len(one[1])), default=(_MOST_MULTIPLE, ()))
     factors = extents if multiple == 1 else (multiple, *extents)
     return "*".join(map(str, factors)) if multiple < _MOST_MULTIPLE else str(amount)
+
+
+def _moved(amount: int, arrays: Sequence[tuple[tuple[int, ...], str]]) -> str:
+    """Return a number of bytes as the sum of the arrays' bytes, such as ``8*2048*1024 + 4*1024``, if it is that sum."""
+    sizes: Counter[tuple[int, ...]] = Counter()
+    for shape, dtype in arrays:
+        sizes[shape] += DTYPE_BYTES[dtype]
+    if sum(each * prod(shape) for shape, each in sizes.items()) != amount:
+        return str(amount)
+    return " + ".join("*".join(map(str, (each, *shape))) for shape, each in sizes.items())
 
 
 def _units(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

@@ -50,7 +50,9 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
             except NotLowered as error:
                 if len(shapes) == 1:
                     raise
-                raise NotLowered(f"{error} (with {_described(given)}; get_inputs is not called at other shapes)") from error
+                raise NotLowered(
+                    f"{error} (with {_described(given)}; get_inputs is not called at other shapes)"
+                ) from error
             traces.append((shape, [name for name, _ in given], graph))
     except NotLowered as error:
         return found | {"refused": dict.fromkeys(SPELLINGS, str(error))}
@@ -88,7 +90,9 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
 
 def _described(given: Sequence[tuple[str, Any]]) -> str:
     """Return names and shapes of arguments, in words."""
-    return ", ".join(f"{name} {'x'.join(map(str, value[0])) if isinstance(value, tuple) else value}" for name, value in given)
+    return ", ".join(
+        f"{name} {'x'.join(map(str, value[0])) if isinstance(value, tuple) else value}" for name, value in given
+    )
 
 
 def _doc(module: Any) -> str:

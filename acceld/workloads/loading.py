@@ -335,7 +335,10 @@ def _distribution(table: _Table, values: Mapping[str, int]) -> Distribution:
         isinstance(one, int | float) and not isinstance(one, bool) and not math.isnan(one) for one in listed
     )
     if not numbers or bool(listed) != (kind == "values"):
-        raise inner.fail("values", f"is {listed!r}; kind = \"values\" needs a list of numbers, such as [0, -1e9], and no other kind has it")
+        raise inner.fail(
+            "values",
+            f'is {listed!r}; kind = "values" needs a list of numbers, such as [0, -1e9], and no other kind has it',
+        )
     std, low, high = inner.number("std", 1.0), _bound(inner, "low", 0.0, values), _bound(inner, "high", 1.0, values)
     if std < 0:
         raise inner.fail("std", f"is {std:g}; it must be at least 0")

@@ -162,7 +162,9 @@ def called(
         raise
     except Exception as error:  # a person's code may raise anything
         raise WorkloadError(
-            f"{workload.reference}{_line_of(workload, error)}: forward raised {type(error).__name__}{_at(workload)}: {error}".rstrip(": "),
+            f"{workload.reference}{_line_of(workload, error)}: forward raised {type(error).__name__}{_at(workload)}: {error}".rstrip(
+                ": "
+            ),
             hint="get_inputs is not called at this shape: each argument is drawn as its distribution in workload.toml says; correct "
             "forward, or the distribution"
             if workload.reshaped

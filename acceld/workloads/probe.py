@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from acceld.errors import WorkloadError
+from acceld.parsing import parse
 from acceld.workloads.oracle import as_list, outputs_of
 
 Json = dict[str, Any]
@@ -140,9 +141,7 @@ def _refuse_changed(path: Path, forward: Callable[..., Any], name: str, inputs: 
 
 def remedy_of_change(name: str) -> str:
     """Return what to do about a reference that changes its argument ``name``."""
-    return (
-        f"Make a new array, such as z = x + y in place of x += y. What a kernel shall write into {name}, forward returns as an output."
-    )
+    return f"Begin forward with {name} = {name}.copy(). What a kernel shall write into {name}, forward returns as an output."
 
 
 def _refuse_unlike(path: Path, first: Sequence[Any], second: Sequence[Any]) -> None:
@@ -174,7 +173,7 @@ def drawing_line(path: Path) -> int:
     """Return the first line outside of ``get_inputs`` that may draw random numbers, lines of ``forward`` first; 0 without
     one.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8-sig"))
+    tree = parse(path.read_text(encoding="utf-8-sig"))
     others = [one for one in tree.body if not isinstance(one, ast.Import | ast.ImportFrom)]
     own = [one for one in others if not (isinstance(one, ast.FunctionDef) and one.name == "get_inputs")]
     for statement in sorted(own, key=lambda one: getattr(one, "name", "") != "forward"):
@@ -194,14 +193,21 @@ def _line(path: Path, error: BaseException) -> int:
 def _unread(path: Path, forward: Callable[..., Any]) -> list[str]:
     """Return the parameters of ``forward`` that its code never reads."""
     name = getattr(forward, "__name__", "")
-    tree = ast.parse(path.read_text(encoding="utf-8-sig"))
+    tree = parse(path.read_text(encoding="utf-8-sig"))
     found = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
     if not found or any(isinstance(one, ast.Name) and one.id in ("locals", "eval") for one in ast.walk(found[-1])):
         return []
     read = {
-        one.id for part in found[-1].body for one in ast.walk(part) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+        one.id
+        for part in found[-1].body
+        for one in ast.walk(part)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
     }
-    changed = {one.target.id for one in ast.walk(found[-1]) if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name)}
+    changed = {
+        one.target.id
+        for one in ast.walk(found[-1])
+        if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name)
+    }
     return [one for one in _names(forward) if one not in read | changed]
 
 

@@ -244,7 +244,10 @@ def test_a_reference_without_a_right_answer_is_refused_with_its_line(
 
 
 def test_a_reference_that_remembers_its_calls_is_refused(tmp_path: Path) -> None:
-    text = DRAWN.replace("    return x + mask\n", "    calls.append(1)\n    return x + mask + len(calls)\n") + "\ncalls = []\n"
+    text = (
+        DRAWN.replace("    return x + mask\n", "    calls.append(1)\n    return x + mask + len(calls)\n")
+        + "\ncalls = []\n"
+    )
     with pytest.raises(WorkloadError, match="other outputs for equal inputs") as refused:
         facts_of(tmp_path / "ref.py", text)
     assert "keep nothing from one call to the next" in refused.value.hint
@@ -255,8 +258,16 @@ def test_a_reference_that_remembers_its_calls_is_refused(tmp_path: Path) -> None
     [
         (".astype(np.float32)\n    mask", "\n    mask", "get_inputs makes x in float64, and kernels get it in float32"),
         ("    x = np", "    np.random.seed(7)\n    x = np", "get_inputs gives the same arrays in every call"),
-        ("np.random.standard_normal(", "np.random.default_rng().standard_normal(", "a generator that acceld can not seed"),
-        ("    return x + mask", "    print('hello')\n    return x + mask", "what the reference prints is not shown: hello"),
+        (
+            "np.random.standard_normal(",
+            "np.random.default_rng().standard_normal(",
+            "a generator that acceld can not seed",
+        ),
+        (
+            "    return x + mask",
+            "    print('hello')\n    return x + mask",
+            "what the reference prints is not shown: hello",
+        ),
         ("    return x + mask", "    return 2 * x", "forward does not use mask, so a kernel may ignore it"),
     ],
 )
@@ -293,7 +304,9 @@ def test_a_mask_keeps_its_own_values_at_other_shapes(tmp_path: Path) -> None:
 
 
 def test_whole_numbers_keep_their_range_at_other_shapes(tmp_path: Path) -> None:
-    text = DRAWN.replace("np.where(np.random.random((64, 128)) < 0.7, 0.0, -1e9).astype(np.float32)", "np.arange(5, 15).astype(np.int32)")
+    text = DRAWN.replace(
+        "np.where(np.random.random((64, 128)) < 0.7, 0.0, -1e9).astype(np.float32)", "np.arange(5, 15).astype(np.int32)"
+    )
     text = text.replace("mask", "pages").replace("x + pages", "x[pages]")
     assert 'kind = "integers", low = 5, high = 15' in drafted(tmp_path, facts_of(tmp_path / "ref.py", text))
 
@@ -306,7 +319,9 @@ def test_an_argument_that_forward_ignores_does_not_make_every_candidate_suspect(
 
 def test_work_is_drafted_as_a_multiple_of_extents_where_it_is_one(tmp_path: Path) -> None:
     text = drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN))
-    assert 'vector_flops = "7*64*128"' in text and 'matmul_flops = "64*64*128"' in text and 'hbm_bytes = "98305"' in text
+    assert (
+        'vector_flops = "7*64*128"' in text and 'matmul_flops = "64*64*128"' in text and 'hbm_bytes = "98305"' in text
+    )
 
 
 def test_comments_of_a_draft_stand_in_one_column(tmp_path: Path) -> None:
@@ -328,7 +343,9 @@ def test_a_reference_that_fails_at_another_shape_is_told_that_shape_and_what_is_
     assert "get_inputs is not called at this shape" in refused.value.hint
     smaller = tuple(replace(one, shape=(32, 128), kernel_shape=(32, 128)) for one in facts.arguments)
     refusals = drafts.lowered_kernels(tmp_path / "ref.py", facts, replace(facts, arguments=smaller)).refused
-    assert all("AssertionError" in why and "with x 32x128, mask 32x128; get_inputs is not" in why for why in refusals.values())
+    assert all(
+        "AssertionError" in why and "with x 32x128, mask 32x128; get_inputs is not" in why for why in refusals.values()
+    )
 
 
 def test_a_weight_without_shapes_says_what_to_take_out(tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
     given, outputs, unread = _facts(arguments, kernel)
     if kernel.api in API_CHIPS and not has_kernel(parse(kernel.text, kernel.filename)):
-        say(f"note: no function of {path} is under @nki.jit, which a Trainium needs; the simulator runs {path} nevertheless")
+        say(
+            f"note: no function of {path} is under @nki.jit, which a Trainium needs; the simulator runs {path} nevertheless"
+        )
     lowered = _lowered(Path(arguments.reference), given, outputs) if arguments.reference else None
     state = find_home(arguments.home).prepare()
     if not outputs:

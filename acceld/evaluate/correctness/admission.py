@@ -58,7 +58,9 @@ class Admission:
         """
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))
         numbers = int(raw["regions"]), variants, left, float(raw["seconds"])
-        return cls(clean(raw["complaint"]), *numbers, untried=clean(raw["untried"]), remedy=clean(raw.get("remedy", "")))
+        return cls(
+            clean(raw["complaint"]), *numbers, untried=clean(raw["untried"]), remedy=clean(raw.get("remedy", ""))
+        )
 
 
 Admit = Callable[[Workload, int], Awaitable[Admission]]

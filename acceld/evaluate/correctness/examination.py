@@ -84,15 +84,17 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
         if not all(np.isfinite(one).all() for one in expected):
             continue
         limits = _limits(workload, variant, expected)
-        fault = "" if tried else _fault(workload, given, list(map(_digest, inputs)))
-        if not tried and (fault or not _passes(expect(workload, inputs), expected, limits)):
+        changed = "" if tried else _changed(workload, given, list(map(_digest, inputs)))
+        if not tried and (changed or not _passes(expect(workload, inputs), expected, limits)):
             line = drawing_line(workload.reference) if workload.reference else 0
             where = f", at line {line} of {workload.reference.name}" if line and workload.reference else ""
             return Admission(
-                fault or f"the reference gives other outputs for equal inputs{where}",
+                f"the reference changes its argument {changed}"
+                if changed
+                else f"the reference gives other outputs for equal inputs{where}",
                 regions,
                 (variant,),
-                remedy=remedy_of_change("the argument") if fault else REMEDY_OF_CHANCE,
+                remedy=remedy_of_change(changed) if changed else REMEDY_OF_CHANCE,
             )
         if not tried and expect is _reference:
             _check_rows(workload, inputs, expected, limits)
@@ -115,11 +117,10 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
     return Admission(complaint, regions, tuple(tried), tuple(sorted(left)), seconds, remedy=remedy)
 
 
-def _fault(workload: Workload, before: Sequence[bytes], after: Sequence[bytes]) -> str:
-    """Return a complaint if the reference has changed an array that it was given; "" if it changed none."""
+def _changed(workload: Workload, before: Sequence[bytes], after: Sequence[bytes]) -> str:
+    """Return the name of the first argument that the reference has changed; "" if it changed none."""
     pairs = zip(workload.arguments, before, after, strict=True)
-    changed = [argument.name for argument, one, other in pairs if one != other]
-    return f"the reference changes its argument {changed[0]}" if changed else ""
+    return next((argument.name for argument, one, other in pairs if one != other), "")
 
 
 def _digest(value: Any) -> bytes:

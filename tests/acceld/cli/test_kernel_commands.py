@@ -217,7 +217,9 @@ def test_init_refuses_a_kernel_whose_parameters_stand_in_another_order_than_thos
 def test_init_refuses_a_reference_that_takes_more_than_the_kernel(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "ref.py").write_text(REFERENCE.replace("forward(a, b)", "forward(a, b, c)").replace("range(2)", "range(3)"))
+    (folder / "ref.py").write_text(
+        REFERENCE.replace("forward(a, b)", "forward(a, b, c)").replace("range(2)", "range(3)")
+    )
     assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
     assert "forward in ref.py takes a, b, c; the kernel in mine.py takes a, b" in capsys.readouterr().err
     (folder / "ref.py").write_text(REFERENCE.replace("forward(a, b)", "forward(a, b, c=1)"))
@@ -270,7 +272,9 @@ def test_a_workload_without_a_kernel_is_profiled_and_read_by_the_kernel_lowered_
         capsys.readouterr()
         assert main(command) == 0
         captured = capsys.readouterr()
-        assert "ref has no kernel, so this is the kernel that acceld lowers" in captured.err and json.loads(captured.out)
+        assert "ref has no kernel, so this is the kernel that acceld lowers" in captured.err and json.loads(
+            captured.out
+        )
 
 
 def test_the_doctor_admits_a_workload_by_its_folder(
