@@ -90,7 +90,7 @@ class ReferenceFacts:
     """Arguments that the code of ``forward`` never reads."""
 
     surprises: tuple[str, ...] = ()
-    """What acceld does with the reference and its author may not expect, each as a sentence for people."""
+    """Things that acceld does with the reference and its author may not expect, each as a sentence for people."""
 
 
 def parse_argument(text: str, place: int, *, of_module: bool = False) -> DraftArgument:

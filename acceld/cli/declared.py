@@ -47,7 +47,7 @@ class Judged:
     failed: str = ""
     lowered: Profile | None = None
     complaint: str = ""
-    """Why no win on the workload could be trusted; empty if a win can be, or if that was not examined."""
+    """Reason why no win on the workload could be trusted; empty if a win can be, or if that was not examined."""
 
 
 Evaluate = Callable[[Gate], Awaitable[Evaluation]]

@@ -33,7 +33,7 @@ _ALIKE = 1e-5
 _DRAWING = frozenset({"random", "default_rng", "rng", "time", "uuid", "urandom", "secrets"})
 """Names in a line that may make a reference's outputs differ from call to call."""
 REMEDY_OF_CHANCE = "Draw random numbers in get_inputs, and give them to forward as an argument."
-"""What to do about a reference that gives other outputs for equal inputs."""
+"""Remedy for a reference that gives other outputs for equal inputs."""
 _MOST_SHOWN = 60
 """Most characters of a text that the answer repeats."""
 
