@@ -437,7 +437,8 @@ def workload_toml(
             _noted("[work]", "what the reference computes and moves"),
             _noted("counted = true", "another algorithm may compute less; false if none can"),
         ]
-        arrays = [(one.shape, one.dtype) for one in (*(a for a in arguments if a.value is None), *outputs)]
+        arrays = [(one.shape, one.dtype) for one in arguments if one.value is None]
+        arrays += [(one.shape, one.dtype) for one in outputs]
         lines += [
             f'{name} = "{_moved(amount, arrays) if name == "hbm_bytes" else _product(amount, [one for one, _ in arrays])}"'
             for name, amount in work.items()

@@ -112,7 +112,7 @@ def _drawn(one: Json) -> Any:
         return one["value"]
     if one["dtype"] == "bfloat16":
         import ml_dtypes  # noqa: F401  -- numpy then knows the name
-    return np.random.standard_normal(one["shape"]).astype(one["dtype"])
+    return np.asarray(np.random.standard_normal(one["shape"])).astype(one["dtype"])
 
 
 def _outputs(result: Any) -> list[Any]:
@@ -163,10 +163,10 @@ def _alike(one: Any, other: Any) -> bool:
     if first.shape != second.shape or first.dtype.kind in "OSU":
         return first.shape == second.shape
     wide = np.complex128 if first.dtype.kind == "c" else np.float64
-    first, second = first.astype(wide), second.astype(wide)
-    finite = np.abs(first[np.isfinite(first)])
+    before, after = first.astype(wide), second.astype(wide)
+    finite = np.abs(before[np.isfinite(before)])
     usual = float(np.median(finite)) if finite.size else 0.0  # not the greatest, which may stand for minus infinity
-    return np.allclose(first, second, rtol=_ALIKE, atol=_ALIKE * usual, equal_nan=True)
+    return bool(np.allclose(before, after, rtol=_ALIKE, atol=_ALIKE * usual, equal_nan=True))
 
 
 def drawing_line(path: Path) -> int:

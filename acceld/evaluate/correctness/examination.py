@@ -84,17 +84,17 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
         if not all(np.isfinite(one).all() for one in expected):
             continue
         limits = _limits(workload, variant, expected)
-        changed = "" if tried else _changed(workload, given, list(map(_digest, inputs)))
-        if not tried and (changed or not _passes(expect(workload, inputs), expected, limits)):
+        named = "" if tried else _changed(workload, given, list(map(_digest, inputs)))
+        if not tried and (named or not _passes(expect(workload, inputs), expected, limits)):
             line = drawing_line(workload.reference) if workload.reference else 0
             where = f", at line {line} of {workload.reference.name}" if line and workload.reference else ""
             return Admission(
-                f"the reference changes its argument {changed}"
-                if changed
+                f"the reference changes its argument {named}"
+                if named
                 else f"the reference gives other outputs for equal inputs{where}",
                 regions,
                 (variant,),
-                remedy=remedy_of_change(changed) if changed else REMEDY_OF_CHANCE,
+                remedy=remedy_of_change(named) if named else REMEDY_OF_CHANCE,
             )
         if not tried and expect is _reference:
             _check_rows(workload, inputs, expected, limits)
